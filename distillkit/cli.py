@@ -1,0 +1,321 @@
+"""The command line: parse, one library call, print. Results on stdout, everything else on stderr."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from tyro.conf import OmitSubcommandPrefixes, Positional, arg
+
+from distillkit import shelf
+from distillkit.errors import InputError
+from distillkit.recipe import (
+    AugmentConfig,
+    DataConfig,
+    LabelConfig,
+    LossConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    load_config,
+    load_recipe,
+)
+
+T = TypeVar("T")
+
+
+@dataclass
+class List:
+    """Show what is on the shelves: recipes, teachers, students.
+
+    Example: distillkit list
+    """
+
+
+@dataclass
+class Run:
+    """Run a recipe from labelled text to a proven student; finished stages are kept, so the same command resumes.
+
+    Example: distillkit run quickstart
+    """
+
+    recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
+    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
+    name: str = ""
+    """Name of the run's folder; empty: the recipe's."""
+    runs: Path = Path("runs")
+    """Folder that holds runs."""
+    settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
+    """Everything a recipe can say."""
+
+
+@dataclass
+class TrainTeacher:
+    """Fine-tune an encoder on labelled text; keep the epoch that is best on dev.
+
+    Example: distillkit train-teacher minilm-l6 --data.train embedded:reviews/train --data.dev embedded:reviews/dev --output runs/teacher
+    """
+
+    teacher_name: Annotated[str, Positional, arg(metavar="TEACHER")]
+    """A teacher's name on the shelf, or a .yaml file; its values are the defaults below."""
+    output: Path
+    """Folder for the fine-tuned checkpoint."""
+    data: DataConfig = field(default_factory=DataConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    seed: int = 1
+    """Draws the new head, the order of rows, dropout."""
+
+
+@dataclass
+class Augment:
+    """Build the transfer set of a file by the three rules of Tang et al. 2019.
+
+    Example: distillkit augment embedded:reviews/train runs/transfer.parquet --held-out embedded:reviews/dev embedded:reviews/test
+    """
+
+    source: Annotated[str, Positional, arg(metavar="SOURCE")]
+    """Training text: a file, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT."""
+    target: Annotated[Path, Positional, arg(metavar="TARGET")]
+    """Parquet file to write."""
+    held_out: tuple[str, ...] = ()
+    """Dev and test sources: no added row equals one of theirs."""
+    unlabelled: tuple[str, ...] = ()
+    """More text, taken as it is."""
+    data: Annotated[DataConfig, arg(help="Names of the sources' columns.")] = field(default_factory=DataConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    seed: int = 1
+    """Draws everything."""
+
+
+@dataclass
+class Label:
+    """Give every row of a table the teacher's logits; interrupted, it resumes.
+
+    Example: distillkit label runs/transfer.parquet runs/logits --teacher runs/teacher
+    """
+
+    source: Annotated[str, Positional, arg(metavar="SOURCE")]
+    """A transfer set, or any text; rows with a label are used to check the teacher."""
+    target: Annotated[Path, Positional, arg(metavar="TARGET")]
+    """Folder of the logit store; an existing one grows by what is new."""
+    teacher: str
+    """Checkpoint of a fine-tuned classifier: a folder, package:NAME, or a hub name."""
+    data: Annotated[DataConfig, arg(help="Names of the source's columns.")] = field(default_factory=DataConfig)
+    label: LabelConfig = field(default_factory=LabelConfig)
+
+
+@dataclass
+class TrainStudent:
+    """Train a student on a transfer set and its logits; keep the epoch that is best on dev.
+
+    Example: distillkit train-student bilstm --transfer-set runs/transfer.parquet --logits runs/logits --dev embedded:reviews/dev --teacher runs/teacher --output runs/student
+    """
+
+    student_name: Annotated[str, Positional, arg(metavar="STUDENT")]
+    """A student's name on the shelf, or a .yaml file; its values are the defaults below."""
+    transfer_set: str
+    """What distillkit augment wrote, or any table of texts."""
+    dev: str
+    """Labelled development data."""
+    output: Path
+    """Folder for the student."""
+    logits: Path | None = None
+    """The store that distillkit label wrote; none: learn from gold labels, with --loss.alpha 1."""
+    teacher: str = ""
+    """The teacher's checkpoint, where student.embeddings.source is teacher."""
+    data: Annotated[DataConfig, arg(help="Names of the sources' columns.")] = field(default_factory=DataConfig)
+    student: StudentConfig = field(default_factory=StudentConfig)
+    training: TrainingConfig = field(default_factory=lambda: Recipe().training)
+    loss: LossConfig = field(default_factory=LossConfig)
+    seed: int = 1
+    """Draws weights, order, dropout."""
+
+
+@dataclass
+class Evaluate:
+    """Measure a classifier, student or teacher, on labelled text.
+
+    Example: distillkit evaluate runs/quickstart/student/model embedded:reviews/test --teacher runs/quickstart/teacher/model
+    """
+
+    model: Annotated[str, Positional, arg(metavar="MODEL")]
+    """Folder, package:NAME or hub name of a classifier."""
+    source: Annotated[str, Positional, arg(metavar="SOURCE")]
+    """Labelled data."""
+    teacher: str = ""
+    """Another classifier, to report agreement with."""
+    data: Annotated[DataConfig, arg(help="Names of the source's columns.")] = field(default_factory=DataConfig)
+
+
+@dataclass
+class Predict:
+    """Classify texts, one JSON line each: text, label, probabilities.
+
+    Example: echo 'I would go again tomorrow.' | distillkit predict runs/quickstart/student/model
+    """
+
+    model: Annotated[str, Positional, arg(metavar="MODEL")]
+    """Folder, package:NAME or hub name of a classifier."""
+    source: Annotated[str, Positional, arg(metavar="SOURCE")] = "-"
+    """A source, or - for stdin: one text a line, the two texts of a pair split by a tab."""
+    data: Annotated[DataConfig, arg(help="Names of the source's columns.")] = field(default_factory=DataConfig)
+
+
+def _list(_: List) -> Iterator[dict[str, str]]:
+    return ({"shelf": name, "name": entry, "what": shelf.description(path)} for name in shelf.SHELVES for entry, path in shelf.entries(name).items())
+
+
+def _run(command: Run) -> dict[str, Any]:
+    from distillkit import runs
+
+    folder = command.runs / (command.name or Path(command.recipe).stem)
+    result = runs.run(command.settings, folder)
+    scores = {name: {split: model[split]["accuracy"] for split in ("dev", "test") if split in model} for name, model in result["models"].items()}
+    return {"output": str(folder), "accuracy": scores}
+
+
+def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.train_teacher(command.data, command.teacher, command.output, command.seed)
+
+
+def _augment(command: Augment) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.augment(command.source, command.target, command.augment, command.data, command.held_out, command.unlabelled, command.seed)
+
+
+def _label(command: Label) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.label(command.source, command.target, command.teacher, command.label, command.data)
+
+
+def _train_student(command: TrainStudent) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.train_student(
+        command.transfer_set, command.dev, command.output, command.student, logits=command.logits, teacher=command.teacher,
+        loss=command.loss, training=command.training, columns=command.data, seed=command.seed,
+    )  # fmt: skip
+
+
+def _evaluate(command: Evaluate) -> dict[str, Any]:
+    from distillkit import pipeline
+    from distillkit.measure.report import metrics_table
+
+    report = pipeline.evaluate(command.model, command.source, command.data, command.teacher)
+    sys.stderr.write(metrics_table(report) + "\n")
+    return report
+
+
+def _predict(command: Predict) -> Iterator[dict[str, Any]]:
+    from distillkit import pipeline
+    from distillkit.data.tables import read_table, texts_of
+
+    if command.source == "-":
+        # A person at a terminal wants each answer at once; a pipe wants them fast.
+        return pipeline.predict(command.model, _stdin_rows(), 1 if sys.stdin.isatty() else 64)
+    texts, pairs = texts_of(read_table(command.source, command.data, labels="ignored"))
+    return pipeline.predict(command.model, zip(texts, pairs or [None] * len(texts), strict=True))
+
+
+def _stdin_rows() -> Iterator[tuple[str, str | None]]:
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            line = raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8") from None
+        text, _, pair = line.partition("\t")
+        yield text, pair or None
+
+
+# name: what is parsed, what is called, and, where the first word names a shelf file, how its values become the defaults
+COMMANDS: dict[str, tuple[type, Callable[[Any], Any], Callable[[str], dict[str, Any]] | None]] = {
+    "list": (List, _list, None),
+    "run": (Run, _run, lambda name: {"recipe": name, "settings": load_recipe(name)}),
+    "train-teacher": (TrainTeacher, _train_teacher, lambda name: {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())}),
+    "augment": (Augment, _augment, None),
+    "label": (Label, _label, None),
+    "train-student": (TrainStudent, _train_student, lambda name: {"student_name": name, "student": load_config("students", name, StudentConfig())}),
+    "evaluate": (Evaluate, _evaluate, None),
+    "predict": (Predict, _predict, None),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments; None: those of the process.
+
+    Returns:
+        Exit status: 0 fine, 1 a user's mistake. Usage errors leave with 2, as the parser does.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        sys.stdout.write(_overview())
+        return 0
+    if argv[0] == "--version":
+        from distillkit import __version__
+
+        sys.stdout.write(f"distillkit {__version__}\n")
+        return 0
+    if argv[0] not in COMMANDS:
+        close = get_close_matches(argv[0], COMMANDS, 1)
+        sys.stderr.write(f"distillkit: no command {argv[0]!r}; {f'did you mean {close[0]!r}?' if close else 'see distillkit --help'}\n")
+        return 2
+    _quieten()
+    try:
+        kind, call, from_shelf = COMMANDS[argv[0]]
+        result = call(_parse(kind, argv[0], argv[1:], from_shelf))
+        for line in result if isinstance(result, Iterator) else [result]:
+            sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+    except InputError as error:
+        sys.stderr.write(f"distillkit: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("distillkit: interrupted; the same command goes on from what is finished\n")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has what it wants (| head).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parse(kind: type[T], name: str, argv: list[str], from_shelf: Callable[[str], dict[str, Any]] | None) -> T:
+    options: dict[str, Any] = {"prog": f"distillkit {name}", "config": (OmitSubcommandPrefixes,)}
+    if from_shelf is None or not argv or argv[0].startswith("-"):
+        return tyro.cli(kind, args=argv, **options)
+    fixed = from_shelf(argv[0])
+
+    # What a shelf file says stands in for the field defaults; what it leaves open is still required.
+    missing = {f: tyro.MISSING for f in kind.__dataclass_fields__ if f not in fixed and kind.__dataclass_fields__[f].default is kind.__dataclass_fields__[f].default_factory}  # type: ignore[attr-defined]
+    return tyro.cli(kind, args=argv[1:], default=kind(**fixed, **missing), **options)
+
+
+def _quieten() -> None:
+    """Keep transformers' own bars and reports out of the way of ours, unless the user has asked for them."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    # Without it two busy processes on one machine wait for each other's spinning threads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def _overview() -> str:
+    lines = ["distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof", "", "usage: distillkit COMMAND ...", ""]
+    lines += [f"  {name:<14} {(kind.__doc__ or '').partition(chr(10))[0]}" for name, (kind, _, _) in COMMANDS.items()]
+    lines += ["", "distillkit COMMAND --help shows a command's options, their defaults and an example.", "Start here: distillkit run quickstart", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

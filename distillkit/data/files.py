@@ -1,0 +1,71 @@
+"""Files that are whole or absent: written under a temporary name, then renamed."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from distillkit.errors import InputError
+
+
+@contextlib.contextmanager
+def disk_errors(target: Path) -> Iterator[None]:
+    """Turn a full disk into one line, whichever library met it first.
+
+    Raises:
+        InputError: The disk is full, or `target` cannot be written.
+    """
+    try:
+        yield
+    except Exception as error:
+        # safetensors and tokenizers raise classes of their own, with the system's words inside.
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if full or "No space left on device" in str(error) or "File too large" in str(error):
+            raise InputError(f"{target}: no space left on the disk; free some and run the same command again") from None
+        if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError):
+            raise InputError(f"{target}: cannot be written: {error.strerror}") from None
+        raise
+
+
+@contextlib.contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target` that becomes `target` if the block succeeds and vanishes if it does not."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield partial
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `target` that becomes `target`, replacing it, if the block succeeds; else it vanishes."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    with disk_errors(target):
+        try:
+            partial.mkdir(parents=True)
+            yield partial
+            if target.exists():
+                shutil.rmtree(target)
+            os.replace(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def fingerprint(*paths: Path) -> str:
+    """Return a SHA-256 over the contents of files, and of the files below folders, in sorted order; hidden files are left out."""
+    digest = hashlib.sha256()
+    for path in paths:
+        inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")) if path.is_dir() else [path]
+        for file in inside:
+            digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()

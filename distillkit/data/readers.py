@@ -1,0 +1,164 @@
+"""Read any source a user may name into rows of raw values, each with the place it came from."""
+
+import csv
+import importlib.resources
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from distillkit.errors import InputError
+
+EMBEDDED = ("reviews", "questions")
+_FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT"
+
+# (place to name in an error, e.g. "dev.tsv:17"; the row's values by column)
+Row = tuple[str, dict[str, Any]]
+
+
+def read_rows(source: str) -> Iterator[Row]:
+    """Read a source row by row.
+
+    Args:
+        source: A path (.tsv, .csv, .jsonl, .parquet, .txt), `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT`.
+
+    Returns:
+        Each row with its place, `FILE:LINE` or `FILE row N`.
+
+    Raises:
+        InputError: The source is absent, of no known form, not UTF-8, or a row does not fit its header.
+    """
+    if source.startswith("datasets:"):
+        return _read_datasets(source)
+    path = source_path(source)
+    reader = _READERS.get(path.suffix)
+    if reader is None:
+        raise InputError(f"{source}: not a form that can be read; expected {_FORMS}")
+    return reader(path)
+
+
+def source_path(source: str) -> Path:
+    """Return the file of a source that has one.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    if source.startswith("embedded:"):
+        path = Path(str(importlib.resources.files("distillkit.data"))) / "embedded" / f"{source.removeprefix('embedded:')}.tsv"
+        if not path.is_file():
+            raise InputError(f"{source}: no such embedded data; there is {', '.join(f'embedded:{n}/train, /dev, /test' for n in EMBEDDED)}")
+        return path
+    path = Path(source)
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "no such file"
+        raise InputError(f"{source}: {what}; expected {_FORMS}")
+    return path
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (place, line) with line ends and a byte order mark taken off; a stray U+2028 does not end a line."""
+    with path.open("rb") as stream:
+        for number, raw in enumerate(stream, start=1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path}:{number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
+                    f"convert the file first, for example with iconv -f latin1 -t utf-8"
+                ) from None
+            yield f"{path}:{number}", line.rstrip("\r\n")
+
+
+def _read_tsv(path: Path) -> Iterator[Row]:
+    # Quoting is off: a reader that honours quotes swallows rows at a stray one.
+    header: list[str] | None = None
+    for place, line in _lines(path):
+        fields = line.split("\t")
+        if header is None:
+            header = fields
+        elif line:
+            if len(fields) != len(header):
+                raise InputError(f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)}); fields are split at tabs and quotes mean nothing")
+            yield place, dict(zip(header, fields, strict=True))
+
+
+def _read_csv(path: Path) -> Iterator[Row]:
+    header: list[str] | None = None
+    reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
+    start = 1
+    try:
+        for fields in reader:
+            place, start = f"{path}:{start}", reader.line_num + 1
+            if header is None:
+                header = fields
+            elif fields:
+                if len(fields) != len(header):
+                    raise InputError(f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)})")
+                yield place, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise InputError(f"{path}:{start}: not CSV: {error}; a field with a quote in it must be quoted and the quote doubled") from None
+
+
+def _read_jsonl(path: Path) -> Iterator[Row]:
+    for place, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{place}: column {error.colno}: not JSON: {error.msg}; expected one object a line") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{place}: expected a JSON object, found {type(row).__name__}")
+        yield place, row
+
+
+def _read_text(path: Path) -> Iterator[Row]:
+    for place, line in _lines(path):
+        if line.strip():
+            yield place, {"text": line}
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: not a Parquet file: {error}") from None
+    number = 0
+    for batch in file.iter_batches():
+        for row in batch.to_pylist():
+            number += 1
+            yield f"{path} row {number}", row
+
+
+def _read_datasets(source: str) -> Iterator[Row]:
+    import datasets
+
+    parts = source.split(":")[1:]
+    if len(parts) not in (2, 3) or not all(parts):
+        raise InputError(f"{source}: expected datasets:NAME:SPLIT or datasets:NAME:CONFIG:SPLIT")
+    name, split = parts[0], parts[-1]
+    try:
+        if (Path(name) / "dataset_dict.json").is_file() or (Path(name) / "state.json").is_file():
+            saved = datasets.load_from_disk(name)
+            table = saved[split] if isinstance(saved, datasets.DatasetDict) else saved
+        else:
+            table = datasets.load_dataset(name, *parts[1:-1], split=split)
+    except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError, KeyError, ConnectionError, OSError) as error:
+        raise InputError(f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}") from None
+    names = {column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)}
+    for number, row in enumerate(table, start=1):
+        # A ClassLabel of -1 is the hub's way to hide a test label.
+        yield f"{source} row {number}", {k: (names[k][v] if v is not None and v >= 0 else None) if k in names else v for k, v in row.items()}
+
+
+_READERS = {
+    ".tsv": _read_tsv,
+    ".csv": _read_csv,
+    ".jsonl": _read_jsonl,
+    ".json": _read_jsonl,
+    ".parquet": _read_parquet,
+    ".txt": _read_text,
+}

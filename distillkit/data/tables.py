@@ -1,0 +1,216 @@
+"""Canonical tables: what a source becomes before any stage sees it, and the checks it passes on the way."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distillkit.data.files import whole_file
+from distillkit.data.readers import read_rows
+from distillkit.errors import InputError
+from distillkit.recipe import DataConfig
+
+KEY_BYTES = 16
+# Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask word.
+_STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
+
+
+def read_table(source: str, columns: DataConfig, *, labels: str = "required") -> pa.Table:
+    """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`, `origin` (where the source has it).
+
+    Args:
+        source: Anything `readers.read_rows` takes.
+        columns: Names of the source's columns; canonical names are found too, so that a stage's output is a source.
+        labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored` (no label column).
+
+    Raises:
+        InputError: A column is missing, a text is empty or no text, a label is missing or NaN.
+    """
+    ours = _read_own(source)
+    if ours is not None:
+        if labels == "required" and ours["label"].null_count:
+            raise InputError(f"{source}: {ours['label'].null_count} rows have no label; every row here needs one")
+        return ours.drop_columns(["label"]) if labels == "ignored" else ours
+    wanted = {"text": columns.text_column}
+    if columns.text_pair_column:
+        wanted["text_pair"] = columns.text_pair_column
+    rows: dict[str, list[Any]] = {name: [] for name in wanted}
+    rows["label"] = []
+    origins: list[Any] = []
+    for place, row in read_rows(source):
+        for name, column in wanted.items():
+            rows[name].append(_text(row, column if column in row else name, column, place))
+        if labels != "ignored":
+            rows["label"].append(_label(row, columns.label_column, place, required=labels == "required"))
+        origins.append(row.get("origin"))
+    if not rows["text"]:
+        raise InputError(f"{source}: no rows")
+    if labels == "ignored":
+        del rows["label"]
+    if origins[0] is not None:
+        rows["origin"] = origins
+    return pa.table(rows, schema=pa.schema([(name, pa.string()) for name in rows]))
+
+
+def _read_own(source: str) -> pa.Table | None:
+    """Read a table that `write_table` wrote, whose rows were checked before; None for any other source."""
+    if not source.endswith(".parquet") or not Path(source).is_file():
+        return None
+    try:
+        if _STAMP not in (pq.read_schema(source).metadata or {}):
+            return None
+    except pa.ArrowInvalid:
+        return None  # the reader of foreign files says what is wrong
+    return pq.read_table(source)
+
+
+def mask_of(table: pa.Table) -> str:
+    """Return the mask word of a transfer set, empty for any other table."""
+    return (table.schema.metadata or {}).get(_MASK, b"").decode()
+
+
+def with_mask(table: pa.Table, mask: str) -> pa.Table:
+    """Note a transfer set's mask word in its metadata, which Parquet keeps."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _MASK: mask.encode()})
+
+
+def _text(row: dict[str, Any], column: str, asked: str, place: str) -> str:
+    if column not in row:
+        raise InputError(f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.text-column or --data.text-pair-column")
+    value = row[column]
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise InputError(f"{place}: column {column!r} is empty (null or NaN); expected text: fill or drop the row")
+    if not isinstance(value, str):
+        raise InputError(f"{place}: column {column!r} is {value!r}; expected text")
+    if not value.strip():
+        raise InputError(f"{place}: column {column!r} is empty; fill or drop the row")
+    return value
+
+
+def _label(row: dict[str, Any], column: str, place: str, *, required: bool) -> str | None:
+    column = column if column in row else "label"
+    if column not in row:
+        if required:
+            raise InputError(f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with --data.label-column")
+        return None
+    value = row[column]
+    if value is None or value == "":
+        if required:
+            raise InputError(f"{place}: column {column!r} is empty; every row here needs a label")
+        return None
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if text.lower() == "nan":
+        raise InputError(f"{place}: column {column!r} is NaN; every row here needs a label")
+    if _is_fraction(text):
+        raise InputError(f"{place}: column {column!r} is {text}, a number with a fraction; expected a class, by name or integer")
+    return text
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return not float(text).is_integer() if "." in text else False
+    except ValueError:
+        return False
+
+
+def label_names(table: pa.Table) -> list[str]:
+    """List the labels of a training table in the order that gives them their ids: integers by value, names by code point.
+
+    Raises:
+        InputError: There are fewer than two.
+    """
+    names = set(table["label"].to_pylist()) - {None}
+    if len(names) < 2:
+        raise InputError(f"training data has {len(names)} class ({', '.join(map(repr, names))}); a classifier needs at least two: check --data.label-column")
+    try:
+        return sorted(names, key=int)
+    except ValueError:
+        return sorted(names)
+
+
+def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> None:
+    """Refuse a table with a label that training never saw.
+
+    Raises:
+        InputError: There is one; the message says the first row with it.
+    """
+    known = set(names)
+    for number, label in enumerate(table["label"].to_pylist(), start=1):
+        if label is not None and label not in known:
+            shown = ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
+            raise InputError(f"{source}: row {number} (header not counted) has label {label!r}, which training never saw; known: {shown}")
+
+
+def label_ids(table: pa.Table, names: Sequence[str]) -> list[int]:
+    """Return each row's label as its place in `names`; -100 where there is none (what cross-entropy ignores)."""
+    place = {name: i for i, name in enumerate(names)}
+    return [-100 if label is None else place[label] for label in table["label"].to_pylist()]
+
+
+def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Set aside a share of each label's rows; equal texts stay on one side.
+
+    Args:
+        table: Canonical, labelled.
+        fraction: Share set aside, above 0.
+        seed: Which rows.
+
+    Returns:
+        What is left to train on, and the dev rows, both in their old order.
+
+    Raises:
+        InputError: A label has too few distinct texts to stand on both sides.
+    """
+    keys = content_keys(*texts_of(table))
+    labels = table["label"].to_pylist()
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    chosen: set[bytes] = set()
+    for label in sorted(set(labels)):
+        # Ranked by a keyed hash, so that adding a row moves no other.
+        mine = sorted((hashlib.blake2b(k, key=str(seed).encode(), digest_size=8).digest(), k) for k, i in first.items() if labels[i] == label)
+        count = max(1, round(fraction * len(mine)))
+        if count >= len(mine):
+            raise InputError(f"label {label!r} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev")
+        chosen.update(key for _, key in mine[:count])
+    in_dev = pa.array([key in chosen for key in keys])
+    return table.filter(pa.compute.invert(in_dev)), table.filter(in_dev)
+
+
+def texts_of(table: pa.Table) -> tuple[list[str], list[str] | None]:
+    """Return the texts and, for pairs, the second texts."""
+    pairs = table["text_pair"].to_pylist() if "text_pair" in table.column_names else None
+    return table["text"].to_pylist(), pairs
+
+
+def content_keys(texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[bytes]:
+    """Hash each row's content: what logits are joined by.
+
+    Args:
+        texts: N texts.
+        text_pairs: N second texts, or None.
+
+    Returns:
+        N keys of 16 bytes: BLAKE2b of the UTF-8 text and, for a pair, of the length of the first text, and both texts.
+    """
+    if text_pairs is None:
+        return [hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest() for text in texts]
+    # The length keeps ("ab", "c") apart from ("a", "bc").
+    return [hashlib.blake2b(f"{len(a)}\0{a}{b}".encode(), digest_size=KEY_BYTES).digest() for a, b in zip(texts, text_pairs, strict=True)]
+
+
+def write_table(table: pa.Table, target: Path) -> None:
+    """Write a table as Parquet, whole or not at all."""
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STAMP: b"1"})
+    with whole_file(target) as partial:
+        pq.write_table(table, partial, compression="zstd")
+
+
+def class_counts(table: pa.Table) -> dict[str, int]:
+    """Count each label, most frequent first; equal counts by name."""
+    counts: Iterable[tuple[str, int]] = Counter(label for label in table["label"].to_pylist() if label is not None).items()
+    return dict(sorted(counts, key=lambda item: (-item[1], item[0])))

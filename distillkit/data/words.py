@@ -1,0 +1,40 @@
+"""What a word is, said once: the augmenter's taggers and the student's tokenizer cut text alike."""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+# A run of letters and digits with inner apostrophes (isn't), an English clitic that stands alone as in Penn tokens ('s, n't), or one other sign.
+WORD_PATTERN = r"\w+(?:['’]\w+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^\w\s]"
+# A run of Latin letters and digits, or one character of anything else: for scripts written without spaces.
+CHARACTER_PATTERN = r"[A-Za-z0-9]+|[^\s]"
+
+_WORD = re.compile(WORD_PATTERN)
+# Thai, Lao, Myanmar and Khmer; kana; Han.
+_UNSEGMENTED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+
+
+def split_words(text: str) -> list[str]:
+    """Cut a text into words and signs; what lies between them is white space.
+
+    >>> split_words("It isn't bad, does n't drag.")
+    ['It', "isn't", 'bad', ',', 'does', "n't", 'drag', '.']
+    """
+    return _WORD.findall(text)
+
+
+def is_unsegmented(texts: Sequence[str]) -> bool:
+    """Say whether most letters of the first 1,000 texts are of a script that is written without spaces between words."""
+    return _share(_UNSEGMENTED, texts) > 0.5
+
+
+def is_chinese(texts: Sequence[str]) -> bool:
+    """Say whether most letters of the first 1,000 texts are Han characters."""
+    return _share(_HAN, texts) > 0.5
+
+
+def _share(pattern: re.Pattern[str], texts: Sequence[str]) -> float:
+    sample = "".join(islice(texts, 1000))
+    letters = sum(character.isalpha() for character in sample)
+    return len(pattern.findall(sample)) / max(letters, 1)

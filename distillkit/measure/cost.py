@@ -1,0 +1,56 @@
+"""What a model costs: parameters, bytes on disk, milliseconds a sentence."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def parameter_counts(model: nn.Module) -> dict[str, int]:
+    """Count parameters: `total`, and `without_embeddings` (every embedding table left out)."""
+    total = sum(p.numel() for p in model.parameters())
+    tables = sum(p.numel() for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False))
+    return {"total": total, "without_embeddings": total - tables}
+
+
+def megabytes(folder: Path) -> float:
+    """Return the size of the files below a folder, in MB (10^6 bytes)."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def answer_one(model: Any, tokenizer: Any) -> Callable[[str, str | None], object]:  # noqa: ANN401 - transformers is untyped
+    """Return a function that classifies one text (or pair) from its string, as a server without batching would."""
+    device = next(model.parameters()).device
+
+    def answer(text: str, pair: str | None) -> object:
+        with torch.inference_mode():
+            inputs = tokenizer(text, pair, truncation=True, return_tensors="pt")
+            return model(**inputs.to(device)).logits.argmax(1).item()
+
+    return answer
+
+
+def milliseconds(answers: dict[str, Callable[[str, str | None], object]], rows: Sequence[tuple[str, str | None]]) -> dict[str, float]:
+    """Time each answerer on each row, one row at a time.
+
+    Args:
+        answers: What to time, by name.
+        rows: Texts or pairs.
+
+    Returns:
+        Median milliseconds a row. The answerers take turns row by row, so a machine that drifts favours none.
+    """
+    for answer in answers.values():  # the first calls build caches
+        for row in rows[:5]:
+            answer(*row)
+    taken: dict[str, list[float]] = {name: [] for name in answers}
+    for row in rows:
+        for name, answer in answers.items():
+            start = time.perf_counter()
+            answer(*row)
+            taken[name].append(time.perf_counter() - start)
+    return {name: float(np.median(times)) * 1000 for name, times in taken.items()}

@@ -1,0 +1,281 @@
+"""The story, one function a stage, each of the same name as its command.
+
+    labelled text -> train_teacher -> augment -> label -> train_student -> evaluate / predict
+
+`distillkit.runs.run` chains them. Every function takes sources (files, `embedded:` or `datasets:` names) and folders, and answers with a
+summary that can be printed as JSON.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import softmax
+
+from distillkit.augment.augmenter import Augmenter
+from distillkit.augment.transfer_set import build_transfer_set
+from distillkit.data.batches import encode
+from distillkit.data.files import fingerprint, whole_folder
+from distillkit.data.logits import join_logits, read_store
+from distillkit.data.tables import check_labels_known, label_ids, label_names, mask_of, read_table, split_dev, texts_of, write_table
+from distillkit.errors import InputError
+from distillkit.measure.metrics import classification_metrics
+from distillkit.recipe import AugmentConfig, DataConfig, LabelConfig, LossConfig, StudentConfig, TeacherConfig, TrainingConfig, dump
+from distillkit.student.train import build_student, train_student_model
+from distillkit.teacher import fine_tune
+from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
+from distillkit.teacher.label import label_table
+from distillkit.training.inference import predict_logits
+
+COLUMNS = DataConfig()
+
+
+def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
+    """Read everything a task has into canonical tables.
+
+    Args:
+        data: Sources and their columns.
+        seed: Which rows become dev where the task has none.
+
+    Returns:
+        `train`, `dev`, where given `test` and `unlabelled`.
+
+    Raises:
+        InputError: A source is wrong, has one class only, or has a label that train has not.
+    """
+    if not data.train:
+        raise InputError("no training data: give --data.train, a file with a text and a label column")
+    tables = {"train": read_table(data.train, data)}
+    names = label_names(tables["train"])
+    for split in ("dev", "test"):
+        source = getattr(data, split)
+        if source:
+            tables[split] = read_table(source, data)
+            check_labels_known(tables[split], names, source)
+    if "dev" not in tables:
+        if not data.dev_fraction:
+            raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
+        tables["train"], tables["dev"] = split_dev(tables["train"], data.dev_fraction, seed)
+    if data.unlabelled:
+        tables["unlabelled"] = pa.concat_tables([read_table(source, data, labels="ignored").select(texts_columns(data)) for source in data.unlabelled])
+    return tables
+
+
+def train_teacher(data: DataConfig, teacher: TeacherConfig, output: Path, seed: int = 1) -> dict[str, Any]:
+    """Fine-tune an encoder on labelled text and save the checkpoint that is best on dev.
+
+    Args:
+        data: Labelled data; `train`, and `dev` or a `dev_fraction`.
+        teacher: Which checkpoint, and how.
+        output: Folder for the fine-tuned checkpoint: what `from_pretrained` takes.
+        seed: Draws the head, the order of rows, dropout.
+
+    Returns:
+        `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`.
+    """
+    tables = read_data(data, seed)
+    model, tokenizer, result = fine_tune.fine_tune(tables["train"], tables["dev"], teacher, seed)
+    with whole_folder(output) as folder:
+        fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
+        (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
+    return {"output": str(output), "labels": labels_of(model), **_fit_summary(result)}
+
+
+def augment(
+    source: str,
+    target: Path,
+    config: AugmentConfig | None = None,
+    columns: DataConfig = COLUMNS,
+    held_out: Sequence[str] = (),
+    unlabelled: Sequence[str] = (),
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Build the transfer set of a file: its own texts byte for byte, more text if given, and variants by the paper's three rules.
+
+    Args:
+        source: Training text; labels are kept where there are any.
+        target: Parquet file to write: `text`, `text_pair` (pairs), `label`, `origin`.
+        config: Rates, iterations, tagger.
+        columns: Names of the columns of every source here.
+        held_out: Dev and test sources: no added row equals one of theirs.
+        unlabelled: More text, taken as it is.
+        seed: Draws everything.
+
+    Returns:
+        `output` and the counts of `build_transfer_set`.
+    """
+    _check_suffix(target)
+    table = read_table(source, columns, labels="optional")
+    others = [[read_table(name, columns, labels="ignored") for name in names] for names in (unlabelled, held_out)]
+    transfer, counts = build_transfer_set(table, Augmenter(config, seed), *others)
+    write_table(transfer, target)
+    return {"output": str(target), **counts}
+
+
+def label(source: str, target: Path, teacher: str, config: LabelConfig | None = None, columns: DataConfig = COLUMNS) -> dict[str, Any]:
+    """Give every row of a table the logits of a fine-tuned teacher.
+
+    Args:
+        source: A transfer set, or any text; rows with a label are used to check the teacher.
+        target: Folder of the logit store: Parquet shards with `key`, `text`, `logits`, and manifest.json. Where it exists it grows by what is new.
+        teacher: Checkpoint of a fine-tuned classifier.
+        config: Batches, precision, shards.
+        columns: Names of the source's columns.
+
+    Returns:
+        `output` and the summary of `teacher.label.label_table`.
+    """
+    table = read_table(source, columns, labels="optional")
+    path = resolve(teacher)
+    print_of = fingerprint(Path(path)) if Path(path).is_dir() else path
+    return {"output": str(target), **label_table(table, target, teacher, print_of, config or LabelConfig(), mask_of(table))}
+
+
+def train_student(
+    transfer_set: str,
+    dev: str,
+    output: Path,
+    student: StudentConfig | None = None,
+    *,
+    logits: Path | None = None,
+    teacher: str = "",
+    loss: LossConfig | None = None,
+    training: TrainingConfig | None = None,
+    columns: DataConfig = COLUMNS,
+    vocabulary_from: str = "",
+    seed: int = 1,
+    progress: str = "student",
+) -> dict[str, Any]:
+    """Distil: train a student on a transfer set and its logits, keep what is best on dev.
+
+    Args:
+        transfer_set: What `augment` wrote, or any table of texts.
+        dev: Labelled source.
+        output: Folder for the student: what `from_pretrained` takes.
+        student: Kind, sizes, vocabulary, embeddings.
+        logits: The store that `label` wrote; None: learn from the gold labels of `transfer_set` alone.
+        teacher: Its checkpoint, where `student.embeddings.source` is teacher.
+        loss: What to match.
+        training: How.
+        columns: Names of the sources' columns.
+        vocabulary_from: Another source for the vocabulary; empty: `transfer_set`.
+        seed: Draws weights, order, dropout.
+        progress: Name of the progress bar.
+
+    Returns:
+        `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`, `vocabulary`.
+    """
+    student, loss = student or StudentConfig(), loss or LossConfig()
+    training = training or TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0, precision="fp32")
+    gold_only = logits is None
+    if gold_only and loss.alpha < 1:
+        raise InputError(f"loss.alpha is {loss.alpha}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone")
+    table = read_table(transfer_set, columns, labels="required" if gold_only else "optional")
+    dev_table = read_table(dev, columns)
+    if ("text_pair" in table.column_names) != (student.kind == "siamese-bilstm"):
+        raise InputError(f"student.kind is {student.kind}, but {transfer_set} has {'pairs' if 'text_pair' in table.column_names else 'single texts'}; expected {'siamese-bilstm' if 'text_pair' in table.column_names else 'bilstm'}")
+    words = read_table(vocabulary_from, columns, labels="ignored") if vocabulary_from else table
+    mask = mask_of(words)
+    texts, pairs = texts_of(words)
+    names = label_names(table) if logits is None else read_store(logits)["labels"]
+    targets = None if logits is None else join_logits(table, logits)
+    ask = None
+    if teacher and student.embeddings.source == "teacher":
+        ask = partial(fine_tune.word_vectors, *load_classifier(teacher), progress="word vectors")
+    model, tokenizer = build_student([*texts, *(pairs or [])], names, student, seed, ask, mask)
+    result = train_student_model(model, tokenizer, table, targets, dev_table, loss, training, seed, mask=mask_of(table), progress=progress)
+    with whole_folder(output) as folder:
+        model.cpu().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        (folder / "student.yaml").write_text(dump(student), encoding="utf-8")
+    return {"output": str(output), "labels": names, "vocabulary": len(tokenizer), **_fit_summary(result)}
+
+
+def evaluate(model: str, source: str, columns: DataConfig = COLUMNS, teacher: str = "") -> dict[str, Any]:
+    """Measure a classifier, student or teacher, on labelled text.
+
+    Args:
+        model: Folder, package or hub name of a classifier.
+        source: Labelled source.
+        columns: Names of its columns.
+        teacher: Another classifier, to report agreement with.
+
+    Returns:
+        What `measure.metrics.classification_metrics` does.
+    """
+    table = read_table(source, columns)
+    logits, names = classify(model, table, source)
+    gold = np.array(label_ids(table, names))
+    other = None
+    if teacher:
+        other, teacher_names = classify(teacher, table, source)
+        if set(teacher_names) != set(names):
+            raise InputError(f"{teacher}: its labels ({', '.join(teacher_names)}) are not those of {model} ({', '.join(names)})")
+        other = other[:, [teacher_names.index(name) for name in names]]
+    return classification_metrics(logits, gold, names, other)
+
+
+def classify(model: str, table: pa.Table, source: str) -> tuple[np.ndarray, list[str]]:
+    """Return a classifier's logits for a canonical table, (N, C) float32, and the C labels they are for.
+
+    Raises:
+        InputError: The table has a label that the classifier has not.
+    """
+    network, tokenizer = load_classifier(model)
+    names = labels_of(network)
+    if "label" in table.column_names:
+        data_names = sorted({name for name in table["label"].to_pylist() if name is not None})
+        if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
+            names = match_labels(names, data_names, model)
+        check_labels_known(table, names, source)
+    rows = encode(tokenizer, *texts_of(table), max_tokens_of(network, tokenizer))
+    return predict_logits(network, rows).numpy(), names
+
+
+def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:
+    """Classify texts or pairs as they come.
+
+    Args:
+        model: Folder, package or hub name of a classifier.
+        rows: (text, None) or (text, second text).
+        batch_rows: Rows a forward pass; 1 answers each row at once.
+
+    Yields:
+        For each row, in order, `text`, `text_pair` (pairs only), `label`, and `probabilities` by label.
+    """
+    network, tokenizer = load_classifier(model)
+    names, limit = labels_of(network), max_tokens_of(network, tokenizer)
+    for group in _groups(rows, batch_rows):
+        texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
+        encoded = encode(tokenizer, texts, pairs or None, limit)
+        for (text, pair), p in zip(group, softmax(predict_logits(network, encoded).numpy().astype(np.float64), axis=1), strict=True):
+            row = {"text": text} if pair is None else {"text": text, "text_pair": pair}
+            yield row | {"label": names[int(p.argmax())], "probabilities": dict(zip(names, p.tolist(), strict=True))}
+
+
+def _groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[tuple[str, str | None]]]:
+    group: list[tuple[str, str | None]] = []
+    for row in rows:
+        if group and (len(group) == size or (row[1] is None) != (group[0][1] is None)):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def texts_columns(data: DataConfig) -> list[str]:
+    """List the canonical columns that hold a task's text."""
+    return ["text", "text_pair"] if data.text_pair_column else ["text"]
+
+
+def _fit_summary(result: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"dev_accuracy": result.best_score, "best_epoch": result.best_epoch, "history": result.history}
+
+
+def _check_suffix(target: Path) -> None:
+    if target.suffix != ".parquet":
+        raise InputError(f"{target}: expected a target that ends in .parquet")

@@ -1,0 +1,258 @@
+"""`distillkit run`: all stages in order, each done once, whole or not at all."""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distillkit import __version__, pipeline
+from distillkit.data.files import disk_errors, fingerprint, whole_file
+from distillkit.data.readers import source_path
+from distillkit.data.tables import class_counts, label_ids, read_table, texts_of, write_table
+from distillkit.errors import InputError
+from distillkit.measure.baselines import TfidfBaseline, majority_logits
+from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
+from distillkit.measure.metrics import classification_metrics
+from distillkit.measure.report import comparison_table
+from distillkit.recipe import DataConfig, LossConfig, Recipe, dump
+from distillkit.teacher.checkpoint import load_classifier, resolve
+
+Summary = dict[str, Any]
+
+# Rooms whose code a stage's result depends on: a change there makes the stage run again.
+_ROOMS = {
+    "data": ["data"],
+    "teacher": ["data", "training", "teacher/checkpoint.py", "teacher/fine_tune.py"],
+    "transfer": ["data", "augment"],
+    "logits": ["data", "training", "teacher"],
+    "student-gold": ["data", "training", "student", "loss.py", "teacher/fine_tune.py"],
+    "student": ["data", "training", "student", "loss.py", "teacher/fine_tune.py"],
+    "proof": ["."],
+}
+
+
+@dataclass
+class RunFolder:
+    """`runs/<name>/`: a folder a stage, each with a stage.json that says what it was made from."""
+
+    folder: Path
+
+    def stage(self, name: str, settings: object, after: Sequence[str], build: Callable[[Path], Summary]) -> Summary:
+        """Return a stage's summary, building the stage only if something it depends on has changed.
+
+        Args:
+            name: Folder of the stage.
+            settings: Everything of the recipe, and the fingerprint of every file, that the result depends on.
+            after: Stages whose results it reads.
+            build: Fills the folder it is given. The folder gets the stage's name only when it is whole; one left by a killed run is
+                handed back, with what it holds, if nothing has changed since.
+        """
+        final, partial = self.folder / name, self.folder / f".{name}.partial"
+        before = [self._stamp(stage)["key"] for stage in after]
+        key = hashlib.sha256(json.dumps([name, settings, before, _code_version(name)], default=str, sort_keys=True).encode()).hexdigest()
+        stamp = self._stamp(name)
+        if stamp.get("key") == key:
+            log(f"{name}: nothing has changed, kept")
+            return stamp["summary"]
+        with disk_errors(final):
+            if not (partial / "key").is_file() or (partial / "key").read_text(encoding="utf-8") != key:
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir(parents=True)
+                (partial / "key").write_text(key, encoding="utf-8")
+            try:
+                summary = build(partial)
+                (partial / "stage.json").write_text(json.dumps({"key": key, "summary": summary}, ensure_ascii=False, indent=1), encoding="utf-8")
+                (partial / "key").unlink()
+                self._replace(final, partial)
+            except Exception:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+        return summary
+
+    def _stamp(self, name: str) -> Summary:
+        path = self.folder / name / "stage.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def _replace(self, final: Path, partial: Path) -> None:
+        old = self.folder / f".{final.name}.old"
+        shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            os.replace(final, old)
+        os.replace(partial, final)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def run(recipe: Recipe, folder: Path) -> Summary:
+    """Run a recipe from labelled text to proof.
+
+    Args:
+        recipe: What to run.
+        folder: Where every stage keeps its result; finished stages are kept when it is run again.
+
+    Returns:
+        What is written to `result.json`: the data, the transfer set, and for each model its scores and size. It holds no times, so that
+        the same run gives the same bytes; those are in `proof/latency.json`.
+
+    Raises:
+        InputError: Something given is wrong, or another run is at work in the folder.
+    """
+    with _alone(folder):
+        return _run(recipe, RunFolder(folder))
+
+
+def _run(recipe: Recipe, home: RunFolder) -> Summary:
+    folder, seed = home.folder, recipe.seed
+    with whole_file(folder / "recipe.yaml") as partial:
+        partial.write_text(dump(recipe), encoding="utf-8")
+    pair = bool(recipe.data.text_pair_column)
+    columns = DataConfig(text_pair_column="text_pair" if pair else "")
+    path = {split: str(folder / "data" / f"{split}.parquet") for split in ("train", "dev", "test", "unlabelled")}
+
+    def data(out: Path) -> Summary:
+        tables = pipeline.read_data(recipe.data, seed)
+        for split, table in tables.items():
+            write_table(table, out / f"{split}.parquet")
+        labelled = {split: table for split, table in tables.items() if split != "unlabelled"}
+        return {"rows": {split: len(table) for split, table in tables.items()}, "labels": {split: class_counts(table) for split, table in labelled.items()}}
+
+    def teacher(out: Path) -> Summary:
+        here = replace(columns, train=path["train"], dev=path["dev"])
+        return pipeline.train_teacher(here, recipe.teacher, out / "model", seed)
+
+    def transfer(out: Path) -> Summary:
+        held_out = [path[split] for split in ("dev", "test") if split in rows]
+        extra = [path["unlabelled"]] if "unlabelled" in rows else []
+        return pipeline.augment(path["train"], out / "transfer.parquet", recipe.augment, columns, held_out, extra, seed)
+
+    def logits(out: Path) -> Summary:
+        # Summed up over all of the store, so that a killed and resumed run says the same as an undisturbed one.
+        summary = pipeline.label(transfer_set, out / "store", teacher_model, recipe.label, columns)
+        return {key: value for key, value in summary.items() if key != "labelled_now"}
+
+    def student_gold(out: Path) -> Summary:
+        training = replace(recipe.training, epochs=recipe.proof.gold_epochs, batch_size=min(recipe.training.batch_size, GOLD_BATCH))
+        return pipeline.train_student(
+            path["train"], path["dev"], out / "model", recipe.student, teacher=teacher_model, loss=LossConfig(alpha=1), training=training,
+            columns=columns, vocabulary_from=transfer_set, seed=seed, progress="student on gold labels",
+        )  # fmt: skip
+
+    def student(out: Path) -> Summary:
+        return pipeline.train_student(
+            transfer_set, path["dev"], out / "model", recipe.student, logits=folder / "logits" / "store", teacher=teacher_model,
+            loss=recipe.loss, training=recipe.training, columns=columns, seed=seed,
+        )  # fmt: skip
+
+    def proof(out: Path) -> Summary:
+        summary, latency = _prove(recipe, folder, rows, columns)
+        (out / "latency.json").write_text(json.dumps(latency, indent=1) + "\n", encoding="utf-8")
+        (out / "report.md").write_text(comparison_table(summary, latency) + "\n", encoding="utf-8")
+        return summary
+
+    sources = _fingerprints(recipe.data)
+    prepared = home.stage("data", [asdict(recipe.data), sources, seed], [], data)
+    rows = prepared["rows"]
+    checkpoint = resolve(recipe.teacher.model)
+    weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
+    taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], ["data"], teacher))
+    teacher_model = str(folder / "teacher" / "model")
+    counts = _relative(home.stage("transfer", [asdict(recipe.augment), seed], ["data"], transfer))
+    transfer_set = str(folder / "transfer" / "transfer.parquet")
+    home.stage("logits", asdict(recipe.label), ["teacher", "transfer"], logits)
+    vectors = Path(recipe.student.embeddings.source)
+    learn = [asdict(recipe.student), asdict(recipe.training), fingerprint(vectors) if vectors.is_file() else "", seed]
+    gold = None
+    if recipe.proof.gold_epochs:
+        gold = _relative(home.stage("student-gold", [learn, recipe.proof.gold_epochs], ["teacher", "transfer"], student_gold))
+    distilled = _relative(home.stage("student", [learn, asdict(recipe.loss)], ["logits"], student))
+    proven = home.stage("proof", asdict(recipe.proof), ["student-gold", "student"] if gold else ["student"], proof)
+    stages = {"teacher": taught, "student_gold": gold, "student": distilled}
+    result = {
+        "distillkit": __version__,
+        "seed": seed,
+        "data": prepared,
+        "transfer_set": counts,
+        "training": {name: {key: stage[key] for key in ("dev_accuracy", "best_epoch", "history")} for name, stage in stages.items() if stage},
+        "models": proven["models"],
+    }
+    with whole_file(folder / "result.json") as partial:
+        partial.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    log("\n" + (folder / "proof" / "report.md").read_text(encoding="utf-8") + f"\n{folder / 'result.json'}")
+    return result
+
+
+# Few rows want small batches: at the transfer set's batch size the gold student would take too few steps to be a fair rival.
+GOLD_BATCH = 64
+
+
+def _prove(recipe: Recipe, folder: Path, rows: dict[str, int], columns: DataConfig) -> tuple[Summary, dict[str, float]]:
+    """Measure every model on dev and test; return the scores, and milliseconds a sentence by model."""
+    tables = {split: read_table(str(folder / "data" / f"{split}.parquet"), columns) for split in ("train", "dev", "test") if split in rows}
+    held_out = {split: table for split, table in tables.items() if split != "train"}
+    folders = {"student_gold": folder / "student-gold" / "model", "student": folder / "student" / "model", "teacher": folder / "teacher" / "model"}
+    folders = {name: path for name, path in folders.items() if path.is_dir() and (name != "student_gold" or recipe.proof.gold_epochs)}
+    loaded = {name: load_classifier(str(path)) for name, path in folders.items()}
+    names = [loaded["teacher"][0].config.id2label[i] for i in range(loaded["teacher"][0].config.num_labels)]
+    train_gold = np.array(label_ids(tables["train"], names))
+    log("proof: TF-IDF + logistic regression")
+    tfidf = TfidfBaseline(*texts_of(tables["train"]), train_gold, len(names))
+    models: dict[str, Summary] = {name: {} for name in ("majority", "tfidf", *folders)}
+    for split, table in held_out.items():
+        logits = {name: pipeline.classify(str(path), table, split)[0] for name, path in folders.items()}
+        logits["majority"] = majority_logits(train_gold, len(names), len(table))
+        logits["tfidf"] = tfidf.logits(*texts_of(table))
+        gold = np.array(label_ids(table, names))
+        for name, found in logits.items():
+            models[name][split] = classification_metrics(found, gold, names, logits["teacher"])
+    for name, (model, _) in loaded.items():
+        models[name] |= {"parameters": parameter_counts(model), "megabytes": megabytes(folders[name])}
+    log("proof: milliseconds a sentence")
+    answers = {name: answer_one(*pair) for name, pair in loaded.items()}
+    answers["tfidf"] = lambda text, second: tfidf.logits([text], None if second is None else [second])
+    texts, seconds = texts_of(tables["dev"].slice(0, recipe.proof.latency_sentences))
+    latency = milliseconds(answers, list(zip(texts, seconds or [None] * len(texts), strict=True))) if texts else {}
+    return {"models": models}, latency
+
+
+def _relative(summary: Summary) -> Summary:
+    """Leave out where a stage was built: a temporary folder that is gone."""
+    return {key: value for key, value in summary.items() if key != "output"}
+
+
+def _fingerprints(data: DataConfig) -> list[str]:
+    """Fingerprint every source that is a file; a hub's data set is known by its name alone."""
+    sources = [source for source in (data.train, data.dev, data.test, *data.unlabelled) if source]
+    return [source if source.startswith("datasets:") else fingerprint(source_path(source)) for source in sources]
+
+
+def _code_version(stage: str) -> str:
+    package = Path(__file__).parent
+    files = sorted({file for room in _ROOMS[stage] for file in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))})
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a run's folder for one process; the lock goes with the process, however it ends."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / ".lock").open("w")
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder}: another run is at work there; wait for it, or choose another --name") from None
+        yield
+
+
+def log(message: str) -> None:
+    """Say a line on stderr; stdout is for results."""
+    sys.stderr.write(message + "\n")

@@ -1,0 +1,1 @@
+"""Students: Hugging Face models with tokenizers of their own."""

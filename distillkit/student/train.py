@@ -1,0 +1,115 @@
+"""Build a student and train it on a table whose teacher's logits are a column."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from distillkit.data.batches import encode
+from distillkit.data.tables import check_labels_known, label_ids, texts_of
+from distillkit.errors import InputError
+from distillkit.loss import DistillationLoss
+from distillkit.recipe import LossConfig, StudentConfig, TrainingConfig
+from distillkit.student.embeddings import VectorsOfWords, from_file, from_teacher
+from distillkit.student.register import KINDS
+from distillkit.student.vocabulary import build_tokenizer, words_of
+from distillkit.training.inference import predict_logits
+from distillkit.training.loop import FitResult, fit
+
+
+def build_student(
+    texts: Sequence[str], labels: Sequence[str], config: StudentConfig, seed: int, ask: VectorsOfWords | None = None, mask: str = ""
+) -> tuple[Any, Any]:
+    """Build an untrained student and its tokenizer.
+
+    Args:
+        texts: What its vocabulary is made of: training and transfer text only.
+        labels: Class names in the order of the logits.
+        config: Kind, sizes, vocabulary, embeddings.
+        seed: Draws the weights.
+        ask: The teacher's vectors of words, for `embeddings.source: teacher`.
+        mask: The transfer set's mask word.
+
+    Raises:
+        InputError: The embeddings' source is not to be had.
+    """
+    torch.manual_seed(seed)
+    tokenizer = build_tokenizer(texts, config.vocabulary, config.max_tokens, mask)
+    words, source, width = words_of(tokenizer), config.embeddings.source, config.embeddings.width
+    vectors = None
+    if source == "teacher":
+        if ask is None:
+            raise InputError("student.embeddings.source is teacher, but no teacher was given: give --teacher, or choose random or a word-vector file")
+        vectors = from_teacher(words, width, ask)
+    elif source != "random":
+        vectors, _ = from_file(words, width, Path(source))
+    config_class, model_class = KINDS[config.kind]
+    model = model_class(
+        config_class(
+            vocab_size=len(words),
+            embedding_size=width,
+            channels=config.embeddings.channels,
+            hidden_size=config.hidden_size,
+            head_size=config.head_size,
+            dropout=config.dropout,
+            id2label=dict(enumerate(labels)),
+            label2id={name: i for i, name in enumerate(labels)},
+        )
+    )
+    if vectors is not None:
+        model.set_word_vectors(vectors)
+    return model.eval(), tokenizer
+
+
+def train_student_model(
+    model: Any,  # noqa: ANN401 - transformers is untyped
+    tokenizer: Any,  # noqa: ANN401
+    table: pa.Table,
+    logits: np.ndarray | None,
+    dev: pa.Table,
+    loss: LossConfig,
+    training: TrainingConfig,
+    seed: int,
+    *,
+    mask: str = "",
+    progress: str = "student",
+) -> FitResult:
+    """Train a student in place and keep the epoch that is best on dev.
+
+    Args:
+        model: From `build_student`.
+        tokenizer: From `build_student`.
+        table: N rows to learn from; a `label` column is used where `loss.alpha` > 0.
+        logits: The teacher's, (N, C) float32, row by row; None learns from labels alone and needs `loss.alpha` 1.
+        dev: Labelled table.
+        loss: What to match.
+        training: How.
+        seed: Order of the rows, dropout.
+        mask: The transfer set's mask word.
+        progress: Name of the progress bar.
+
+    Returns:
+        How training went; the score is dev accuracy, 0 to 1.
+    """
+    labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
+    check_labels_known(dev, labels, "dev")
+    rows = encode(tokenizer, *texts_of(table), tokenizer.model_max_length, mask=mask)
+    dev_rows = encode(tokenizer, *texts_of(dev), tokenizer.model_max_length)
+    dev_gold = torch.tensor(label_ids(dev, labels))
+    teacher = None if logits is None else torch.from_numpy(logits)
+    gold = torch.tensor(label_ids(table, labels)) if loss.alpha > 0 and "label" in table.column_names else None
+    criterion = DistillationLoss(loss)
+
+    def loss_of_rows(batch: Tensor, found: Tensor) -> Tensor:
+        rows_on_cpu = batch.cpu()
+        own = None if teacher is None else teacher[rows_on_cpu].to(found.device)
+        return criterion(found, own, None if gold is None else gold[rows_on_cpu].to(found.device))
+
+    def evaluate(network: nn.Module) -> float:
+        return float((predict_logits(network, dev_rows).argmax(1) == dev_gold).float().mean())
+
+    return fit(model, rows, loss_of_rows, evaluate, training, seed, progress)

@@ -1,0 +1,1 @@
+"""The training loop, its precision, and inference: shared by teacher and student."""

@@ -1,0 +1,43 @@
+"""Logits of rows, in eval mode, in batches of like length, back in the rows' own order."""
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from distillkit.data.batches import Encoded, budget_batches
+from distillkit.recipe import Precision
+from distillkit.training.precision import autocast, pick_device, resolve
+
+
+def predict_logits(model: nn.Module, rows: Encoded, *, max_batch_tokens: int = 4096, precision: Precision = "fp32", progress: tqdm | None = None) -> Tensor:  # type: ignore[type-arg]
+    """Run a classifier over tokenised rows.
+
+    Args:
+        model: Takes `rows.batch(...)` and answers with `.logits`. Left in the mode (train or eval) it came in.
+        rows: N rows.
+        max_batch_tokens: Tokens a forward pass, padding included.
+        precision: Autocast of the forward pass.
+        progress: A bar to move by the rows done.
+
+    Returns:
+        Logits, (N, C) float32 on the CPU, row by row in the order of `rows`.
+    """
+    device = pick_device()
+    precision = resolve(precision, device)
+    was_training = model.training
+    model = model.to(device).eval()
+    out: Tensor | None = None
+    lengths = rows.lengths
+    rows = rows.to(device)
+    with torch.inference_mode(), autocast(precision, device):
+        for batch in budget_batches(lengths, max_batch_tokens):
+            logits = model(**rows.batch(batch.to(device))).logits.float().cpu()
+            if out is None:
+                out = logits.new_empty(len(rows), logits.shape[1])
+            out[batch] = logits
+            if progress is not None:
+                progress.update(len(batch))
+    model.train(was_training)
+    if out is None:
+        return torch.empty(0, 0)
+    return out.clone()  # out of inference mode, so that it may be used in training
