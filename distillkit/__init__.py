@@ -28,7 +28,7 @@ _LAZY = {
 __all__ = ["AugmentConfig", "Augmenter", "DistillationLoss", "LossConfig"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - classes of several kinds
+def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'distillkit' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -114,7 +114,8 @@ class Label:
 class TrainStudent:
     """Train a student on a transfer set and its logits; keep the epoch that is best on dev.
 
-    Example: distillkit train-student bilstm --transfer-set runs/transfer.parquet --logits runs/logits --dev embedded:reviews/dev --teacher runs/teacher --output runs/student
+    Example: distillkit train-student bilstm --transfer-set runs/transfer.parquet --logits runs/logits --teacher runs/teacher
+    --dev embedded:reviews/dev --output runs/student
     """
 
     student_name: Annotated[str, Positional, arg(metavar="STUDENT")]
@@ -168,7 +169,11 @@ class Predict:
 
 
 def _list(_: List) -> Iterator[dict[str, str]]:
-    return ({"shelf": name, "name": entry, "what": shelf.description(path)} for name in shelf.SHELVES for entry, path in shelf.entries(name).items())
+    return (
+        {"shelf": name, "name": entry, "what": shelf.description(path)}
+        for name in shelf.SHELVES
+        for entry, path in shelf.entries(name).items()
+    )
 
 
 def _run(command: Run) -> dict[str, Any]:
@@ -176,7 +181,10 @@ def _run(command: Run) -> dict[str, Any]:
 
     folder = command.runs / (command.name or Path(command.recipe).stem)
     result = runs.run(command.settings, folder)
-    scores = {name: {split: model[split]["accuracy"] for split in ("dev", "test") if split in model} for name, model in result["models"].items()}
+    scores = {
+        name: {split: model[split]["accuracy"] for split in ("dev", "test") if split in model}
+        for name, model in result["models"].items()
+    }
     return {"output": str(folder), "accuracy": scores}
 
 
@@ -189,7 +197,15 @@ def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
 def _augment(command: Augment) -> dict[str, Any]:
     from distillkit import pipeline
 
-    return pipeline.augment(command.source, command.target, command.augment, command.data, command.held_out, command.unlabelled, command.seed)
+    return pipeline.augment(
+        command.source,
+        command.target,
+        command.augment,
+        command.data,
+        command.held_out,
+        command.unlabelled,
+        command.seed,
+    )
 
 
 def _label(command: Label) -> dict[str, Any]:
@@ -218,13 +234,13 @@ def _evaluate(command: Evaluate) -> dict[str, Any]:
 
 def _predict(command: Predict) -> Iterator[dict[str, Any]]:
     from distillkit import pipeline
-    from distillkit.data.tables import read_table, texts_of
+    from distillkit.data.tables import paired, read_table, texts_of
 
     if command.source == "-":
         # A person at a terminal wants each answer at once; a pipe wants them fast.
         return pipeline.predict(command.model, _stdin_rows(), 1 if sys.stdin.isatty() else 64)
-    texts, pairs = texts_of(read_table(command.source, command.data, labels="ignored"))
-    return pipeline.predict(command.model, zip(texts, pairs or [None] * len(texts), strict=True))
+    rows = paired(*texts_of(read_table(command.source, command.data, labels="ignored")))
+    return pipeline.predict(command.model, rows)
 
 
 def _stdin_rows() -> Iterator[tuple[str, str | None]]:
@@ -241,10 +257,18 @@ def _stdin_rows() -> Iterator[tuple[str, str | None]]:
 COMMANDS: dict[str, tuple[type, Callable[[Any], Any], Callable[[str], dict[str, Any]] | None]] = {
     "list": (List, _list, None),
     "run": (Run, _run, lambda name: {"recipe": name, "settings": load_recipe(name)}),
-    "train-teacher": (TrainTeacher, _train_teacher, lambda name: {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())}),
+    "train-teacher": (
+        TrainTeacher,
+        _train_teacher,
+        lambda name: {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())},
+    ),
     "augment": (Augment, _augment, None),
     "label": (Label, _label, None),
-    "train-student": (TrainStudent, _train_student, lambda name: {"student_name": name, "student": load_config("students", name, StudentConfig())}),
+    "train-student": (
+        TrainStudent,
+        _train_student,
+        lambda name: {"student_name": name, "student": load_config("students", name, StudentConfig())},
+    ),
     "evaluate": (Evaluate, _evaluate, None),
     "predict": (Predict, _predict, None),
 }
@@ -270,7 +294,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if argv[0] not in COMMANDS:
         close = get_close_matches(argv[0], COMMANDS, 1)
-        sys.stderr.write(f"distillkit: no command {argv[0]!r}; {f'did you mean {close[0]!r}?' if close else 'see distillkit --help'}\n")
+        sys.stderr.write(
+            f"distillkit: no command {argv[0]!r}; {f'did you mean {close[0]!r}?' if close else 'see distillkit --help'}\n"
+        )
         return 2
     _quieten()
     try:
@@ -296,8 +322,9 @@ def _parse(kind: type[T], name: str, argv: list[str], from_shelf: Callable[[str]
         return tyro.cli(kind, args=argv, **options)
     fixed = from_shelf(argv[0])
 
-    # What a shelf file says stands in for the field defaults; what it leaves open is still required.
-    missing = {f: tyro.MISSING for f in kind.__dataclass_fields__ if f not in fixed and kind.__dataclass_fields__[f].default is kind.__dataclass_fields__[f].default_factory}  # type: ignore[attr-defined]
+    # What the shelf file says stands in for the defaults; a field without a default is still required.
+    required = (f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)  # type: ignore[arg-type]
+    missing = {name: tyro.MISSING for name in required if name not in fixed}
     return tyro.cli(kind, args=argv[1:], default=kind(**fixed, **missing), **options)
 
 
@@ -311,9 +338,19 @@ def _quieten() -> None:
 
 
 def _overview() -> str:
-    lines = ["distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof", "", "usage: distillkit COMMAND ...", ""]
+    lines = [
+        "distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof",
+        "",
+        "usage: distillkit COMMAND ...",
+        "",
+    ]
     lines += [f"  {name:<14} {(kind.__doc__ or '').partition(chr(10))[0]}" for name, (kind, _, _) in COMMANDS.items()]
-    lines += ["", "distillkit COMMAND --help shows a command's options, their defaults and an example.", "Start here: distillkit run quickstart", ""]
+    lines += [
+        "",
+        "distillkit COMMAND --help shows a command's options, their defaults and an example.",
+        "Start here: distillkit run quickstart",
+        "",
+    ]
     return "\n".join(lines)
 
 

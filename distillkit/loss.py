@@ -107,16 +107,24 @@ class DistillationLoss(nn.Module):
         """
         alpha = self.config.alpha
         if teacher is None and alpha < 1:
-            raise ValueError(f"alpha is {alpha}, so the teacher's logits are needed; alpha = 1 learns from labels alone")
+            raise ValueError(
+                f"alpha is {alpha}, so the teacher's logits are needed; alpha = 1 learns from labels alone"
+            )
         loss = student.new_zeros((), dtype=torch.float32)
         if alpha > 0:
             loss = loss + alpha * hard_label_loss(student, teacher, labels)
         if alpha < 1 and teacher is not None:
             mse = self.config.kind == "mse"
-            loss = loss + (1 - alpha) * (logits_mse_loss(student, teacher) if mse else soft_target_loss(student, teacher, self.config.temperature))
+            loss = loss + (1 - alpha) * (
+                logits_mse_loss(student, teacher)
+                if mse
+                else soft_target_loss(student, teacher, self.config.temperature)
+            )
         return loss
 
 
 def _check_shapes(student: Tensor, teacher: Tensor) -> None:
     if student.shape != teacher.shape or student.ndim != 2:
-        raise ValueError(f"student logits are {tuple(student.shape)}, teacher logits {tuple(teacher.shape)}: expected the same (B, C)")
+        raise ValueError(
+            f"student logits are {tuple(student.shape)}, teacher logits {tuple(teacher.shape)}: expected the same (B, C)"
+        )

@@ -20,10 +20,28 @@ from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.batches import encode
 from distillkit.data.files import fingerprint, whole_folder
 from distillkit.data.logits import join_logits, read_store
-from distillkit.data.tables import check_labels_known, label_ids, label_names, mask_of, read_table, split_dev, texts_of, write_table
+from distillkit.data.tables import (
+    check_labels_known,
+    label_ids,
+    label_names,
+    mask_of,
+    read_table,
+    split_dev,
+    texts_of,
+    write_table,
+)
 from distillkit.errors import InputError
 from distillkit.measure.metrics import classification_metrics
-from distillkit.recipe import AugmentConfig, DataConfig, LabelConfig, LossConfig, StudentConfig, TeacherConfig, TrainingConfig, dump
+from distillkit.recipe import (
+    AugmentConfig,
+    DataConfig,
+    LabelConfig,
+    LossConfig,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    dump,
+)
 from distillkit.student.train import build_student, train_student_model
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
@@ -49,18 +67,19 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     if not data.train:
         raise InputError("no training data: give --data.train, a file with a text and a label column")
     tables = {"train": read_table(data.train, data)}
-    names = label_names(tables["train"])
+    names = label_names(tables["train"], data.train)
     for split in ("dev", "test"):
         source = getattr(data, split)
         if source:
-            tables[split] = read_table(source, data)
-            check_labels_known(tables[split], names, source)
+            tables[split] = read_table(source, data, known=names)
     if "dev" not in tables:
         if not data.dev_fraction:
             raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
         tables["train"], tables["dev"] = split_dev(tables["train"], data.dev_fraction, seed)
     if data.unlabelled:
-        tables["unlabelled"] = pa.concat_tables([read_table(source, data, labels="ignored").select(texts_columns(data)) for source in data.unlabelled])
+        tables["unlabelled"] = pa.concat_tables(
+            [read_table(source, data, labels="ignored").select(texts_columns(data)) for source in data.unlabelled]
+        )
     return tables
 
 
@@ -115,7 +134,9 @@ def augment(
     return {"output": str(target), **counts}
 
 
-def label(source: str, target: Path, teacher: str, config: LabelConfig | None = None, columns: DataConfig = COLUMNS) -> dict[str, Any]:
+def label(
+    source: str, target: Path, teacher: str, config: LabelConfig | None = None, columns: DataConfig = COLUMNS
+) -> dict[str, Any]:
     """Give every row of a table the logits of a fine-tuned teacher.
 
     Args:
@@ -131,7 +152,10 @@ def label(source: str, target: Path, teacher: str, config: LabelConfig | None = 
     table = read_table(source, columns, labels="optional")
     path = resolve(teacher)
     print_of = fingerprint(Path(path)) if Path(path).is_dir() else path
-    return {"output": str(target), **label_table(table, target, teacher, print_of, config or LabelConfig(), mask_of(table))}
+    return {
+        "output": str(target),
+        **label_table(table, target, teacher, print_of, config or LabelConfig(), mask_of(table)),
+    }
 
 
 def train_student(
@@ -172,11 +196,14 @@ def train_student(
     training = training or TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0, precision="fp32")
     gold_only = logits is None
     if gold_only and loss.alpha < 1:
-        raise InputError(f"loss.alpha is {loss.alpha}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone")
+        raise InputError(
+            f"loss.alpha is {loss.alpha}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone"
+        )
     table = read_table(transfer_set, columns, labels="required" if gold_only else "optional")
     dev_table = read_table(dev, columns)
-    if ("text_pair" in table.column_names) != (student.kind == "siamese-bilstm"):
-        raise InputError(f"student.kind is {student.kind}, but {transfer_set} has {'pairs' if 'text_pair' in table.column_names else 'single texts'}; expected {'siamese-bilstm' if 'text_pair' in table.column_names else 'bilstm'}")
+    what, fitting = ("pairs", "siamese-bilstm") if "text_pair" in table.column_names else ("single texts", "bilstm")
+    if student.kind != fitting:
+        raise InputError(f"student.kind is {student.kind}, but {transfer_set} has {what}; expected {fitting}")
     words = read_table(vocabulary_from, columns, labels="ignored") if vocabulary_from else table
     mask = mask_of(words)
     texts, pairs = texts_of(words)
@@ -186,7 +213,9 @@ def train_student(
     if teacher and student.embeddings.source == "teacher":
         ask = partial(fine_tune.word_vectors, *load_classifier(teacher), progress="word vectors")
     model, tokenizer = build_student([*texts, *(pairs or [])], names, student, seed, ask, mask)
-    result = train_student_model(model, tokenizer, table, targets, dev_table, loss, training, seed, mask=mask_of(table), progress=progress)
+    result = train_student_model(
+        model, tokenizer, table, targets, dev_table, loss, training, seed, mask=mask_of(table), progress=progress
+    )
     with whole_folder(output) as folder:
         model.cpu().save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -213,7 +242,9 @@ def evaluate(model: str, source: str, columns: DataConfig = COLUMNS, teacher: st
     if teacher:
         other, teacher_names = classify(teacher, table, source)
         if set(teacher_names) != set(names):
-            raise InputError(f"{teacher}: its labels ({', '.join(teacher_names)}) are not those of {model} ({', '.join(names)})")
+            raise InputError(
+                f"{teacher}: its labels ({', '.join(teacher_names)}) are not those of {model} ({', '.join(names)})"
+            )
         other = other[:, [teacher_names.index(name) for name in names]]
     return classification_metrics(logits, gold, names, other)
 
@@ -251,7 +282,9 @@ def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int 
     for group in _groups(rows, batch_rows):
         texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
         encoded = encode(tokenizer, texts, pairs or None, limit)
-        for (text, pair), p in zip(group, softmax(predict_logits(network, encoded).numpy().astype(np.float64), axis=1), strict=True):
+        for (text, pair), p in zip(
+            group, softmax(predict_logits(network, encoded).numpy().astype(np.float64), axis=1), strict=True
+        ):
             row = {"text": text} if pair is None else {"text": text, "text_pair": pair}
             yield row | {"label": names[int(p.argmax())], "probabilities": dict(zip(names, p.tolist(), strict=True))}
 
@@ -272,7 +305,7 @@ def texts_columns(data: DataConfig) -> list[str]:
     return ["text", "text_pair"] if data.text_pair_column else ["text"]
 
 
-def _fit_summary(result: Any) -> dict[str, Any]:  # noqa: ANN401
+def _fit_summary(result: Any) -> dict[str, Any]:
     return {"dev_accuracy": result.best_score, "best_epoch": result.best_epoch, "history": result.history}
 
 

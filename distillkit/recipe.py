@@ -98,7 +98,8 @@ class AugmentConfig:
     """The three rules of Tang et al. 2019, section 3.2; the defaults are the paper's."""
 
     tagger: str = "auto"
-    """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag for all words), or MODULE:FUNCTION; auto: jieba for Chinese text, else pattern."""
+    """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag for all), MODULE:FUNCTION;
+    auto: jieba for Chinese text, else pattern."""
     p_mask: float = 0.1
     """Probability that a word is masked, 0 to 1."""
     p_pos: float = 0.1
@@ -263,7 +264,7 @@ def dump(config: object) -> str:
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any section
+def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return list(value) if isinstance(value, tuple) else value
@@ -307,7 +308,11 @@ class _Loader:
         for key, value_node in values.items():
             old = getattr(default, key)
             inside = dataclasses.is_dataclass(old)
-            values[key] = self._section(value_node, old, f"{prefix}{key}.") if inside else self._value(value_node, hints[key], prefix + key)
+            values[key] = (
+                self._section(value_node, old, f"{prefix}{key}.")
+                if inside
+                else self._value(value_node, hints[key], prefix + key)
+            )
         try:
             return dataclasses.replace(default, **values)  # type: ignore[type-var]
         except InputError as error:
@@ -319,8 +324,8 @@ class _Loader:
         except InputError as error:
             raise self._fail(node, str(error)) from None
 
-    def _value(self, node: yaml.Node, hint: Any, key: str) -> Any:  # noqa: ANN401 - any field's type
-        value = yaml.SafeLoader("").construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+    def _value(self, node: yaml.Node, hint: Any, key: str) -> Any:
+        value = yaml.SafeLoader("").construct_object(node, deep=True)
         if typing.get_origin(hint) is Literal:
             if value not in typing.get_args(hint):
                 raise self._fail(node, f"{key} is {value!r}: expected one of {', '.join(typing.get_args(hint))}")
@@ -332,6 +337,10 @@ class _Loader:
         if hint is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if type(value) is not hint:
-            mend = ": YAML reads it as text, write it with a point, as in 1.0e-3" if hint is float and isinstance(value, str) else ""
+            mend = (
+                ": YAML reads it as text, write it with a point, as in 1.0e-3"
+                if hint is float and isinstance(value, str)
+                else ""
+            )
             raise self._fail(node, f"{key} is {value!r}: expected {hint.__name__}{mend}")
         return value

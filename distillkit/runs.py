@@ -17,7 +17,7 @@ import numpy as np
 from distillkit import __version__, pipeline
 from distillkit.data.files import disk_errors, fingerprint, whole_file
 from distillkit.data.readers import source_path
-from distillkit.data.tables import class_counts, label_ids, read_table, texts_of, write_table
+from distillkit.data.tables import class_counts, label_ids, paired, read_table, texts_of, write_table
 from distillkit.errors import InputError
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
@@ -58,7 +58,9 @@ class RunFolder:
         """
         final, partial = self.folder / name, self.folder / f".{name}.partial"
         before = [self._stamp(stage)["key"] for stage in after]
-        key = hashlib.sha256(json.dumps([name, settings, before, _code_version(name)], default=str, sort_keys=True).encode()).hexdigest()
+        key = hashlib.sha256(
+            json.dumps([name, settings, before, _code_version(name)], default=str, sort_keys=True).encode()
+        ).hexdigest()
         stamp = self._stamp(name)
         if stamp.get("key") == key:
             log(f"{name}: nothing has changed, kept")
@@ -70,7 +72,9 @@ class RunFolder:
                 (partial / "key").write_text(key, encoding="utf-8")
             try:
                 summary = build(partial)
-                (partial / "stage.json").write_text(json.dumps({"key": key, "summary": summary}, ensure_ascii=False, indent=1), encoding="utf-8")
+                (partial / "stage.json").write_text(
+                    json.dumps({"key": key, "summary": summary}, ensure_ascii=False, indent=1), encoding="utf-8"
+                )
                 (partial / "key").unlink()
                 self._replace(final, partial)
             except Exception:
@@ -105,8 +109,16 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     Raises:
         InputError: Something given is wrong, or another run is at work in the folder.
     """
-    with _alone(folder):
-        return _run(recipe, RunFolder(folder))
+    fresh = not folder.exists()
+    try:
+        with _alone(folder):
+            return _run(recipe, RunFolder(folder))
+    except InputError:
+        if fresh and not any(folder.glob("*/stage.json")):  # nothing came of it: leave nothing behind
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.parent.rmdir()
+        raise
 
 
 def _run(recipe: Recipe, home: RunFolder) -> Summary:
@@ -122,7 +134,10 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         for split, table in tables.items():
             write_table(table, out / f"{split}.parquet")
         labelled = {split: table for split, table in tables.items() if split != "unlabelled"}
-        return {"rows": {split: len(table) for split, table in tables.items()}, "labels": {split: class_counts(table) for split, table in labelled.items()}}
+        return {
+            "rows": {split: len(table) for split, table in tables.items()},
+            "labels": {split: class_counts(table) for split, table in labelled.items()},
+        }
 
     def teacher(out: Path) -> Summary:
         here = replace(columns, train=path["train"], dev=path["dev"])
@@ -139,7 +154,9 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
     def student_gold(out: Path) -> Summary:
-        training = replace(recipe.training, epochs=recipe.proof.gold_epochs, batch_size=min(recipe.training.batch_size, GOLD_BATCH))
+        training = replace(
+            recipe.training, epochs=recipe.proof.gold_epochs, batch_size=min(recipe.training.batch_size, GOLD_BATCH)
+        )
         return pipeline.train_student(
             path["train"], path["dev"], out / "model", recipe.student, teacher=teacher_model, loss=LossConfig(alpha=1), training=training,
             columns=columns, vocabulary_from=transfer_set, seed=seed, progress="student on gold labels",
@@ -171,7 +188,9 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     learn = [asdict(recipe.student), asdict(recipe.training), fingerprint(vectors) if vectors.is_file() else "", seed]
     gold = None
     if recipe.proof.gold_epochs:
-        gold = _relative(home.stage("student-gold", [learn, recipe.proof.gold_epochs], ["teacher", "transfer"], student_gold))
+        gold = _relative(
+            home.stage("student-gold", [learn, recipe.proof.gold_epochs], ["teacher", "transfer"], student_gold)
+        )
     distilled = _relative(home.stage("student", [learn, asdict(recipe.loss)], ["logits"], student))
     proven = home.stage("proof", asdict(recipe.proof), ["student-gold", "student"] if gold else ["student"], proof)
     stages = {"teacher": taught, "student_gold": gold, "student": distilled}
@@ -180,7 +199,11 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         "seed": seed,
         "data": prepared,
         "transfer_set": counts,
-        "training": {name: {key: stage[key] for key in ("dev_accuracy", "best_epoch", "history")} for name, stage in stages.items() if stage},
+        "training": {
+            name: {key: stage[key] for key in ("dev_accuracy", "best_epoch", "history")}
+            for name, stage in stages.items()
+            if stage
+        },
         "models": proven["models"],
     }
     with whole_file(folder / "result.json") as partial:
@@ -195,10 +218,22 @@ GOLD_BATCH = 64
 
 def _prove(recipe: Recipe, folder: Path, rows: dict[str, int], columns: DataConfig) -> tuple[Summary, dict[str, float]]:
     """Measure every model on dev and test; return the scores, and milliseconds a sentence by model."""
-    tables = {split: read_table(str(folder / "data" / f"{split}.parquet"), columns) for split in ("train", "dev", "test") if split in rows}
+    tables = {
+        split: read_table(str(folder / "data" / f"{split}.parquet"), columns)
+        for split in ("train", "dev", "test")
+        if split in rows
+    }
     held_out = {split: table for split, table in tables.items() if split != "train"}
-    folders = {"student_gold": folder / "student-gold" / "model", "student": folder / "student" / "model", "teacher": folder / "teacher" / "model"}
-    folders = {name: path for name, path in folders.items() if path.is_dir() and (name != "student_gold" or recipe.proof.gold_epochs)}
+    folders = {
+        "student_gold": folder / "student-gold" / "model",
+        "student": folder / "student" / "model",
+        "teacher": folder / "teacher" / "model",
+    }
+    folders = {
+        name: path
+        for name, path in folders.items()
+        if path.is_dir() and (name != "student_gold" or recipe.proof.gold_epochs)
+    }
     loaded = {name: load_classifier(str(path)) for name, path in folders.items()}
     names = [loaded["teacher"][0].config.id2label[i] for i in range(loaded["teacher"][0].config.num_labels)]
     train_gold = np.array(label_ids(tables["train"], names))
@@ -217,8 +252,8 @@ def _prove(recipe: Recipe, folder: Path, rows: dict[str, int], columns: DataConf
     log("proof: milliseconds a sentence")
     answers = {name: answer_one(*pair) for name, pair in loaded.items()}
     answers["tfidf"] = lambda text, second: tfidf.logits([text], None if second is None else [second])
-    texts, seconds = texts_of(tables["dev"].slice(0, recipe.proof.latency_sentences))
-    latency = milliseconds(answers, list(zip(texts, seconds or [None] * len(texts), strict=True))) if texts else {}
+    timed = paired(*texts_of(tables["dev"].slice(0, recipe.proof.latency_sentences)))
+    latency = milliseconds(answers, timed) if timed else {}
     return {"models": models}, latency
 
 
@@ -235,7 +270,13 @@ def _fingerprints(data: DataConfig) -> list[str]:
 
 def _code_version(stage: str) -> str:
     package = Path(__file__).parent
-    files = sorted({file for room in _ROOMS[stage] for file in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))})
+    files = sorted(
+        {
+            file
+            for room in _ROOMS[stage]
+            for file in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))
+        }
+    )
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -42,7 +42,9 @@ def find(shelf: str, name: str) -> Path:
     if name not in there:
         close = get_close_matches(name, there, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"{name!r} is not on the shelf {shelf}/: {hint}It holds {', '.join(there)}; a path to a .yaml file works too")
+        raise InputError(
+            f"{name!r} is not on the shelf {shelf}/: {hint}it holds {', '.join(there)}; a path to a .yaml file works too"
+        )
     return there[name]
 
 

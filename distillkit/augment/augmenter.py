@@ -8,6 +8,7 @@ from tqdm import tqdm
 
 from distillkit.augment.sampler import KEEP, MASK, Corpus, Edits, sample
 from distillkit.augment.taggers import Tagger, load_tagger
+from distillkit.data.tables import paired
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
 
@@ -39,17 +40,21 @@ class Augmenter:
     def __call__(self, texts: Sequence[str]) -> list[str]: ...
     @overload
     def __call__(self, texts: Sequence[str], text_pairs: Sequence[str]) -> list[tuple[str, str]]: ...
-    def __call__(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[str] | list[tuple[str, str]]:
+    def __call__(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> list[str] | list[tuple[str, str]]:
         """Return the distinct new texts (or pairs), the given ones left out, iteration by iteration.
 
         Raises:
             InputError: A text holds the mask word, or the tagger is not to be had.
         """
-        given = set(zip(texts, text_pairs or [None] * len(texts), strict=True))
+        given = set(paired(texts, text_pairs))
         new = [row for row in dict.fromkeys(self.variants(texts, text_pairs)) if row not in given]
         return [text for text, _ in new] if text_pairs is None else [(a, b) for a, b in new if b is not None]
 
-    def variants(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, progress: str = "") -> Iterator[tuple[str, str | None]]:
+    def variants(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, progress: str = ""
+    ) -> Iterator[tuple[str, str | None]]:
         """Yield every variant drawn, duplicates and all: n_iter times the number of texts, iteration by iteration.
 
         Of a pair the first text is changed in one iteration, the second in the next, both in the third, and so on.
@@ -63,27 +68,45 @@ class Augmenter:
         everything = [*texts, *(text_pairs or [])]
         for text in everything:
             if config.mask in text:
-                raise InputError(f"the text {text!r} holds the mask word {config.mask!r}; choose another with --augment.mask")
+                raise InputError(
+                    f"the text {text!r} holds the mask word {config.mask!r}; choose another with --augment.mask"
+                )
         if not n or not config.n_iter:
             return
         tagger = self.tagger or load_tagger(config.tagger, everything)
-        shown = tqdm(everything, desc=f"{progress}: tag", unit="text", unit_scale=True, disable=None if progress else True)
+        shown = tqdm(
+            everything, desc=f"{progress}: tag", unit="text", unit_scale=True, disable=None if progress else True
+        )
         corpus = Corpus.build(everything, tagger(_Counted(everything, shown)))
-        with tqdm(total=n * config.n_iter, desc=progress, unit="row", unit_scale=True, disable=None if progress else True) as bar:
+        with tqdm(
+            total=n * config.n_iter, desc=progress, unit="row", unit_scale=True, disable=None if progress else True
+        ) as bar:
             for iteration in range(config.n_iter):
-                changed = (True, False) if text_pairs is None else ((True, False), (False, True), (True, True))[iteration % 3]
+                changed = (
+                    (True, False) if text_pairs is None else ((True, False), (False, True), (True, True))[iteration % 3]
+                )
                 for first in range(0, n, _BLOCK):
                     last = min(first + _BLOCK, n)
                     a = self._side(corpus, first, last, 0, iteration) if changed[0] else texts[first:last]
                     if text_pairs is None:
                         yield from ((text, None) for text in a)
                     else:
-                        yield from zip(a, self._side(corpus, first, last, n, iteration) if changed[1] else text_pairs[first:last], strict=True)
+                        yield from zip(
+                            a,
+                            self._side(corpus, first, last, n, iteration) if changed[1] else text_pairs[first:last],
+                            strict=True,
+                        )
                     bar.update(last - first)
 
     def _side(self, corpus: Corpus, first: int, last: int, shift: int, iteration: int) -> list[str]:
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, iteration, first + shift])))
-        return _apply(corpus, first + shift, last + shift, sample(corpus, first + shift, last + shift, self.config, rng), self.config.mask)
+        return _apply(
+            corpus,
+            first + shift,
+            last + shift,
+            sample(corpus, first + shift, last + shift, self.config, rng),
+            self.config.mask,
+        )
 
 
 def _apply(corpus: Corpus, first: int, last: int, edits: Edits, mask: str) -> list[str]:
@@ -94,7 +117,14 @@ def _apply(corpus: Corpus, first: int, last: int, edits: Edits, mask: str) -> li
         by, word = int(edits.replacement[i]), corpus.words[begin + i]
         pieces[i] = pieces[i][: len(pieces[i]) - len(word)] + (mask if by == MASK else corpus.words[by])
     out: list[str] = []
-    spans = zip(corpus.offsets[first:last].tolist(), corpus.offsets[first + 1 : last + 1].tolist(), edits.start.tolist(), edits.stop.tolist(), corpus.tails[first:last], strict=True)
+    spans = zip(
+        corpus.offsets[first:last].tolist(),
+        corpus.offsets[first + 1 : last + 1].tolist(),
+        edits.start.tolist(),
+        edits.stop.tolist(),
+        corpus.tails[first:last],
+        strict=True,
+    )
     for offset, end, start, stop, tail in spans:
         if stop - start == end - offset:
             out.append("".join(pieces[offset - begin : end - begin]) + tail)

@@ -47,7 +47,9 @@ class Corpus:
             for word, tag in pairs:
                 start = text.find(word, end)
                 if start < 0 or not word:
-                    raise InputError(f"the tagger's word {word!r} does not stand in {text!r}; a tagger must return the words of the text, in order and unchanged")
+                    raise InputError(
+                        f"the tagger's word {word!r} does not stand in {text!r}; a tagger must return the words of the text, in order and unchanged"
+                    )
                 words.append(word)
                 pieces.append(text[end : start + len(word)])
                 tags.append(names.setdefault(tag, len(names)))
@@ -57,7 +59,9 @@ class Corpus:
         tag_ids = np.array(tags, dtype=np.int32)
         count = np.bincount(tag_ids, minlength=len(names))
         start_of = np.concatenate([[0], np.cumsum(count)[:-1]]) if len(count) else count
-        return cls(words, pieces, tails, np.array(offsets), tag_ids, np.argsort(tag_ids, kind="stable"), start_of, count)
+        return cls(
+            words, pieces, tails, np.array(offsets), tag_ids, np.argsort(tag_ids, kind="stable"), start_of, count
+        )
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ def load_tagger(name: str, texts: Sequence[str]) -> Tagger:
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     if not detail:
-        raise InputError(f"augment.tagger {name!r} is not known; expected auto, spacy, {', '.join(_BUILT_IN)}, or MODULE:FUNCTION")
+        raise InputError(
+            f"augment.tagger {name!r} is not known; expected auto, spacy, {', '.join(_BUILT_IN)}, or MODULE:FUNCTION"
+        )
     try:
         tagger: Tagger = getattr(importlib.import_module(kind), detail)
     except (ImportError, AttributeError) as error:
@@ -41,7 +43,9 @@ def _pattern() -> Tagger:
     """TextBlob's rule-and-lexicon tagger: Penn tags for English, its lexicon in its own wheel."""
     from textblob.en import parser
 
-    return lambda texts: ([(word, tag) for word, tag, *_ in parser.find_tags(words)] if words else [] for words in map(split_words, texts))
+    return lambda texts: (
+        [(word, tag) for word, tag, *_ in parser.find_tags(words)] if words else [] for words in map(split_words, texts)
+    )
 
 
 def _none() -> Tagger:
@@ -55,7 +59,9 @@ def _nltk() -> Tagger:
     try:
         nltk.pos_tag(["word"])
     except LookupError:
-        raise InputError("augment.tagger nltk needs its model: python -m nltk.downloader averaged_perceptron_tagger_eng; or choose pattern, which needs none") from None
+        raise InputError(
+            "augment.tagger nltk needs its model: python -m nltk.downloader averaged_perceptron_tagger_eng; or choose pattern, which needs none"
+        ) from None
     return lambda texts: (nltk.pos_tag(split_words(text)) for text in texts)
 
 
@@ -66,7 +72,9 @@ def _jieba() -> Tagger:
     except ImportError:
         raise InputError("augment.tagger jieba: pip install 'distillkit[zh]'") from None
     jieba.setLogLevel("ERROR")
-    return lambda texts: ([(pair.word, pair.flag) for pair in jieba.posseg.cut(text) if pair.word.strip()] for text in texts)
+    return lambda texts: (
+        [(pair.word, pair.flag) for pair in jieba.posseg.cut(text) if pair.word.strip()] for text in texts
+    )
 
 
 def _spacy(pipeline: str) -> Tagger:
@@ -83,7 +91,9 @@ def _spacy(pipeline: str) -> Tagger:
             nlp = spacy.load(name, exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
             break
     else:
-        raise InputError(f"augment.tagger spacy: pipeline {' or '.join(candidates)} is not installed; pip install 'distillkit[spacy]' brings an English one")
+        raise InputError(
+            f"augment.tagger spacy: pipeline {' or '.join(candidates)} is not installed; pip install 'distillkit[spacy]' brings an English one"
+        )
 
     def tag(texts: Sequence[str]) -> Iterable[TaggedText]:
         docs = (Doc(nlp.vocab, words=split_words(text)) for text in texts)

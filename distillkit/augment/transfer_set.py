@@ -6,13 +6,15 @@ from typing import Any
 import pyarrow as pa
 
 from distillkit.augment.augmenter import Augmenter
-from distillkit.data.tables import texts_of, with_mask
+from distillkit.data.tables import paired, texts_of, with_mask
 from distillkit.errors import InputError
 
 Content = tuple[str, str | None]
 
 
-def build_transfer_set(source: pa.Table, augmenter: Augmenter, unlabelled: Sequence[pa.Table] = (), held_out: Sequence[pa.Table] = ()) -> tuple[pa.Table, dict[str, Any]]:
+def build_transfer_set(
+    source: pa.Table, augmenter: Augmenter, unlabelled: Sequence[pa.Table] = (), held_out: Sequence[pa.Table] = ()
+) -> tuple[pa.Table, dict[str, Any]]:
     """Build the transfer set of a training table.
 
     Args:
@@ -33,10 +35,17 @@ def build_transfer_set(source: pa.Table, augmenter: Augmenter, unlabelled: Seque
         raise InputError("some tables have pairs and some single texts; give all of them the same columns")
     guarded = {_normal(row) for table in held_out for row in _rows(table)}
     labels: dict[Content, str | None] = {}
-    for row, label in zip(_rows(source), source["label"].to_pylist() if "label" in source.column_names else [None] * len(source), strict=True):
+    for row, label in zip(
+        _rows(source),
+        source["label"].to_pylist() if "label" in source.column_names else [None] * len(source),
+        strict=True,
+    ):
         labels[row] = label if labels.get(row, label) == label else None
     origin = dict.fromkeys(labels, "original")
-    added = {"unlabelled": (row for table in unlabelled for row in _rows(table)), "augmented": augmenter.variants(*texts_of(source), progress="augment")}
+    added = {
+        "unlabelled": (row for table in unlabelled for row in _rows(table)),
+        "augmented": augmenter.variants(*texts_of(source), progress="augment"),
+    }
     duplicates = leaks = 0
     for name, rows in added.items():
         for row in rows:
@@ -53,12 +62,16 @@ def build_transfer_set(source: pa.Table, augmenter: Augmenter, unlabelled: Seque
     columns["origin"] = list(origin.values())
     counts = {name: columns["origin"].count(name) for name in ("original", *added)}
     table = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
-    return with_mask(table, augmenter.config.mask), {"rows": len(origin), **counts, "duplicates": duplicates, "leaks": leaks}
+    return with_mask(table, augmenter.config.mask), {
+        "rows": len(origin),
+        **counts,
+        "duplicates": duplicates,
+        "leaks": leaks,
+    }
 
 
 def _rows(table: pa.Table) -> list[Content]:
-    texts, pairs = texts_of(table)
-    return list(zip(texts, pairs or [None] * len(texts), strict=True))
+    return paired(*texts_of(table))
 
 
 def _normal(row: Content) -> Content:

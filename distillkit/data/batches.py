@@ -46,7 +46,9 @@ class Encoded:
         steps = torch.arange(max(int(length.max()), 1), device=rows.device)
         mask = steps < length[:, None]  # (B, T)
         if not len(self.ids):  # every row is empty: nothing to gather
-            return {"input_ids": torch.full(mask.shape, self.pad_id), "attention_mask": mask.long()} | ({} if self.types is None else {"token_type_ids": torch.zeros(mask.shape, dtype=torch.long)})
+            return {"input_ids": torch.full(mask.shape, self.pad_id), "attention_mask": mask.long()} | (
+                {} if self.types is None else {"token_type_ids": torch.zeros(mask.shape, dtype=torch.long)}
+            )
         flat = (start[:, None] + steps).clamp_(max=len(self.ids) - 1)
         batch = {"input_ids": self.ids[flat].long().masked_fill_(~mask, self.pad_id), "attention_mask": mask.long()}
         if self.types is not None:
@@ -59,14 +61,14 @@ class Encoded:
         return Encoded(self.ids.to(device), types, self.offsets.to(device), self.pad_id)
 
 
-def with_own_mask(texts: Sequence[str], mask: str, tokenizer: Any) -> Sequence[str]:  # noqa: ANN401 - transformers is untyped
+def with_own_mask(texts: Sequence[str], mask: str, tokenizer: Any) -> Sequence[str]:
     """Replace the transfer set's mask word by the token that this tokenizer knows as its mask (or, having none, as unknown)."""
     own = tokenizer.mask_token or tokenizer.unk_token
     return texts if not mask or own == mask else [text.replace(mask, own) for text in texts]
 
 
 def encode(
-    tokenizer: Any,  # noqa: ANN401 - transformers is untyped
+    tokenizer: Any,
     texts: Sequence[str],
     text_pairs: Sequence[str] | None,
     max_tokens: int,
@@ -93,14 +95,24 @@ def encode(
         part = slice(start, start + _CHUNK)
         first = with_own_mask(texts[part], mask, tokenizer)
         second = None if text_pairs is None else with_own_mask(text_pairs[part], mask, tokenizer)
-        out = tokenizer(first, second, truncation=True, max_length=max_tokens, return_attention_mask=False, return_token_type_ids=has_types)
+        out = tokenizer(
+            first,
+            second,
+            truncation=True,
+            max_length=max_tokens,
+            return_attention_mask=False,
+            return_token_type_ids=has_types,
+        )
         lengths.extend(map(len, out["input_ids"]))
         ids.append(_flat(out["input_ids"]))
         if has_types:
             types.append(_flat(out["token_type_ids"]))
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
     return Encoded(
-        torch.from_numpy(np.concatenate(ids)), torch.from_numpy(np.concatenate(types)) if has_types else None, offsets, int(tokenizer.pad_token_id)
+        torch.from_numpy(np.concatenate(ids)),
+        torch.from_numpy(np.concatenate(types)) if has_types else None,
+        offsets,
+        int(tokenizer.pad_token_id),
     )
 
 
@@ -108,7 +120,9 @@ def _flat(rows: list[list[int]]) -> np.ndarray:
     return np.fromiter((token for row in rows for token in row), dtype=np.int32)
 
 
-def shuffled_batches(lengths: Tensor, batch_size: int, generator: torch.Generator, pool_batches: int = 50) -> list[Tensor]:
+def shuffled_batches(
+    lengths: Tensor, batch_size: int, generator: torch.Generator, pool_batches: int = 50
+) -> list[Tensor]:
     """Cut a fresh shuffle into batches of rows of like length; every row comes exactly once, the tail included.
 
     Args:

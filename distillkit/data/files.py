@@ -62,7 +62,11 @@ def fingerprint(*paths: Path) -> str:
     """Return a SHA-256 over the contents of files, and of the files below folders, in sorted order; hidden files are left out."""
     digest = hashlib.sha256()
     for path in paths:
-        inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")) if path.is_dir() else [path]
+        inside = (
+            sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+            if path.is_dir()
+            else [path]
+        )
         for file in inside:
             digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
             with file.open("rb") as stream:

@@ -69,7 +69,10 @@ def join_logits(table: pa.Table, store: Path) -> np.ndarray:
     found[inside] = keys[order][place[inside]] == wanted[inside]
     if not found.all():
         row = int(np.flatnonzero(~found)[0])
-        raise InputError(f"{store}: {int((~found).sum())} of {len(table)} rows have no logits, the first is {table['text'][row].as_py()!r}; run distillkit label on this table")
+        count, first = int((~found).sum()), table["text"][row].as_py()
+        raise InputError(
+            f"{store}: {count} of {len(table)} rows have no logits, the first is {first!r}; run distillkit label on this table"
+        )
     values = np.concatenate([s["logits"].combine_chunks().flatten().to_numpy().reshape(len(s), -1) for s in shards])
     return values[order[place]]
 

@@ -44,9 +44,15 @@ def source_path(source: str) -> Path:
         InputError: There is no such file.
     """
     if source.startswith("embedded:"):
-        path = Path(str(importlib.resources.files("distillkit.data"))) / "embedded" / f"{source.removeprefix('embedded:')}.tsv"
+        path = (
+            Path(str(importlib.resources.files("distillkit.data")))
+            / "embedded"
+            / f"{source.removeprefix('embedded:')}.tsv"
+        )
         if not path.is_file():
-            raise InputError(f"{source}: no such embedded data; there is {', '.join(f'embedded:{n}/train, /dev, /test' for n in EMBEDDED)}")
+            raise InputError(
+                f"{source}: no such embedded data; there is {', '.join(f'embedded:{n}/train, /dev, /test' for n in EMBEDDED)}"
+            )
         return path
     path = Path(source)
     if not path.is_file():
@@ -78,7 +84,9 @@ def _read_tsv(path: Path) -> Iterator[Row]:
             header = fields
         elif line:
             if len(fields) != len(header):
-                raise InputError(f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)}); fields are split at tabs and quotes mean nothing")
+                raise InputError(
+                    f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)}); fields are split at tabs and quotes mean nothing"
+                )
             yield place, dict(zip(header, fields, strict=True))
 
 
@@ -93,10 +101,14 @@ def _read_csv(path: Path) -> Iterator[Row]:
                 header = fields
             elif fields:
                 if len(fields) != len(header):
-                    raise InputError(f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)})")
+                    raise InputError(
+                        f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)})"
+                    )
                 yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise InputError(f"{path}:{start}: not CSV: {error}; a field with a quote in it must be quoted and the quote doubled") from None
+        raise InputError(
+            f"{path}:{start}: not CSV: {error}; a field with a quote in it must be quoted and the quote doubled"
+        ) from None
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
@@ -106,7 +118,9 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise InputError(f"{place}: column {error.colno}: not JSON: {error.msg}; expected one object a line") from None
+            raise InputError(
+                f"{place}: column {error.colno}: not JSON: {error.msg}; expected one object a line"
+            ) from None
         if not isinstance(row, dict):
             raise InputError(f"{place}: expected a JSON object, found {type(row).__name__}")
         yield place, row
@@ -146,12 +160,17 @@ def _read_datasets(source: str) -> Iterator[Row]:
             table = saved[split] if isinstance(saved, datasets.DatasetDict) else saved
         else:
             table = datasets.load_dataset(name, *parts[1:-1], split=split)
-    except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError, KeyError, ConnectionError, OSError) as error:
+    except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError, KeyError, RuntimeError, OSError) as error:
         raise InputError(f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}") from None
-    names = {column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)}
+    names = {
+        column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
+    }
     for number, row in enumerate(table, start=1):
         # A ClassLabel of -1 is the hub's way to hide a test label.
-        yield f"{source} row {number}", {k: (names[k][v] if v is not None and v >= 0 else None) if k in names else v for k, v in row.items()}
+        yield (
+            f"{source} row {number}",
+            {k: (names[k][v] if v is not None and v >= 0 else None) if k in names else v for k, v in row.items()},
+        )
 
 
 _READERS = {

@@ -20,16 +20,17 @@ KEY_BYTES = 16
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 
 
-def read_table(source: str, columns: DataConfig, *, labels: str = "required") -> pa.Table:
+def read_table(source: str, columns: DataConfig, *, labels: str = "required", known: Sequence[str] = ()) -> pa.Table:
     """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`, `origin` (where the source has it).
 
     Args:
         source: Anything `readers.read_rows` takes.
         columns: Names of the source's columns; canonical names are found too, so that a stage's output is a source.
         labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored` (no label column).
+        known: Labels that training saw; empty: any will do.
 
     Raises:
-        InputError: A column is missing, a text is empty or no text, a label is missing or NaN.
+        InputError: A column is missing, a text is empty or no text, a label is missing, NaN or not `known`.
     """
     ours = _read_own(source)
     if ours is not None:
@@ -46,7 +47,7 @@ def read_table(source: str, columns: DataConfig, *, labels: str = "required") ->
         for name, column in wanted.items():
             rows[name].append(_text(row, column if column in row else name, column, place))
         if labels != "ignored":
-            rows["label"].append(_label(row, columns.label_column, place, required=labels == "required"))
+            rows["label"].append(_label(row, columns.label_column, place, known, required=labels == "required"))
         origins.append(row.get("origin"))
     if not rows["text"]:
         raise InputError(f"{source}: no rows")
@@ -81,7 +82,9 @@ def with_mask(table: pa.Table, mask: str) -> pa.Table:
 
 def _text(row: dict[str, Any], column: str, asked: str, place: str) -> str:
     if column not in row:
-        raise InputError(f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.text-column or --data.text-pair-column")
+        raise InputError(
+            f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.text-column or --data.text-pair-column"
+        )
     value = row[column]
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise InputError(f"{place}: column {column!r} is empty (null or NaN); expected text: fill or drop the row")
@@ -92,11 +95,13 @@ def _text(row: dict[str, Any], column: str, asked: str, place: str) -> str:
     return value
 
 
-def _label(row: dict[str, Any], column: str, place: str, *, required: bool) -> str | None:
+def _label(row: dict[str, Any], column: str, place: str, known: Sequence[str], *, required: bool) -> str | None:
     column = column if column in row else "label"
     if column not in row:
         if required:
-            raise InputError(f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with --data.label-column")
+            raise InputError(
+                f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with --data.label-column"
+            )
         return None
     value = row[column]
     if value is None or value == "":
@@ -107,7 +112,9 @@ def _label(row: dict[str, Any], column: str, place: str, *, required: bool) -> s
     if text.lower() == "nan":
         raise InputError(f"{place}: column {column!r} is NaN; every row here needs a label")
     if _is_fraction(text):
-        raise InputError(f"{place}: column {column!r} is {text}, a number with a fraction; expected a class, by name or integer")
+        raise InputError(
+            f"{place}: column {column!r} is {text}, a number with a fraction; expected a class, by name or integer"
+        )
     return text
 
 
@@ -118,15 +125,28 @@ def _is_fraction(text: str) -> bool:
         return False
 
 
-def label_names(table: pa.Table) -> list[str]:
+def _unknown_label(place: str, label: str, known: Sequence[str]) -> InputError:
+    shown = ", ".join(map(repr, known[:20])) + (" ..." if len(known) > 20 else "")
+    return InputError(
+        f"{place}: label {label!r} was never seen in training; known: {shown}. Correct it, or add such rows to the training data"
+    )
+
+
+def label_names(table: pa.Table, source: str = "training data") -> list[str]:
     """List the labels of a training table in the order that gives them their ids: integers by value, names by code point.
+
+    Args:
+        table: Canonical, labelled.
+        source: Named in the error.
 
     Raises:
         InputError: There are fewer than two.
     """
     names = set(table["label"].to_pylist()) - {None}
     if len(names) < 2:
-        raise InputError(f"training data has {len(names)} class ({', '.join(map(repr, names))}); a classifier needs at least two: check --data.label-column")
+        raise InputError(
+            f"{source}: one class only ({', '.join(map(repr, names))}); a classifier needs at least two: check --data.label-column"
+        )
     try:
         return sorted(names, key=int)
     except ValueError:
@@ -142,8 +162,7 @@ def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> No
     known = set(names)
     for number, label in enumerate(table["label"].to_pylist(), start=1):
         if label is not None and label not in known:
-            shown = ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
-            raise InputError(f"{source}: row {number} (header not counted) has label {label!r}, which training never saw; known: {shown}")
+            raise _unknown_label(f"{source} row {number}", label, names)
 
 
 def label_ids(table: pa.Table, names: Sequence[str]) -> list[int]:
@@ -172,10 +191,16 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
     chosen: set[bytes] = set()
     for label in sorted(set(labels)):
         # Ranked by a keyed hash, so that adding a row moves no other.
-        mine = sorted((hashlib.blake2b(k, key=str(seed).encode(), digest_size=8).digest(), k) for k, i in first.items() if labels[i] == label)
+        mine = sorted(
+            (hashlib.blake2b(k, key=str(seed).encode(), digest_size=8).digest(), k)
+            for k, i in first.items()
+            if labels[i] == label
+        )
         count = max(1, round(fraction * len(mine)))
         if count >= len(mine):
-            raise InputError(f"label {label!r} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev")
+            raise InputError(
+                f"label {label!r} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev"
+            )
         chosen.update(key for _, key in mine[:count])
     in_dev = pa.array([key in chosen for key in keys])
     return table.filter(pa.compute.invert(in_dev)), table.filter(in_dev)
@@ -185,6 +210,12 @@ def texts_of(table: pa.Table) -> tuple[list[str], list[str] | None]:
     """Return the texts and, for pairs, the second texts."""
     pairs = table["text_pair"].to_pylist() if "text_pair" in table.column_names else None
     return table["text"].to_pylist(), pairs
+
+
+def paired(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[tuple[str, str | None]]:
+    """Return each row's (text, second text), the second None where there are no pairs."""
+    seconds: Sequence[str | None] = [None] * len(texts) if text_pairs is None else text_pairs
+    return list(zip(texts, seconds, strict=True))
 
 
 def content_keys(texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[bytes]:
@@ -200,7 +231,10 @@ def content_keys(texts: Sequence[str], text_pairs: Sequence[str] | None = None) 
     if text_pairs is None:
         return [hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest() for text in texts]
     # The length keeps ("ab", "c") apart from ("a", "bc").
-    return [hashlib.blake2b(f"{len(a)}\0{a}{b}".encode(), digest_size=KEY_BYTES).digest() for a, b in zip(texts, text_pairs, strict=True)]
+    return [
+        hashlib.blake2b(f"{len(a)}\0{a}{b}".encode(), digest_size=KEY_BYTES).digest()
+        for a, b in zip(texts, text_pairs, strict=True)
+    ]
 
 
 def write_table(table: pa.Table, target: Path) -> None:
@@ -212,5 +246,7 @@ def write_table(table: pa.Table, target: Path) -> None:
 
 def class_counts(table: pa.Table) -> dict[str, int]:
     """Count each label, most frequent first; equal counts by name."""
-    counts: Iterable[tuple[str, int]] = Counter(label for label in table["label"].to_pylist() if label is not None).items()
+    counts: Iterable[tuple[str, int]] = Counter(
+        label for label in table["label"].to_pylist() if label is not None
+    ).items()
     return dict(sorted(counts, key=lambda item: (-item[1], item[0])))

@@ -11,7 +11,9 @@ CHARACTER_PATTERN = r"[A-Za-z0-9]+|[^\s]"
 
 _WORD = re.compile(WORD_PATTERN)
 # Thai, Lao, Myanmar and Khmer; kana; Han.
-_UNSEGMENTED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_UNSEGMENTED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+)
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 

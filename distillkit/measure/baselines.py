@@ -40,7 +40,7 @@ class TfidfBaseline:
         self._model.fit(self._features(texts, text_pairs), gold)
         self._classes = classes
 
-    def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> Any:  # noqa: ANN401 - scipy is untyped
+    def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> Any:
         a = self._tfidf.transform(texts)
         if text_pairs is None:
             return a

@@ -22,7 +22,7 @@ def megabytes(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
-def answer_one(model: Any, tokenizer: Any) -> Callable[[str, str | None], object]:  # noqa: ANN401 - transformers is untyped
+def answer_one(model: Any, tokenizer: Any) -> Callable[[str, str | None], object]:
     """Return a function that classifies one text (or pair) from its string, as a server without batching would."""
     device = next(model.parameters()).device
 
@@ -34,7 +34,9 @@ def answer_one(model: Any, tokenizer: Any) -> Callable[[str, str | None], object
     return answer
 
 
-def milliseconds(answers: dict[str, Callable[[str, str | None], object]], rows: Sequence[tuple[str, str | None]]) -> dict[str, float]:
+def milliseconds(
+    answers: dict[str, Callable[[str, str | None], object]], rows: Sequence[tuple[str, str | None]]
+) -> dict[str, float]:
     """Time each answerer on each row, one row at a time.
 
     Args:

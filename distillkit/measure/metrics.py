@@ -8,7 +8,9 @@ from scipy.special import softmax
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
 
 
-def classification_metrics(logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], teacher_logits: np.ndarray | None = None) -> dict[str, Any]:
+def classification_metrics(
+    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], teacher_logits: np.ndarray | None = None
+) -> dict[str, Any]:
     """Measure a classifier.
 
     Args:
@@ -35,7 +37,8 @@ def classification_metrics(logits: np.ndarray, gold: np.ndarray, labels: Sequenc
         report["agreement"] = float((found == teacher_logits.argmax(1)).mean())
     columns = precision_recall_fscore_support(gold, found, labels=ids, zero_division=0)
     report["classes"] = {
-        name: {"precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)} for name, p, r, f, n in zip(labels, *columns, strict=True)
+        name: {"precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)}
+        for name, p, r, f, n in zip(labels, *columns, strict=True)
     }
     report["confusion"] = confusion_matrix(gold, found, labels=ids).tolist()
     return report

@@ -31,7 +31,7 @@ class BiLSTMConfig(PretrainedConfig):
         head_size: int = 200,
         dropout: float = 0.1,
         pad_token_id: int = 0,
-        **kwargs: Any,  # noqa: ANN401 - transformers' own fields: labels, architectures
+        **kwargs: Any,
     ) -> None:
         self.vocab_size = vocab_size
         self.embedding_size = embedding_size
@@ -50,7 +50,9 @@ class BiLSTMEncoder(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.frozen_embedding = None
         if config.channels == "multi":
-            self.frozen_embedding = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
+            self.frozen_embedding = nn.Embedding(
+                config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id
+            )
             self.frozen_embedding.weight.requires_grad_(False)
         width = config.embedding_size * (1 if self.frozen_embedding is None else 2)
         # Two one-way LSTMs over padded rows are twice as fast here as one packed two-way LSTM.
@@ -159,13 +161,19 @@ class BiLSTMForSequenceClassification(StudentModel):
         self.head = ReLUHead(2 * config.hidden_size, config)
         self.post_init()
 
-    def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None) -> Tensor:
+    def encode(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Return one vector a text, (B, 2H); `token_type_ids` are ignored."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return self.encoder(*pull_left(input_ids, mask.bool()))
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None, labels: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
     ) -> SequenceClassifierOutput:
         """Classify texts.
 

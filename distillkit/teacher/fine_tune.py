@@ -50,14 +50,14 @@ def fine_tune(train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int) 
     return model, tokenizer, result
 
 
-def save(model: Any, tokenizer: Any, folder: Path, max_tokens: int) -> None:  # noqa: ANN401 - transformers is untyped
+def save(model: Any, tokenizer: Any, folder: Path, max_tokens: int) -> None:
     """Save a checkpoint whose tokenizer truncates where training did."""
     tokenizer.model_max_length = min(tokenizer.model_max_length, max_tokens)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def word_vectors(model: Any, tokenizer: Any, words: Sequence[str], progress: str = "") -> Tensor:  # noqa: ANN401
+def word_vectors(model: Any, tokenizer: Any, words: Sequence[str], progress: str = "") -> Tensor:
     """Ask an encoder for one vector a word.
 
     Args:
@@ -78,11 +78,18 @@ def word_vectors(model: Any, tokenizer: Any, words: Sequence[str], progress: str
     encoder = model.base_model.eval()
     device = next(encoder.parameters()).device
     vectors = torch.empty(len(words), model.config.hidden_size)
-    with torch.inference_mode(), tqdm(total=len(words), desc=progress, unit="word", disable=None if progress else True) as bar:
+    with (
+        torch.inference_mode(),
+        tqdm(total=len(words), desc=progress, unit="word", disable=None if progress else True) as bar,
+    ):
         for batch in budget_batches(rows.lengths, 4096):
             inputs = rows.batch(batch)
-            states = encoder(**{k: v.to(device) for k, v in inputs.items()}).last_hidden_state.float().cpu()  # (B, T, H)
-            own = (inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], special)).float().unsqueeze(2)  # (B, T, 1)
+            states = (
+                encoder(**{k: v.to(device) for k, v in inputs.items()}).last_hidden_state.float().cpu()
+            )  # (B, T, H)
+            own = (
+                (inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], special)).float().unsqueeze(2)
+            )  # (B, T, 1)
             vectors[batch] = (states * own).sum(1) / own.sum(1).clamp(min=1)
             bar.update(len(batch))
     return vectors.clone()

@@ -24,7 +24,9 @@ from distillkit.training.inference import predict_logits
 CHECKED_ROWS = 2000
 
 
-def label_table(table: pa.Table, store: Path, teacher: str, teacher_fingerprint: str, config: LabelConfig, mask: str = "") -> dict[str, Any]:
+def label_table(
+    table: pa.Table, store: Path, teacher: str, teacher_fingerprint: str, config: LabelConfig, mask: str = ""
+) -> dict[str, Any]:
     """Give every row of a table the teacher's logits, in a store that grows shard by shard.
 
     Rows whose content the store has already are not done again, so an interrupted run resumes and a larger table adds only
@@ -46,7 +48,7 @@ def label_table(table: pa.Table, store: Path, teacher: str, teacher_fingerprint:
     """
     model, tokenizer = load_classifier(teacher)
     labels = _labels(model, table, teacher)
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": 1,
         "teacher": teacher_fingerprint,
         "labels": labels,
@@ -66,14 +68,24 @@ def label_table(table: pa.Table, store: Path, teacher: str, teacher_fingerprint:
             part = todo[start : start + config.shard_rows]
             part_texts, part_pairs = [texts[i] for i in part], None if pairs is None else [pairs[i] for i in part]
             rows = encode(tokenizer, part_texts, part_pairs, manifest["max_tokens"], mask=mask)
-            logits = predict_logits(model, rows, max_batch_tokens=config.max_batch_tokens, precision=config.precision, progress=bar)
-            write_table(_shard([keys[i] for i in part], part_texts, part_pairs, logits, store), store / f"shard-{number:05}.parquet")
+            logits = predict_logits(
+                model, rows, max_batch_tokens=config.max_batch_tokens, precision=config.precision, on_rows=bar.update
+            )
+            write_table(
+                _shard([keys[i] for i in part], part_texts, part_pairs, logits, store),
+                store / f"shard-{number:05}.parquet",
+            )
             number += 1
-    summary: dict[str, Any] = {"rows": len(keys), "distinct": len(set(keys)), "labelled_now": len(todo), "labels": labels}
+    summary: dict[str, Any] = {
+        "rows": len(keys),
+        "distinct": len(set(keys)),
+        "labelled_now": len(todo),
+        "labels": labels,
+    }
     return summary if score is None else summary | {"accuracy_on_labelled": score}
 
 
-def _labels(model: Any, table: pa.Table, teacher: str) -> list[str]:  # noqa: ANN401 - transformers is untyped
+def _labels(model: Any, table: pa.Table, teacher: str) -> list[str]:
     own = labels_of(model)
     if "label" not in table.column_names or table["label"].null_count == len(table):
         return own
@@ -86,13 +98,23 @@ def _open_store(store: Path, manifest: dict[str, Any]) -> None:
         old = read_store(store)
         for key, value in manifest.items():
             if old.get(key) != value:
-                raise InputError(f"{path}: made with {key} {old.get(key)!r}, now {value!r}; choose another folder, or delete this one to label anew")
+                raise InputError(
+                    f"{path}: made with {key} {old.get(key)!r}, now {value!r}; choose another folder, or delete this one to label anew"
+                )
         return
     with whole_file(path) as partial:
         partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _refuse_chance(model: Any, tokenizer: Any, table: pa.Table, labels: Sequence[str], max_tokens: int, config: LabelConfig, teacher: str) -> float | None:  # noqa: ANN401
+def _refuse_chance(
+    model: Any,
+    tokenizer: Any,
+    table: pa.Table,
+    labels: Sequence[str],
+    max_tokens: int,
+    config: LabelConfig,
+    teacher: str,
+) -> float | None:
     """Return the teacher's accuracy on the labelled rows, or None without any.
 
     Raises:
@@ -107,7 +129,11 @@ def _refuse_chance(model: Any, tokenizer: Any, table: pa.Table, labels: Sequence
     if len(labelled) > CHECKED_ROWS:
         labelled = labelled.take(np.linspace(0, len(labelled) - 1, CHECKED_ROWS).astype(int))
     rows = encode(tokenizer, *texts_of(labelled), max_tokens)
-    found = predict_logits(model, rows, max_batch_tokens=config.max_batch_tokens, precision=config.precision).argmax(1).numpy()
+    found = (
+        predict_logits(model, rows, max_batch_tokens=config.max_batch_tokens, precision=config.precision)
+        .argmax(1)
+        .numpy()
+    )
     gold = np.array(label_ids(labelled, labels))
     # Balanced, so that a teacher that always says the commonest label is at chance whatever its share.
     classes = len(set(gold.tolist()))
@@ -126,11 +152,11 @@ def _shard(keys: list[bytes], texts: list[str], pairs: list[str] | None, logits:
     values = logits.numpy()
     if not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-        raise InputError(f"{store}: the teacher's logits are not finite for {texts[row]!r}; label with --label.precision fp32")
+        raise InputError(
+            f"{store}: the teacher's logits are not finite for {texts[row]!r}; label with --label.precision fp32"
+        )
     columns: dict[str, Any] = {"key": pa.array(keys, pa.binary(16)), "text": texts}
     if pairs is not None:
         columns["text_pair"] = pairs
     columns["logits"] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), pa.float32()), values.shape[1])
     return pa.table(columns)
-
-

@@ -1,15 +1,23 @@
 """Logits of rows, in eval mode, in batches of like length, back in the rows' own order."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from distillkit.data.batches import Encoded, budget_batches
 from distillkit.recipe import Precision
 from distillkit.training.precision import autocast, pick_device, resolve
 
 
-def predict_logits(model: nn.Module, rows: Encoded, *, max_batch_tokens: int = 4096, precision: Precision = "fp32", progress: tqdm | None = None) -> Tensor:  # type: ignore[type-arg]
+def predict_logits(
+    model: nn.Module,
+    rows: Encoded,
+    *,
+    max_batch_tokens: int = 4096,
+    precision: Precision = "fp32",
+    on_rows: Callable[[int], object] | None = None,
+) -> Tensor:
     """Run a classifier over tokenised rows.
 
     Args:
@@ -17,7 +25,7 @@ def predict_logits(model: nn.Module, rows: Encoded, *, max_batch_tokens: int = 4
         rows: N rows.
         max_batch_tokens: Tokens a forward pass, padding included.
         precision: Autocast of the forward pass.
-        progress: A bar to move by the rows done.
+        on_rows: Called with the number of rows after each forward pass.
 
     Returns:
         Logits, (N, C) float32 on the CPU, row by row in the order of `rows`.
@@ -35,8 +43,8 @@ def predict_logits(model: nn.Module, rows: Encoded, *, max_batch_tokens: int = 4
             if out is None:
                 out = logits.new_empty(len(rows), logits.shape[1])
             out[batch] = logits
-            if progress is not None:
-                progress.update(len(batch))
+            if on_rows is not None:
+                on_rows(len(batch))
     model.train(was_training)
     if out is None:
         return torch.empty(0, 0)

@@ -53,7 +53,9 @@ def fit(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Else every rank would silently train everything.
-        raise InputError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this version trains in one process; start it without torchrun")
+        raise InputError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this version trains in one process; start it without torchrun"
+        )
     device = pick_device()
     precision = resolve(config.precision, device)
     torch.manual_seed(seed)
@@ -92,7 +94,9 @@ def fit(
                 optimizer.zero_grad(set_to_none=True)
             mean_loss = float(total) / len(rows)
             if not math.isfinite(mean_loss):
-                raise InputError(f"{progress}: the loss of epoch {epoch} is {mean_loss}; lower the learning rate ({config.learning_rate}) or choose precision fp32")
+                raise InputError(
+                    f"{progress}: the loss of epoch {epoch} is {mean_loss}; lower the learning rate ({config.learning_rate}) or choose precision fp32"
+                )
             score = evaluate(model)
             result.history.append({"epoch": epoch, "loss": mean_loss, "dev": score})
             bar.set_postfix(loss=f"{mean_loss:.4f}", dev=f"{score:.4f}")
@@ -117,7 +121,9 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
     return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
 
 
-def make_schedule(optimizer: torch.optim.Optimizer, config: TrainingConfig, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+def make_schedule(
+    optimizer: torch.optim.Optimizer, config: TrainingConfig, steps: int
+) -> torch.optim.lr_scheduler.LambdaLR:
     """Build the schedule: linear warm-up, then linear decay to 0 or constant."""
     warmup = math.ceil(steps * config.warmup_fraction)
 

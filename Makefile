@@ -1,0 +1,36 @@
+# `make quickstart` and `make test` set up a fresh machine and do the thing; both are plain commands that can be typed by hand.
+PYTHON ?= python3
+VENV ?= .venv
+INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Two busy processes on one machine wait for each other's spinning threads without it.
+export OMP_WAIT_POLICY = passive
+
+.PHONY: quickstart test check clean
+
+quickstart: $(VENV)/.run ## install what the main job needs, then run it on the data that ships with the project
+	$(VENV)/bin/distillkit run quickstart
+
+test: $(VENV)/.dev ## install everything the tests need, then check and test
+	$(MAKE) check
+	$(VENV)/bin/python -m pytest
+
+check: $(VENV)/.dev ## style, types, direction of imports
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone: asked for by another package, an installer may choose a CUDA build.
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[minilm]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
