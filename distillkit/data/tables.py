@@ -115,6 +115,8 @@ def _label(row: dict[str, Any], column: str, place: str, known: Sequence[str], *
         raise InputError(
             f"{place}: column {column!r} is {text}, a number with a fraction; expected a class, by name or integer"
         )
+    if known and text not in known:
+        raise _unknown_label(place, text, known)
     return text
 
 

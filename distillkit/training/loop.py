@@ -66,8 +66,9 @@ def fit(
     steps_an_epoch = math.ceil(math.ceil(len(rows) / config.batch_size) / config.accumulation_steps)
     scheduler = make_schedule(optimizer, config, steps_an_epoch * config.epochs)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-    result = FitResult(-math.inf, 0, [])
-    best = None
+    if not config.epochs:
+        return FitResult(evaluate(model), 0, [])
+    result, best = FitResult(-math.inf, 0, []), None
     with tqdm(total=len(rows) * config.epochs, desc=progress, unit="row", unit_scale=True, disable=None) as bar:
         for epoch in range(1, config.epochs + 1):
             model.train()
