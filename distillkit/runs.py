@@ -123,6 +123,8 @@ def run(recipe: Recipe, folder: Path) -> Summary:
 
 def _run(recipe: Recipe, home: RunFolder) -> Summary:
     folder, seed = home.folder, recipe.seed
+    # What can be found wrong at once is, before the first stage.
+    checkpoint, sources = resolve(recipe.teacher.model), _fingerprints(recipe.data)
     with whole_file(folder / "recipe.yaml") as partial:
         partial.write_text(dump(recipe), encoding="utf-8")
     pair = bool(recipe.data.text_pair_column)
@@ -174,10 +176,8 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         (out / "report.md").write_text(comparison_table(summary, latency) + "\n", encoding="utf-8")
         return summary
 
-    sources = _fingerprints(recipe.data)
     prepared = home.stage("data", [asdict(recipe.data), sources, seed], [], data)
     rows = prepared["rows"]
-    checkpoint = resolve(recipe.teacher.model)
     weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
     taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], ["data"], teacher))
     teacher_model = str(folder / "teacher" / "model")

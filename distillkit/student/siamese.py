@@ -11,6 +11,8 @@ class SiameseBiLSTMConfig(BiLSTMConfig):
     """Shape of a siamese BiLSTM student; the arguments are those of `BiLSTMConfig`."""
 
     model_type = "distillkit-siamese-bilstm"
+    # transformers makes a dataclass, with an __init__ of its own, of any configuration that does not bring one.
+    __init__ = BiLSTMConfig.__init__
 
 
 class SiameseBiLSTMForSequenceClassification(StudentModel):

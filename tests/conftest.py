@@ -1,0 +1,140 @@
+"""Tiny checkpoints and tables that every test may use; nothing here needs a network."""
+
+import os
+from itertools import product
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pyarrow as pa
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"]
+SUBJECTS = ["the film", "this story", "a plot", "the acting", "the cast", "this score"]
+VERBS = ["is", "was", "seems"]
+POSITIVE = ["good", "great", "fine", "bright"]
+NEGATIVE = ["bad", "awful", "dull", "weak"]
+OTHER = [".", "not", "[", "]", "mask"]
+
+
+def _sentences(subjects):
+    rows = [
+        (f"{subject} {verb} {word} .", label)
+        for subject, verb, (label, words) in product(subjects, VERBS, (("negative", NEGATIVE), ("positive", POSITIVE)))
+        for word in words
+    ]
+    texts, labels = zip(*rows, strict=True)
+    return pa.table({"text": list(texts), "label": list(labels)})
+
+
+def _build_tokenizer():
+    words = dict.fromkeys(" ".join([*SUBJECTS, *VERBS, *POSITIVE, *NEGATIVE, *OTHER]).split())
+    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words])}
+    # A mask token other than the transfer set's "[MASK]", as RoBERTa has. `vocab_file=` would yield all-[UNK].
+    tokenizer = BertTokenizerFast(vocab=vocabulary, mask_token="<mask>", model_max_length=32)
+    expected = [vocabulary[word] for word in ("[CLS]", "good", "film", "<mask>", "[SEP]")]
+    assert tokenizer("good film <mask>").input_ids == expected
+    return tokenizer
+
+
+def _config(tokenizer, **options):
+    return BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+        hidden_dropout_prob=0.3,
+        attention_probs_dropout_prob=0.3,
+        **options,
+    )
+
+
+@pytest.fixture(scope="session")
+def train_table():
+    """96 sentences that one word decides, labels "negative" and "positive"."""
+    return _sentences(SUBJECTS[:4])
+
+
+@pytest.fixture(scope="session")
+def dev_table():
+    """48 more, about subjects that training does not name."""
+    return _sentences(SUBJECTS[4:])
+
+
+@pytest.fixture(scope="session")
+def pair_table():
+    """Pairs of texts: "same" where both are kind or both unkind, else "other"."""
+    rows = [
+        (f"{SUBJECTS[0]} is {a} .", f"{SUBJECTS[1]} was {b} .", "same" if (a in POSITIVE) == (b in POSITIVE) else "other")
+        for a, b in product(POSITIVE + NEGATIVE, repeat=2)
+    ]
+    texts, pairs, labels = zip(*rows, strict=True)
+    return pa.table({"text": list(texts), "text_pair": list(pairs), "label": list(labels)})
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory):
+    """A two-layer BERT of width 16 without a head, as an ordinary checkpoint; its mask token is "<mask>"."""
+    folder = tmp_path_factory.mktemp("encoder")
+    torch.manual_seed(0)
+    tokenizer = _build_tokenizer()
+    BertModel(_config(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def build_classifier(tmp_path_factory):
+    """Save a BERT with a new head for these labels; `constant` makes it say the first label always."""
+
+    def build(labels, *, constant=False):
+        folder = tmp_path_factory.mktemp("untrained")
+        torch.manual_seed(0)
+        tokenizer = _build_tokenizer()
+        names = dict(enumerate(labels))
+        model = BertForSequenceClassification(
+            _config(tokenizer, id2label=names, label2id={name: i for i, name in names.items()})
+        )
+        if constant:
+            torch.nn.init.zeros_(model.classifier.weight)
+            with torch.no_grad():
+                model.classifier.bias.copy_(torch.arange(len(labels)).flip(0).float())
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return str(folder)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def classifier_folder(tmp_path_factory, train_table, dev_table):
+    """The same BERT with a head, fine-tuned by a bare loop until it is right on dev."""
+    folder = tmp_path_factory.mktemp("classifier")
+    torch.manual_seed(0)
+    tokenizer = _build_tokenizer()
+    labels = ["negative", "positive"]
+    names = dict(enumerate(labels))
+    model = BertForSequenceClassification(
+        _config(tokenizer, id2label=names, label2id={name: i for i, name in names.items()})
+    )
+
+    def inputs(table):
+        encoded = tokenizer(table["text"].to_pylist(), padding=True, return_tensors="pt")
+        return encoded, torch.tensor([labels.index(label) for label in table["label"].to_pylist()])
+
+    train, gold = inputs(train_table)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    model.eval()  # dropout would only slow so small a model down
+    for _ in range(60):
+        model(**train, labels=gold).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dev, dev_gold = inputs(dev_table)
+    with torch.inference_mode():
+        assert (model(**dev).logits.argmax(1) == dev_gold).float().mean() == 1
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)

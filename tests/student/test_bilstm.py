@@ -1,0 +1,215 @@
+"""The contract of every student, single or siamese; what is the siamese one's alone is in test_siamese.py."""
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from distillkit.data.batches import encode
+from distillkit.measure.cost import parameter_counts
+from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
+from distillkit.student.bilstm import BiLSTMConfig, BiLSTMForSequenceClassification, pull_left
+from distillkit.student.register import KINDS
+from distillkit.student.train import build_student
+from distillkit.training.inference import predict_logits
+
+LABELS = ["bad", "so-so", "good"]
+TEXTS = ["a b c d e f g h", "a", "", "c b a", "h g f e d c b a a a a"]
+PAIRS = ["b", "", "c d e f", "a b c", ""]
+
+students = pytest.mark.parametrize("kind", sorted(KINDS))
+channels = pytest.mark.parametrize("channels", ["single", "multi"])
+
+
+def student(kind, channels="multi", **options):
+    config = StudentConfig(
+        kind=kind,
+        hidden_size=6,
+        head_size=7,
+        embeddings=EmbeddingConfig("random", 5, channels),
+        vocabulary=VocabularyConfig(unit="word"),
+        **options,
+    )
+    return build_student(TEXTS, LABELS, config, seed=3)
+
+
+def logits_of(model, tokenizer, kind, rows, **options):
+    inputs = tokenizer(
+        [TEXTS[i] for i in rows],
+        [PAIRS[i] for i in rows] if kind.startswith("siamese") else None,
+        padding=True,
+        return_tensors="pt",
+        **options,
+    )
+    with torch.inference_mode():
+        return model(**inputs).logits
+
+
+@students
+@channels
+def test_a_row_has_the_same_logits_alone_and_among_others(kind, channels):
+    model, tokenizer = student(kind, channels)
+    rows = [i for i in range(len(TEXTS)) if TEXTS[i] or (PAIRS[i] and kind.startswith("siamese"))]
+    together = logits_of(model, tokenizer, kind, rows)
+    alone = torch.cat([logits_of(model, tokenizer, kind, [i]) for i in rows])
+    assert together.std(0).min() > 1e-3  # rows differ at all
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+
+
+@students
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("amount", [16, 40])
+def test_padding_changes_nothing_on_either_side_in_any_amount(kind, side, amount):
+    model, tokenizer = student(kind)
+    plain = logits_of(model, tokenizer, kind, range(5))
+    tokenizer.padding_side = side
+    padded = logits_of(model, tokenizer, kind, range(5), pad_to_multiple_of=amount)
+    torch.testing.assert_close(plain, padded, atol=1e-5, rtol=0)
+
+
+@students
+def test_what_stands_at_padding_has_no_influence(kind):
+    model, tokenizer = student(kind)
+    inputs = tokenizer(TEXTS, PAIRS if kind.startswith("siamese") else None, padding=True, return_tensors="pt")
+    plain = model(**inputs).logits
+    inputs["input_ids"][inputs["attention_mask"] == 0] = 4
+    inputs["token_type_ids"][inputs["attention_mask"] == 0] = 1
+    torch.testing.assert_close(model(**inputs).logits, plain, atol=1e-5, rtol=0)
+
+
+@students
+def test_an_empty_text_has_finite_logits_and_a_vector_of_zeros(kind):
+    model, tokenizer = student(kind)
+    rows = encode(tokenizer, ["", "   "], ["", " "] if kind.startswith("siamese") else None, 9)
+    inputs = rows.batch(torch.arange(2))
+    assert not model.encode(inputs["input_ids"], inputs["attention_mask"]).any()
+    found = predict_logits(model, rows)
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[0], found[1])
+
+
+@students
+def test_batches_of_like_length_give_what_one_by_one_gives(kind):
+    model, tokenizer = student(kind)
+    rows = encode(tokenizer, TEXTS, PAIRS if kind.startswith("siamese") else None, 99)
+    one_by_one = torch.cat([logits_of(model, tokenizer, kind, [i]) for i in (0, 1, 3)])
+    found = predict_logits(model, rows, max_batch_tokens=24)
+    torch.testing.assert_close(found[[0, 1, 3]], one_by_one, atol=1e-5, rtol=0)
+
+
+@students
+def test_word_order_matters(kind):
+    model, tokenizer = student(kind)
+    side = ["x", "x"] if kind.startswith("siamese") else None
+    found = predict_logits(model, encode(tokenizer, ["a b c", "c b a"], side, 9))
+    assert (found[0] - found[1]).abs().max() > 1e-4
+
+
+@students
+@channels
+def test_gradients_reach_every_trainable_parameter(kind, channels):
+    model, tokenizer = student(kind, channels)
+    pairs = PAIRS if kind.startswith("siamese") else None
+    inputs = tokenizer(TEXTS, pairs, padding=True, return_tensors="pt")
+    model(**inputs, labels=torch.tensor([0, 1, 2, 1, 0])).loss.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().sum() > 0, name
+        else:
+            assert parameter.grad is None, name
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert frozen == ([] if channels == "single" else ["encoder.frozen_embedding.weight"])
+
+
+@students
+@channels
+def test_the_auto_classes_load_what_was_saved(kind, channels, tmp_path):
+    model, tokenizer = student(kind, channels)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(loaded) is type(model)
+    assert [loaded.config.id2label[i] for i in range(3)] == LABELS
+    assert [loaded.config.label2id[name] for name in LABELS] == [0, 1, 2]
+    for (name, old), (_, new) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
+        assert torch.equal(old, new), name
+        assert old.requires_grad == new.requires_grad, name
+    assert again(TEXTS, PAIRS).data == tokenizer(TEXTS, PAIRS).data
+    assert torch.equal(
+        logits_of(loaded, again, kind, range(5)),
+        logits_of(model, tokenizer, kind, range(5)),
+    )
+
+
+@students
+def test_a_transformers_pipeline_gives_labels_and_probabilities(kind, tmp_path):
+    model, tokenizer = student(kind)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    classify = pipeline("text-classification", str(tmp_path), device="cpu", top_k=None)
+    pair = kind.startswith("siamese")
+    found = classify([{"text": TEXTS[0], "text_pair": PAIRS[2]}] if pair else [TEXTS[0]])[0]
+    inputs = tokenizer(TEXTS[0], PAIRS[2] if pair else None, return_tensors="pt")
+    expected = model(**inputs).logits.softmax(1)[0].tolist()
+    assert {row["label"]: row["score"] for row in found} == pytest.approx(
+        dict(zip(LABELS, expected, strict=True)), abs=1e-6
+    )
+
+
+@students
+def test_the_loss_is_the_cross_entropy_with_the_labels(kind):
+    model, tokenizer = student(kind)
+    labels = torch.tensor([2, 0])
+    out = model(**tokenizer(["a b", "c"], ["d", "e"], padding=True, return_tensors="pt"), labels=labels)
+    by_hand = -out.logits.log_softmax(1)[torch.arange(2), labels].mean()
+    torch.testing.assert_close(out.loss, by_hand)
+
+
+@students
+def test_dropout_acts_in_training_only(kind):
+    model, tokenizer = student(kind, dropout=0.5)
+    assert torch.equal(logits_of(model, tokenizer, kind, [0]), logits_of(model, tokenizer, kind, [0]))
+    model.train()
+    assert not torch.equal(logits_of(model, tokenizer, kind, [0]), logits_of(model, tokenizer, kind, [0]))
+
+
+@students
+@channels
+def test_word_vectors_start_every_channel_and_padding_stays_zero(kind, channels):
+    model, tokenizer = student(kind, channels)
+    vectors = torch.randn(len(tokenizer), 5)
+    model.set_word_vectors(vectors)
+    tables = [t for t in (model.encoder.embedding, model.encoder.frozen_embedding) if t is not None]
+    assert len(tables) == (1 if channels == "single" else 2)
+    for table in tables:
+        assert torch.equal(table.weight[1:], vectors[1:])
+        assert not table.weight[0].any()
+
+
+def test_the_papers_student_has_963002_parameters_without_its_tables():
+    model = BiLSTMForSequenceClassification(BiLSTMConfig(vocab_size=11, channels="multi"))
+    assert parameter_counts(model) == {"total": 963_002 + 2 * 11 * 300, "without_embeddings": 963_002}
+
+
+def test_a_vector_is_the_last_state_of_torchs_own_bidirectional_lstm():
+    model, tokenizer = student("bilstm", "single")
+    encoder = model.encoder
+    both = torch.nn.LSTM(5, 6, batch_first=True, bidirectional=True)
+    for name, value in encoder.forward_lstm.named_parameters():
+        getattr(both, name).data.copy_(value)
+    for name, value in encoder.backward_lstm.named_parameters():
+        getattr(both, name + "_reverse").data.copy_(value)
+    ids = tokenizer("a b c d e", return_tensors="pt")["input_ids"]
+    _, (last, _) = both(encoder.embedding(ids))
+    torch.testing.assert_close(model.encode(ids), torch.cat([last[0], last[1]], dim=1), atol=1e-6, rtol=0)
+
+
+def test_the_chosen_tokens_are_pulled_to_the_front_in_their_order():
+    ids = torch.tensor([[5, 6, 7, 8], [1, 2, 3, 4], [9, 9, 9, 9]])
+    chosen = torch.tensor([[0, 1, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0]]).bool()
+    found, lengths = pull_left(ids, chosen)
+    assert lengths.tolist() == [2, 3, 0]
+    assert found[0, :2].tolist() == [6, 8]
+    assert found[1, :3].tolist() == [1, 2, 3]
+    assert found.shape == (3, 3)

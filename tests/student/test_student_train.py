@@ -1,0 +1,147 @@
+import copy
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from distillkit import LossConfig
+from distillkit.data.tables import texts_of
+from distillkit.errors import InputError
+from distillkit.recipe import EmbeddingConfig, StudentConfig, TrainingConfig
+from distillkit.student.register import KINDS
+from distillkit.student.train import build_student, train_student_model
+from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.fine_tune import word_vectors
+
+LABELS = ["negative", "positive"]
+HOW = TrainingConfig(epochs=3, batch_size=16, learning_rate=0.02, weight_decay=0.0, precision="fp32")
+
+
+def build(table, labels=LABELS, kind="bilstm", source="random", channels="single", seed=1, **options):
+    texts, pairs = texts_of(table)
+    config = StudentConfig(
+        kind=kind, hidden_size=8, head_size=8, dropout=0.1, embeddings=EmbeddingConfig(source, 6, channels)
+    )
+    return build_student([*texts, *(pairs or [])], labels, config, seed, **options)
+
+
+def logits_for(table, scale=2.0, labels=LABELS):
+    gold = np.array([labels.index(label) for label in table["label"].to_pylist()])
+    return (np.eye(2, dtype=np.float32)[gold] * 2 - 1) * scale
+
+
+def learn(table, dev, logits, alpha=0.0, how=HOW, seed=1, **options):
+    model, tokenizer = build(table, **options)
+    result = train_student_model(model, tokenizer, table, logits, dev, LossConfig(alpha=alpha), how, seed)
+    return model, result
+
+
+def state(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def equal(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_student_learns_its_teachers_logits(train_table, dev_table):
+    _, result = learn(train_table, dev_table, logits_for(train_table))
+    assert result.best_score == 1
+    assert result.history[-1]["loss"] < result.history[0]["loss"] / 5
+
+
+def test_a_siamese_student_learns_pairs(pair_table):
+    logits = logits_for(pair_table, labels=["other", "same"])
+    how = TrainingConfig(epochs=25, batch_size=16, learning_rate=0.02, weight_decay=0.0, precision="fp32")
+    _, result = learn(pair_table, pair_table, logits, how=how, labels=["other", "same"], kind="siamese-bilstm")
+    assert result.best_score > 0.95
+
+
+def test_alpha_0_follows_the_teacher_against_every_gold_label(train_table, dev_table):
+    _, result = learn(train_table, dev_table, -logits_for(train_table))
+    assert result.history[-1]["dev"] == 0
+
+
+def test_alpha_1_follows_the_gold_labels_against_the_teacher(train_table, dev_table):
+    _, result = learn(train_table, dev_table, -logits_for(train_table), alpha=1.0)
+    assert result.best_score == 1
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_rows_without_a_label_take_the_teachers_answer(train_table, dev_table, alpha):
+    bare = train_table.set_column(1, "label", pa.nulls(len(train_table), pa.string()))
+    logits = logits_for(train_table)
+    with_nulls, result = learn(bare, dev_table, logits, alpha)
+    without_column, _ = learn(bare.drop_columns(["label"]), dev_table, logits, alpha)
+    assert result.best_score == 1
+    assert equal(state(with_nulls), state(without_column))
+
+
+def test_gold_labels_alone_need_no_teacher(train_table, dev_table):
+    assert learn(train_table, dev_table, None, alpha=1.0)[1].best_score == 1
+
+
+def test_the_same_seed_gives_the_same_student_and_another_another(train_table, dev_table):
+    first, again, other = (
+        state(learn(train_table, dev_table, logits_for(train_table), seed=s)[0]) for s in (4, 4, 5)
+    )
+    assert equal(first, again)
+    assert not equal(first, other)
+
+
+def test_the_seed_draws_the_starting_weights(train_table):
+    first, again, other = (state(build(train_table, seed=s)[0]) for s in (1, 1, 2))
+    assert equal(first, again)
+    assert not equal(first, other)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_training_moves_everything_but_the_frozen_channel(kind, train_table, dev_table, pair_table):
+    pair = kind.startswith("siamese")
+    table, dev, labels = (pair_table, pair_table, ["other", "same"]) if pair else (train_table, dev_table, LABELS)
+    model, tokenizer = build(table, labels, kind, channels="multi")
+    before = state(model)
+    how = TrainingConfig(epochs=1, batch_size=16, learning_rate=0.02, weight_decay=0.1, precision="fp32")
+    logits = logits_for(table, labels=labels)
+    train_student_model(model, tokenizer, table, logits, dev, LossConfig(), how, 1)
+    still = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
+    assert still == ["encoder.frozen_embedding.weight"]
+    assert not model.encoder.embedding.weight[0].any()  # padding stays zero
+
+
+def test_the_transfer_sets_mask_is_unknown_to_the_student(train_table, dev_table):
+    masked = pa.table({"text": ["the [MASK] is [MASK] .", "a plot was good ."]})
+    model, tokenizer = build(masked, mask="[MASK]")
+    start = copy.deepcopy(model)
+    how = TrainingConfig(epochs=1, learning_rate=0.1, weight_decay=0.0, precision="fp32")
+    logits = np.ones((2, 2), np.float32)
+    train_student_model(model, tokenizer, masked, logits, dev_table, LossConfig(), how, 1, mask="[MASK]")
+    moved = (model.encoder.embedding.weight != start.encoder.embedding.weight).any(1)
+    assert "mask" not in tokenizer.get_vocab()
+    assert moved[1]
+
+
+def test_teacher_vectors_start_both_channels(train_table, encoder_folder):
+    ask = partial(word_vectors, *load_classifier(encoder_folder, LABELS))
+    model, _ = build(train_table, source="teacher", channels="multi", ask=ask)
+    assert torch.equal(model.encoder.embedding.weight, model.encoder.frozen_embedding.weight)
+    assert model.encoder.embedding.weight[2:].std() == pytest.approx(0.25 / 3**0.5, rel=0.02)
+
+
+def test_a_vector_file_starts_the_table(train_table, tmp_path):
+    (tmp_path / "v.txt").write_text("good 1 2 3 4 5 6\n")
+    model, tokenizer = build(train_table, source=str(tmp_path / "v.txt"))
+    assert model.encoder.embedding.weight[tokenizer.get_vocab()["good"]].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_teacher_vectors_without_a_teacher_are_refused(train_table):
+    with pytest.raises(InputError, match="no teacher was given: give --teacher"):
+        build(train_table, source="teacher")
+
+
+def test_a_dev_label_that_training_never_saw_is_refused(train_table):
+    dev = pa.table({"text": ["a"], "label": ["neutral"]})
+    with pytest.raises(InputError, match="dev: row 1 .* label 'neutral'"):
+        learn(train_table, dev, logits_for(train_table))

@@ -1,0 +1,90 @@
+import json
+
+import pytest
+
+from distillkit import LossConfig, pipeline
+from distillkit.data.batches import encode
+from distillkit.recipe import EmbeddingConfig, StudentConfig, TrainingConfig, VocabularyConfig
+from distillkit.student.vocabulary import build_tokenizer, words_of
+
+TEXTS = ["The film, the FILM isn't good", "the plot"]
+
+
+def build(texts=TEXTS, max_tokens=16, mask="", **options):
+    return build_tokenizer(texts, VocabularyConfig(**{"unit": "word"} | options), max_tokens, mask)
+
+
+def test_padding_is_0_unknown_and_mask_are_1_and_words_follow_by_frequency():
+    tokenizer = build()
+    assert words_of(tokenizer)[:4] == ["[PAD]", "[UNK]", "the", "film"]
+    assert sorted(words_of(tokenizer)[4:]) == [",", "good", "isn't", "plot"]
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.mask_token_id) == (0, 1, 1)
+
+
+def test_words_are_lower_cased_composed_and_cut_as_the_augmenter_cuts_them():
+    tokenizer = build(["café"])
+    assert tokenizer("CAFE\u0301")["input_ids"] == [2]
+    assert build().tokenize("The film, isn't") == ["the", "film", ",", "isn't"]
+
+
+def test_unknown_words_are_1_and_an_empty_text_has_no_tokens():
+    assert build()("plot zebra")["input_ids"][1] == 1
+    assert build()(["", "  "])["input_ids"] == [[], []]
+
+
+def test_the_second_text_of_a_pair_has_type_1_and_nothing_is_added():
+    found = build()("the film", "plot")
+    assert found["token_type_ids"] == [0, 0, 1]
+    assert len(found["input_ids"]) == 3
+
+
+@pytest.mark.parametrize("max_tokens", [1, 3])
+def test_texts_are_truncated_at_max_tokens(max_tokens):
+    tokenizer = build(max_tokens=max_tokens)
+    whole = build()("the film isn't good")["input_ids"]
+    assert tokenizer("the film isn't good", truncation=True)["input_ids"] == whole[:max_tokens]
+
+
+def test_of_a_pair_the_longer_side_is_truncated_and_both_sides_stay():
+    found = build(max_tokens=4)("the film the film the film", "plot good", truncation=True)
+    assert found["token_type_ids"] == [0, 0, 1, 1]
+
+
+def test_size_counts_the_special_tokens_and_rare_words_go_first():
+    assert words_of(build(size=4)) == ["[PAD]", "[UNK]", "the", "film"]
+    assert words_of(build(min_count=2)) == ["[PAD]", "[UNK]", "the", "film"]
+
+
+@pytest.mark.parametrize(("unit", "texts"), [("character", TEXTS), ("auto", ["很好看的电影", "不错 DVD"])])
+def test_characters_are_single_but_latin_runs_stay_whole(unit, texts):
+    tokenizer = build(texts, unit=unit)
+    assert tokenizer.tokenize("好电影dvd") == ["好", "电", "影", "dvd"] if unit == "auto" else ["[UNK]"] * 3 + ["dvd"]
+
+
+def test_auto_takes_words_for_english():
+    assert words_of(build(unit="auto")) == words_of(build(unit="word"))
+
+
+def test_the_mask_is_no_word_and_reaches_the_student_as_its_own_mask():
+    tokenizer = build(["the [MASK] film", "mask[MASK]"], mask="[MASK]")
+    assert sorted(words_of(tokenizer)) == ["[PAD]", "[UNK]", "film", "mask", "the"]
+    the, film = tokenizer("the film")["input_ids"]
+    ids = encode(tokenizer, ["the [MASK] film", "the[MASK]"], None, 16, mask="[MASK]").ids.tolist()
+    assert ids == [the, 1, film, the, 1]
+
+
+def test_dev_words_are_unknown_to_a_trained_student(tmp_path):
+    train = [{"text": f"{word} film", "label": label} for word, label in (("good", "1"), ("bad", "0"))]
+    dev = [{"text": "splendid film", "label": "1"}, {"text": "dreary film", "label": "0"}]
+    for name, rows in (("train", train), ("dev", dev)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pipeline.train_student(
+        str(tmp_path / "train.jsonl"),
+        str(tmp_path / "dev.jsonl"),
+        tmp_path / "student",
+        StudentConfig(hidden_size=2, head_size=2, embeddings=EmbeddingConfig("random", 3)),
+        loss=LossConfig(alpha=1.0),
+        training=TrainingConfig(epochs=1, precision="fp32"),
+    )
+    saved = json.loads((tmp_path / "student" / "tokenizer.json").read_text())
+    assert set(saved["model"]["vocab"]) == {"[PAD]", "[UNK]", "good", "bad", "film"}

