@@ -75,7 +75,7 @@ class TrainingConfig:
             if getattr(self, name) < 1:
                 raise InputError(f"training.{name} is {getattr(self, name)}: expected at least 1")
         for name in ("epochs", "learning_rate", "weight_decay", "max_grad_norm"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise InputError(f"training.{name} is {getattr(self, name)}: expected 0 or more")
         if not 0 <= self.warmup_fraction <= 1:
             raise InputError(f"training.warmup_fraction is {self.warmup_fraction}: expected 0 to 1")
@@ -199,7 +199,7 @@ class LossConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise InputError(f"loss.alpha is {self.alpha}: expected 0 to 1")
-        if self.temperature <= 0:
+        if not self.temperature > 0:
             raise InputError(f"loss.temperature is {self.temperature}: expected more than 0")
 
 
@@ -273,8 +273,9 @@ def _plain(value: Any) -> Any:
 class _Loader:
     """Fills dataclasses from the nodes of one YAML file, so that a mistake can be said with its line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
         self.path = path
+        self.above = above  # the files that named this one
 
     def load(self, default: T) -> T:
         try:
@@ -292,40 +293,50 @@ class _Loader:
         if not isinstance(node, yaml.MappingNode):
             raise self._fail(node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values")
         hints = typing.get_type_hints(type(default))
+        nodes = self._nodes(node, [*hints, "use"] if type(default) in _ON_SHELF else list(hints), prefix)
+        if "use" in nodes:
+            default = self._from_shelf(nodes.pop("use"), default)
         values: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            if key == "use" and type(default) in _ON_SHELF:
-                default = self._from_shelf(value_node, default)
-            elif key not in hints:
-                close = get_close_matches(key, hints, 1)
-                mend = f"did you mean '{prefix}{close[0]}'?" if close else f"known here: {', '.join(hints)}"
-                raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
-            elif key in values:
-                raise self._fail(key_node, f"'{prefix}{key}' is given twice")
-            else:
-                values[key] = value_node
-        for key, value_node in values.items():
+        for key, value in nodes.items():
             old = getattr(default, key)
-            inside = dataclasses.is_dataclass(old)
-            values[key] = (
-                self._section(value_node, old, f"{prefix}{key}.")
-                if inside
-                else self._value(value_node, hints[key], prefix + key)
-            )
+            if dataclasses.is_dataclass(old):
+                values[key] = self._section(value, old, f"{prefix}{key}.")
+            else:
+                values[key] = self._value(value, hints[key], prefix + key)
         try:
             return dataclasses.replace(default, **values)  # type: ignore[type-var]
         except InputError as error:
-            raise self._fail(node, str(error)) from None
+            # The dataclass knows its own section's name, not what that is nested in, nor the line.
+            said = str(error).replace(prefix.split(".")[-2] + "." if prefix else "", prefix, 1)
+            raise self._fail(next((n for key, n in nodes.items() if f".{key} " in said), node), said) from None
+
+    def _nodes(self, node: yaml.MappingNode, known: list[str], prefix: str) -> dict[str, yaml.Node]:
+        nodes: dict[str, yaml.Node] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            if key not in known:
+                close = get_close_matches(key, known, 1)
+                mend = f"did you mean '{prefix}{close[0]}'?" if close else f"known here: {', '.join(known)}"
+                raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
+            if key in nodes:
+                raise self._fail(key_node, f"'{prefix}{key}' is given twice")
+            nodes[key] = value_node
+        return nodes
 
     def _from_shelf(self, node: yaml.Node, default: T) -> T:
         try:
-            return load_config(_ON_SHELF[type(default)], str(node.value), default)
+            path = shelf.find(_ON_SHELF[type(default)], str(node.value))
+            if path in (self.path, *self.above):
+                raise InputError(f"{path} uses itself")
+            return _Loader(path, (self.path, *self.above)).load(default)
         except InputError as error:
             raise self._fail(node, str(error)) from None
 
     def _value(self, node: yaml.Node, hint: Any, key: str) -> Any:
-        value = yaml.SafeLoader("").construct_object(node, deep=True)
+        try:
+            value = yaml.SafeLoader("").construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError) as error:
+            raise self._fail(node, f"{key} cannot be read: {' '.join(str(error).split())}") from None
         if typing.get_origin(hint) is Literal:
             if value not in typing.get_args(hint):
                 raise self._fail(node, f"{key} is {value!r}: expected one of {', '.join(typing.get_args(hint))}")
@@ -334,13 +345,10 @@ class _Loader:
             if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
                 raise self._fail(node, f"{key} is {value!r}: expected a list of texts")
             return tuple(value)
-        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        if hint is float and type(value) is int:
             return float(value)
         if type(value) is not hint:
-            mend = (
-                ": YAML reads it as text, write it with a point, as in 1.0e-3"
-                if hint is float and isinstance(value, str)
-                else ""
-            )
+            as_text = hint is float and isinstance(value, str)
+            mend = ": YAML reads it as text, write it with a point, as in 1.0e-3" if as_text else ""
             raise self._fail(node, f"{key} is {value!r}: expected {hint.__name__}{mend}")
         return value

@@ -67,12 +67,10 @@ def dev_table():
 @pytest.fixture(scope="session")
 def pair_table():
     """Pairs of texts: "same" where both are kind or both unkind, else "other"."""
-    rows = [
-        (f"{SUBJECTS[0]} is {a} .", f"{SUBJECTS[1]} was {b} .", "same" if (a in POSITIVE) == (b in POSITIVE) else "other")
-        for a, b in product(POSITIVE + NEGATIVE, repeat=2)
-    ]
-    texts, pairs, labels = zip(*rows, strict=True)
-    return pa.table({"text": list(texts), "text_pair": list(pairs), "label": list(labels)})
+    words = list(product(POSITIVE + NEGATIVE, repeat=2))
+    texts, pairs = [f"{SUBJECTS[0]} is {a} ." for a, _ in words], [f"{SUBJECTS[1]} was {b} ." for _, b in words]
+    labels = ["same" if (a in POSITIVE) == (b in POSITIVE) else "other" for a, b in words]
+    return pa.table({"text": texts, "text_pair": pairs, "label": labels})
 
 
 @pytest.fixture(scope="session")

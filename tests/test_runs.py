@@ -156,7 +156,8 @@ def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
     pairs = [{"text": "this score is dull .", "text_pair": row["text"], "label": row["label"]} for row in train_table.to_pylist()]
     path.write_text("".join(json.dumps(row) + "\n" for row in pairs))
     data = DataConfig(train=str(path), dev_fraction=0.2, text_pair_column="text_pair")
-    result = runs.run(replace(recipe, data=data, student=replace(recipe.student, kind="siamese-bilstm")), tmp_path / "pairs")
+    student, training = replace(recipe.student, kind="siamese-bilstm"), replace(recipe.training, epochs=10)
+    result = runs.run(replace(recipe, data=data, student=student, training=training), tmp_path / "pairs")
     assert result["data"]["rows"]["dev"] + result["data"]["rows"]["train"] == len(pairs)
     assert result["transfer_set"]["original"] == result["data"]["rows"]["train"]
     assert result["models"]["student"]["dev"]["accuracy"] > 0.9

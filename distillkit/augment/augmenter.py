@@ -1,6 +1,6 @@
 """The augmenter: texts in, new texts out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -66,11 +66,7 @@ class Augmenter:
         """
         config, n = self.config, len(texts)
         everything = [*texts, *(text_pairs or [])]
-        for text in everything:
-            if config.mask in text:
-                raise InputError(
-                    f"the text {text!r} holds the mask word {config.mask!r}; choose another with --augment.mask"
-                )
+        refuse_mask(everything, config.mask)
         if not n or not config.n_iter:
             return
         tagger = self.tagger or load_tagger(config.tagger, everything)
@@ -107,6 +103,17 @@ class Augmenter:
             sample(corpus, first + shift, last + shift, self.config, rng),
             self.config.mask,
         )
+
+
+def refuse_mask(texts: Iterable[str], mask: str) -> None:
+    """Refuse texts in which the mask word stands already: later nobody could tell which are masks.
+
+    Raises:
+        InputError: There is one.
+    """
+    for text in texts:
+        if mask in text:
+            raise InputError(f"the text {text!r} holds the mask word {mask!r}; choose another with --augment.mask")
 
 
 def _apply(corpus: Corpus, first: int, last: int, edits: Edits, mask: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from distillkit.augment.augmenter import Augmenter
+from distillkit.augment.augmenter import Augmenter, refuse_mask
 from distillkit.data.tables import paired, texts_of, with_mask
 from distillkit.errors import InputError
 
@@ -33,6 +33,8 @@ def build_transfer_set(
     tables = [source, *unlabelled, *held_out]
     if len({"text_pair" in table.column_names for table in tables}) > 1:
         raise InputError("some tables have pairs and some single texts; give all of them the same columns")
+    for table in unlabelled:
+        refuse_mask((text for row in _rows(table) for text in row if text is not None), augmenter.config.mask)
     guarded = {_normal(row) for table in held_out for row in _rows(table)}
     labels: dict[Content, str | None] = {}
     for row, label in zip(

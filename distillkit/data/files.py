@@ -25,7 +25,7 @@ def disk_errors(target: Path) -> Iterator[None]:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if full or "No space left on device" in str(error) or "File too large" in str(error):
             raise InputError(f"{target}: no space left on the disk; free some and run the same command again") from None
-        if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError):
+        if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError):
             raise InputError(f"{target}: cannot be written: {error.strerror}") from None
         raise
 

@@ -1,5 +1,6 @@
 """Read any source a user may name into rows of raw values, each with the place it came from."""
 
+import codecs
 import csv
 import importlib.resources
 import json
@@ -11,6 +12,9 @@ from distillkit.errors import InputError
 
 EMBEDDED = ("reviews", "questions")
 _FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT"
+
+# The csv module's own limit, 131,072 characters a field, is shorter than some documents.
+csv.field_size_limit(2**31 - 1)
 
 # (place to name in an error, e.g. "dev.tsv:17"; the row's values by column)
 Row = tuple[str, dict[str, Any]]
@@ -65,8 +69,10 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (place, line) with line ends and a byte order mark taken off; a stray U+2028 does not end a line."""
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, start=1):
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                line = raw.decode()
             except UnicodeDecodeError as error:
                 raise InputError(
                     f"{path}:{number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
@@ -75,13 +81,20 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{path}:{number}", line.rstrip("\r\n")
 
 
+def _header(place: str, fields: list[str]) -> list[str]:
+    twice = next((name for name in fields if fields.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{place}: the header names the column {twice!r} twice; rename one")
+    return fields
+
+
 def _read_tsv(path: Path) -> Iterator[Row]:
     # Quoting is off: a reader that honours quotes swallows rows at a stray one.
     header: list[str] | None = None
     for place, line in _lines(path):
         fields = line.split("\t")
         if header is None:
-            header = fields
+            header = _header(place, fields)
         elif line:
             if len(fields) != len(header):
                 raise InputError(
@@ -98,7 +111,7 @@ def _read_csv(path: Path) -> Iterator[Row]:
         for fields in reader:
             place, start = f"{path}:{start}", reader.line_num + 1
             if header is None:
-                header = fields
+                header = _header(place, fields)
             elif fields:
                 if len(fields) != len(header):
                     raise InputError(

@@ -21,40 +21,39 @@ _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 
 
 def read_table(source: str, columns: DataConfig, *, labels: str = "required", known: Sequence[str] = ()) -> pa.Table:
-    """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`, `origin` (where the source has it).
+    """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`.
 
     Args:
         source: Anything `readers.read_rows` takes.
-        columns: Names of the source's columns; canonical names are found too, so that a stage's output is a source.
+        columns: Names of the source's columns; canonical names are found too, so that a stage's output is a source
+            (and a transfer set keeps its `origin`).
         labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored` (no label column).
         known: Labels that training saw; empty: any will do.
 
     Raises:
         InputError: A column is missing, a text is empty or no text, a label is missing, NaN or not `known`.
     """
-    ours = _read_own(source)
-    if ours is not None:
-        if labels == "required" and ours["label"].null_count:
-            raise InputError(f"{source}: {ours['label'].null_count} rows have no label; every row here needs one")
-        return ours.drop_columns(["label"]) if labels == "ignored" else ours
     wanted = {"text": columns.text_column}
     if columns.text_pair_column:
         wanted["text_pair"] = columns.text_pair_column
+    ours = None if known else _read_own(source)
+    if ours is not None and set(wanted) <= set(ours.column_names):
+        if labels == "ignored":
+            return ours.select([name for name in ours.column_names if name != "label"])
+        if "label" in ours.column_names and (labels == "optional" or not ours["label"].null_count):
+            return ours
+    # Anything else goes row by row, and a row that does not fit is said with its place.
     rows: dict[str, list[Any]] = {name: [] for name in wanted}
     rows["label"] = []
-    origins: list[Any] = []
     for place, row in read_rows(source):
         for name, column in wanted.items():
             rows[name].append(_text(row, column if column in row else name, column, place))
         if labels != "ignored":
             rows["label"].append(_label(row, columns.label_column, place, known, required=labels == "required"))
-        origins.append(row.get("origin"))
     if not rows["text"]:
         raise InputError(f"{source}: no rows")
     if labels == "ignored":
         del rows["label"]
-    if origins[0] is not None:
-        rows["origin"] = origins
     return pa.table(rows, schema=pa.schema([(name, pa.string()) for name in rows]))
 
 
@@ -92,15 +91,19 @@ def _text(row: dict[str, Any], column: str, asked: str, place: str) -> str:
         raise InputError(f"{place}: column {column!r} is {value!r}; expected text")
     if not value.strip():
         raise InputError(f"{place}: column {column!r} is empty; fill or drop the row")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{place}: column {column!r} is {value!r}: half of a surrogate pair is no text") from None
     return value
 
 
 def _label(row: dict[str, Any], column: str, place: str, known: Sequence[str], *, required: bool) -> str | None:
-    column = column if column in row else "label"
+    asked, column = column, column if column in row else "label"
     if column not in row:
         if required:
             raise InputError(
-                f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with --data.label-column"
+                f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.label-column"
             )
         return None
     value = row[column]
@@ -122,7 +125,7 @@ def _label(row: dict[str, Any], column: str, place: str, known: Sequence[str], *
 
 def _is_fraction(text: str) -> bool:
     try:
-        return not float(text).is_integer() if "." in text else False
+        return math.isfinite(float(text)) and not float(text).is_integer()
     except ValueError:
         return False
 
@@ -192,7 +195,7 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     chosen: set[bytes] = set()
     for label in sorted(set(labels)):
-        # Ranked by a keyed hash, so that adding a row moves no other.
+        # Ranked by a keyed hash, so that a row added later moves at most one other.
         mine = sorted(
             (hashlib.blake2b(k, key=str(seed).encode(), digest_size=8).digest(), k)
             for k, i in first.items()

@@ -1,20 +1,23 @@
 """What a word is, said once: the augmenter's taggers and the student's tokenizer cut text alike."""
 
-import re
 from collections.abc import Sequence
 from itertools import islice
 
+import regex
+
 # A run of letters and digits with inner apostrophes (isn't), an English clitic that stands alone as in Penn tokens ('s, n't), or one other sign.
-WORD_PATTERN = r"\w+(?:['’]\w+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^\w\s]"
+# Combining marks (\p{M}) belong to the word; both regular-expression engines that read this pattern agree on it.
+WORD_PATTERN = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^\w\s\p{M}]"
 # A run of Latin letters and digits, or one character of anything else: for scripts written without spaces.
 CHARACTER_PATTERN = r"[A-Za-z0-9]+|[^\s]"
 
-_WORD = re.compile(WORD_PATTERN)
+_CHARACTER = regex.compile(CHARACTER_PATTERN)
+_WORD = regex.compile(WORD_PATTERN)
 # Thai, Lao, Myanmar and Khmer; kana; Han.
-_UNSEGMENTED = re.compile(
+_UNSEGMENTED = regex.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
 )
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_HAN = regex.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 
 def split_words(text: str) -> list[str]:
@@ -24,6 +27,15 @@ def split_words(text: str) -> list[str]:
     ['It', "isn't", 'bad', ',', 'does', "n't", 'drag', '.']
     """
     return _WORD.findall(text)
+
+
+def split_characters(text: str) -> list[str]:
+    """Cut a text into characters, runs of Latin letters and digits kept whole.
+
+    >>> split_characters("买了iPhone，很好")
+    ['买', '了', 'iPhone', '，', '很', '好']
+    """
+    return _CHARACTER.findall(text)
 
 
 def is_unsegmented(texts: Sequence[str]) -> bool:
@@ -36,7 +48,7 @@ def is_chinese(texts: Sequence[str]) -> bool:
     return _share(_HAN, texts) > 0.5
 
 
-def _share(pattern: re.Pattern[str], texts: Sequence[str]) -> float:
+def _share(pattern: regex.Pattern[str], texts: Sequence[str]) -> float:
     sample = "".join(islice(texts, 1000))
     letters = sum(character.isalpha() for character in sample)
     return len(pattern.findall(sample)) / max(letters, 1)

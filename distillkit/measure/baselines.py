@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from distillkit.data.words import CHARACTER_PATTERN, WORD_PATTERN, is_unsegmented
+from distillkit.data.words import is_unsegmented, split_characters, split_words
 
 
 def majority_logits(gold: np.ndarray, classes: int, rows: int) -> np.ndarray:
@@ -33,8 +33,8 @@ class TfidfBaseline:
     """
 
     def __init__(self, texts: Sequence[str], text_pairs: Sequence[str] | None, gold: np.ndarray, classes: int) -> None:
-        pattern = CHARACTER_PATTERN if is_unsegmented(texts) else WORD_PATTERN
-        self._tfidf = TfidfVectorizer(ngram_range=(1, 2), token_pattern=pattern)
+        split = split_characters if is_unsegmented(texts) else split_words
+        self._tfidf = TfidfVectorizer(ngram_range=(1, 2), tokenizer=split, token_pattern=None)
         self._tfidf.fit([*texts, *(text_pairs or [])])
         self._model = LogisticRegression(max_iter=1000)
         self._model.fit(self._features(texts, text_pairs), gold)

@@ -70,6 +70,7 @@ def metrics_table(report: dict[str, Any]) -> str:
 
 def table(rows: list[list[str]]) -> str:
     """Lay rows of text out as a Markdown table, the first as its head; numbers to the right."""
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         " | ".join(

@@ -72,7 +72,8 @@ class BiLSTMEncoder(nn.Module):
         """
         x = self.embedding(input_ids)  # (B, T, E)
         if self.frozen_embedding is not None:
-            x = torch.cat([self.frozen_embedding(input_ids), x], dim=2)  # (B, T, 2E)
+            # Detached as well: from_pretrained gives every parameter its gradient back.
+            x = torch.cat([self.frozen_embedding(input_ids).detach(), x], dim=2)  # (B, T, 2E)
         x = self.dropout(x)
         steps = torch.arange(input_ids.shape[1], device=input_ids.device)
         # Each row reversed within its own length, so that padding still comes last.

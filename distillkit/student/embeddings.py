@@ -65,16 +65,18 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
         )
     place = {word: i for i, word in enumerate(words)}
     table = (torch.rand(len(words), width) - 0.5) * 0.5
-    found = set()
+    found, first = set(), True
     with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
         for number, line in enumerate(stream, start=1):
-            word, *numbers = line.rstrip().split(" ")
-            if number == 1 and len(numbers) == 1:
+            fields = line.rstrip().split(" ")
+            if number == 1 and len(fields) == 2:
                 continue
-            if len(numbers) != width:
-                raise InputError(
-                    f"{path}:{number}: {len(numbers)} numbers after the word, expected {width}: set --student.embeddings.width to the file's own"
-                )
+            # Some of GloVe's words hold spaces, but not its first: there a wrong width shows.
+            if len(fields) - 1 < width or (first and len(fields) - 1 != width):
+                what = f"{len(fields) - 1} numbers after the word, expected {width}"
+                raise InputError(f"{path}:{number}: {what}: set --student.embeddings.width to the file's own")
+            first = False
+            word, numbers = " ".join(fields[:-width]), fields[-width:]
             i = place.get(word)
             if i is not None:
                 try:

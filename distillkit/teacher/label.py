@@ -56,8 +56,11 @@ def label_table(
         "precision": config.precision,
         "mask": mask,
     }
-    _open_store(store, manifest)
+    _check_store(store, manifest)
     score = _refuse_chance(model, tokenizer, table, labels, manifest["max_tokens"], config, teacher)
+    # Only now: a teacher that is refused must not keep its successor out of the store.
+    with whole_file(store / MANIFEST) as partial:
+        partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     texts, pairs = texts_of(table)
     keys = content_keys(texts, pairs)
     done = stored_keys(store)
@@ -92,18 +95,17 @@ def _labels(model: Any, table: pa.Table, teacher: str) -> list[str]:
     return match_labels(own, label_names(table), teacher)
 
 
-def _open_store(store: Path, manifest: dict[str, Any]) -> None:
-    path = store / MANIFEST
-    if path.is_file():
-        old = read_store(store)
-        for key, value in manifest.items():
-            if old.get(key) != value:
-                raise InputError(
-                    f"{path}: made with {key} {old.get(key)!r}, now {value!r}; choose another folder, or delete this one to label anew"
-                )
+def _check_store(store: Path, manifest: dict[str, Any]) -> None:
+    if not (store / MANIFEST).is_file():
         return
-    with whole_file(path) as partial:
-        partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    old = read_store(store)
+    for key, value in manifest.items():
+        if old.get(key) != value:
+            made, mend = (
+                f"made with {key} {old.get(key)!r}, now {value!r}",
+                "choose another folder, or delete this one to label anew",
+            )
+            raise InputError(f"{store / MANIFEST}: {made}; {mend}")
 
 
 def _refuse_chance(

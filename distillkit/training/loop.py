@@ -37,7 +37,7 @@ def fit(
     seed: int,
     progress: str,
 ) -> FitResult:
-    """Train a model and leave it with the weights that scored best.
+    """Train a model and leave it with the weights that scored best; of epochs with the same score, the last one's.
 
     Args:
         model: Takes `rows.batch(...)` as keyword arguments and answers with `.logits`, (B, C).
@@ -101,7 +101,8 @@ def fit(
             score = evaluate(model)
             result.history.append({"epoch": epoch, "loss": mean_loss, "dev": score})
             bar.set_postfix(loss=f"{mean_loss:.4f}", dev=f"{score:.4f}")
-            if score > result.best_score:
+            # Of equals the last: a small dev set is soon all right, long before the logits are worth learning.
+            if score >= result.best_score:
                 result = FitResult(score, epoch, result.history)
                 best = copy.deepcopy(model.state_dict())
     if best is not None:

@@ -105,7 +105,7 @@ def test_an_unknown_tagger_is_refused():
 @pytest.mark.parametrize("pairs", [None, ["fine", "a [MASK] film"]])
 def test_a_text_that_holds_the_mask_is_refused(pairs):
     texts = ["fine", "a [MASK] film"] if pairs is None else ["a", "b"]
-    with pytest.raises(InputError, match="choose another with --augment.mask"):
+    with pytest.raises(InputError, match=r"choose another with --augment\.mask"):
         augmenter()(texts, pairs) if pairs else augmenter()(texts)
 
 

@@ -134,12 +134,21 @@ def test_the_auto_classes_load_what_was_saved(kind, channels, tmp_path):
     assert [loaded.config.label2id[name] for name in LABELS] == [0, 1, 2]
     for (name, old), (_, new) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
         assert torch.equal(old, new), name
-        assert old.requires_grad == new.requires_grad, name
     assert again(TEXTS, PAIRS).data == tokenizer(TEXTS, PAIRS).data
     assert torch.equal(
         logits_of(loaded, again, kind, range(5)),
         logits_of(model, tokenizer, kind, range(5)),
     )
+
+
+@students
+def test_the_frozen_channel_is_still_frozen_after_loading(kind, tmp_path):
+    model, tokenizer = student(kind, "multi")
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    loaded(**tokenizer("a b c", "d", return_tensors="pt"), labels=torch.tensor([1])).loss.backward()
+    assert loaded.encoder.embedding.weight.grad is not None
+    assert loaded.encoder.frozen_embedding.weight.grad is None
 
 
 @students

@@ -61,7 +61,8 @@ def test_an_empty_side_is_a_vector_of_zeros(siamese, empty):
 
 def test_the_length_of_one_side_does_not_touch_the_other(siamese):
     model, tokenizer = siamese
-    found = predict_logits(model, encode(tokenizer, [A[0], A[0]], ["a", "a b c d e f g h a b c"], 99), max_batch_tokens=64)
+    rows = encode(tokenizer, [A[0], A[0]], ["a", "a b c d e f g h a b c"], 99)
+    found = predict_logits(model, rows, max_batch_tokens=64)
     alone = predict_logits(model, encode(tokenizer, [A[0]], ["a"], 99))
     torch.testing.assert_close(found[:1], alone, atol=1e-5, rtol=0)
 

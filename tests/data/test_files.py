@@ -1,0 +1,159 @@
+"""Files and folders are whole or absent, and a disk's refusal is one line."""
+
+import errno
+import os
+
+import pytest
+
+from distillkit.data.files import disk_errors, fingerprint, whole_file, whole_folder
+from distillkit.errors import InputError
+
+
+def everything_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_whole_file_appears_only_at_the_end(tmp_path):
+    target = tmp_path / "new" / "a.txt"
+    with whole_file(target) as partial:
+        partial.write_text("done")
+        assert not target.exists()
+    assert target.read_text() == "done"
+    assert everything_below(tmp_path) == ["new", "new/a.txt"]
+
+
+def test_whole_file_replaces_the_old_one(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    with whole_file(tmp_path / "a.txt") as partial:
+        partial.write_text("new")
+    assert (tmp_path / "a.txt").read_text() == "new"
+
+
+# KeyboardInterrupt: what Ctrl-C raises is no Exception.
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("before", [["a"], []], ids=["old", "nothing"])
+def test_whole_file_leaves_nothing_behind_and_the_old_one_alone(tmp_path, error, before):
+    for name in before:
+        (tmp_path / name).write_text("old")
+
+    def fail():
+        with whole_file(tmp_path / "a") as partial:
+            partial.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert everything_below(tmp_path) == before
+    assert all((tmp_path / name).read_text() == "old" for name in before)
+
+
+def test_whole_folder_appears_only_at_the_end(tmp_path):
+    target = tmp_path / "new" / "model"
+    with whole_folder(target) as partial:
+        (partial / "w").write_text("done")
+        assert not target.exists()
+    assert everything_below(tmp_path) == ["new", "new/model", "new/model/w"]
+
+
+def test_whole_folder_replaces_the_old_one_and_all_that_was_in_it(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "stale").write_text("old")
+    with whole_folder(tmp_path / "model") as partial:
+        (partial / "w").write_text("new")
+    assert everything_below(tmp_path) == ["model", "model/w"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("before", [["model", "model/w"], []], ids=["old", "nothing"])
+def test_whole_folder_leaves_nothing_behind_and_the_old_one_alone(tmp_path, error, before):
+    if before:
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "w").write_text("old")
+
+    def fail():
+        with whole_folder(tmp_path / "model") as partial:
+            (partial / "w").write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert everything_below(tmp_path) == before
+    assert not before or (tmp_path / "model" / "w").read_text() == "old"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_full_disk_is_one_line_that_names_the_target(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"a\.txt: no space left on the disk; free some and run the same command again$"),
+        disk_errors(tmp_path / "a.txt"),
+        open("/dev/full", "w") as stream,
+    ):
+        stream.write("a")
+
+
+def test_full_disk_is_known_by_its_words_where_a_library_hides_the_number(tmp_path):
+    with pytest.raises(InputError, match="no space left on the disk"), disk_errors(tmp_path):
+        raise RuntimeError("I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT])
+def test_other_failure_of_the_system_stays_what_it_is(tmp_path, number):
+    with pytest.raises(OSError, match="mine") as caught, disk_errors(tmp_path):
+        raise OSError(number, "mine")
+    assert not isinstance(caught.value, InputError)
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+@pytest.mark.parametrize("below", ["a", "deep/a"])
+def test_target_below_a_file_is_one_line(tmp_path, whole, below):
+    (tmp_path / "file").write_text("")
+
+    def write():
+        with whole(tmp_path / "file" / below):
+            pass
+
+    with pytest.raises(InputError, match="cannot be written"):
+        write()
+
+
+def test_whole_file_over_a_folder_is_one_line(tmp_path):
+    (tmp_path / "a").mkdir()
+
+    def write():
+        with whole_file(tmp_path / "a") as partial:
+            partial.write_text("new")
+
+    with pytest.raises(InputError, match="a: cannot be written"):
+        write()
+    assert everything_below(tmp_path) == ["a"]
+
+
+def make(folder, **files):
+    for name, content in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder
+
+
+def test_fingerprint_follows_content_and_not_place_or_time(tmp_path):
+    one, two = make(tmp_path / "one", a="1", sub__b="2"), make(tmp_path / "two", sub__b="2", a="1")
+    os.utime(two / "a", (0, 0))
+    assert fingerprint(one) == fingerprint(two)
+
+
+@pytest.mark.parametrize("other", [{"a": "1"}, {"a": "1", "b": "3"}, {"a": "1", "c": "2"}, {"a": "12", "b": ""}])
+def test_fingerprint_sees_a_file_gone_changed_renamed_or_cut_elsewhere(tmp_path, other):
+    assert fingerprint(make(tmp_path / "one", a="1", b="2")) != fingerprint(make(tmp_path / "two", **other))
+
+
+def test_fingerprint_leaves_hidden_files_out(tmp_path):
+    folder = make(tmp_path / "one", a="1")
+    before = fingerprint(folder)
+    make(folder, **{".stage.partial": "x", "sub__.DS_Store": "y"})
+    assert fingerprint(folder) == before
+
+
+def test_fingerprint_of_a_file_is_not_moved_by_its_name(tmp_path):
+    folder = make(tmp_path, a="1", b="1", c="2")
+    assert fingerprint(folder / "a") == fingerprint(folder / "b") != fingerprint(folder / "c")

@@ -1,0 +1,234 @@
+"""Every form a source may have, written to disk and read back; every mistake with its file and line."""
+
+import json
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distillkit.data.readers import read_rows, source_path
+from distillkit.errors import InputError
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a file and return its path as text."""
+
+    def to_disk(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return to_disk
+
+
+def read(source):
+    return [row for _, row in read_rows(source)]
+
+
+def places(source):
+    return [place.rpartition("/")[2] for place, _ in read_rows(source)]
+
+
+def failure(source):
+    with pytest.raises(InputError) as caught:
+        read(source)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_tsv_keeps_every_row_at_stray_quotes(write):
+    texts = ['"open', "plain", 'closed"', 'a "b" c', '"', "it's"]
+    source = write("a.tsv", "text\tlabel\n" + "".join(f"{text}\tx\n" for text in texts))
+    assert read(source) == [{"text": text, "label": "x"} for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "text\tlabel\na b\tx\nc d\ty\n"),
+        ("a.csv", "text,label\na b,x\nc d,y\n"),
+        ("a.jsonl", '{"text": "a b", "label": "x"}\n{"text": "c d", "label": "y"}\n'),
+    ],
+)
+@pytest.mark.parametrize("change", [lambda c: c, lambda c: c.replace("\n", "\r\n"), lambda c: "\ufeff" + c, str.rstrip])
+def test_line_ends_byte_order_mark_and_a_missing_last_newline_do_not_matter(write, name, content, change):
+    assert read(write(name, change(content))) == [{"text": "a b", "label": "x"}, {"text": "c d", "label": "y"}]
+
+
+# What str.splitlines takes for line ends; JSON forbids the bare control characters among them.
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [(name, odd) for name in ("a.tsv", "a.csv", "a.txt", "a.jsonl") for odd in "\u2028\u2029\x85"]
+    + [(name, odd) for name in ("a.tsv", "a.csv", "a.txt") for odd in "\x0b\x0c\x1c"],
+)
+def test_odd_separator_inside_a_line_stays_in_the_text(write, name, odd):
+    text = f"one{odd}two"
+    content = {
+        "a.tsv": f"text\n{text}\nlast\n",
+        "a.csv": f"text\n{text}\nlast\n",
+        "a.jsonl": f"{json.dumps({'text': text}, ensure_ascii=False)}\n{json.dumps({'text': 'last'})}\n",
+        "a.txt": f"{text}\nlast\n",
+    }[name]
+    assert read(write(name, content)) == [{"text": text}, {"text": "last"}]
+
+
+def test_tsv_skips_blank_lines_and_counts_them(write):
+    source = write("a.tsv", "text\tlabel\n\na\tx\n\nb\ty\n")
+    assert places(source) == ["a.tsv:3", "a.tsv:5"]
+
+
+def test_tsv_line_with_a_field_too_many_is_said_with_its_line(write):
+    message = failure(write("a.tsv", "text\tlabel\na\tx\nb\tc\ty\n"))
+    assert "a.tsv:3: 3 fields, but the header has 2 (text, label)" in message
+
+
+def test_tsv_line_with_a_field_too_few_is_said_with_its_line(write):
+    assert "a.tsv:2: 1 fields, but the header has 2" in failure(write("a.tsv", "text\tlabel\na\n"))
+
+
+def test_csv_honours_quotes(write):
+    source = write("a.csv", 'text,label\n"a, ""b""",x\n')
+    assert read(source) == [{"text": 'a, "b"', "label": "x"}]
+
+
+def test_csv_row_is_placed_at_the_line_it_starts_on(write):
+    source = write("a.csv", 'text,label\n"one\ntwo",x\n\nthree,y\n')
+    assert list(zip(places(source), read(source), strict=True)) == [
+        ("a.csv:2", {"text": "one\ntwo", "label": "x"}),
+        ("a.csv:5", {"text": "three", "label": "y"}),
+    ]
+
+
+def test_csv_row_with_a_field_too_many_is_said_with_its_line(write):
+    assert "a.csv:4: 3 fields, but the header has 2" in failure(write("a.csv", 'text,label\n"a\nb",x\nc,d,y\n'))
+
+
+def test_csv_quote_that_never_closes_is_said_where_it_opened(write):
+    assert "a.csv:3: not CSV:" in failure(write("a.csv", 'text,label\na,x\n"b,y\nc,z\n'))
+
+
+def test_csv_holds_a_text_as_long_as_a_document(write):
+    assert len(read(write("a.csv", f"text,label\n{'a' * 200_000},x\n"))[0]["text"]) == 200_000
+
+
+def test_json_lines_keep_types_and_skip_blank_lines(write):
+    source = write("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": "b\\nc", "label": null}\n')
+    assert read(source) == [{"text": "a", "label": 1}, {"text": "b\nc", "label": None}]
+    assert places(source) == ["a.jsonl:1", "a.jsonl:3"]
+
+
+def test_json_mistake_is_said_with_line_and_column(write):
+    assert "a.jsonl:2: column 10: not JSON:" in failure(write("a.jsonl", '{"text": "a"}\n{"text": b}\n'))
+
+
+def test_json_list_is_told_that_one_object_a_line_is_expected(write):
+    assert "a.json:1: expected a JSON object, found list" in failure(write("a.json", '[{"text": "a"}]\n'))
+
+
+def test_text_file_is_one_text_a_line(write):
+    source = write("a.txt", "one\tstill one\n \ntwo\n")
+    assert read(source) == [{"text": "one\tstill one"}, {"text": "two"}]
+    assert places(source) == ["a.txt:1", "a.txt:3"]
+
+
+def test_parquet_rows_are_numbered_across_row_groups(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "label": [0, 1, None]}), path, row_group_size=2)
+    assert read(str(path)) == [{"text": "a", "label": 0}, {"text": "b", "label": 1}, {"text": "c", "label": None}]
+    assert places(str(path)) == ["a.parquet row 1", "a.parquet row 2", "a.parquet row 3"]
+
+
+def test_file_that_is_only_called_parquet_is_refused(write):
+    assert "a.parquet: not a Parquet file:" in failure(write("a.parquet", "text\tlabel\n"))
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.tuples(st.text("ab \"',;é\u2028", min_size=1), st.sampled_from("xy")), min_size=1))
+def test_tsv_returns_what_was_written(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("tsv") / "a.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
+    assert [tuple(row.values()) for row in read(str(path))] == rows
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt", "a.jsonl"])
+def test_byte_that_is_not_utf8_is_said_with_line_and_byte(write, name):
+    line = b'{"text": "caf\xe9"}\n' if name == "a.jsonl" else b"0123456789caf\xe9\n"
+    first = b'{"text": "a"}\n' if name == "a.jsonl" else b"text\n"
+    assert f"{name}:2: byte 14 of the line (0xe9) is not UTF-8" in failure(write(name, first + line))
+
+
+def test_byte_that_is_not_utf8_is_found_after_a_byte_order_mark(write):
+    assert "(0xe9) is not UTF-8" in failure(write("a.tsv", b"\xef\xbb\xbfcaf\xe9\tlabel\n"))
+
+
+def test_utf16_is_refused_at_its_first_byte(write):
+    assert "a.tsv:1: byte 1 of the line (0xff)" in failure(write("a.tsv", "text\n".encode("utf-16")))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A dataset with named classes, as datasets saves it: one split hides a label."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])})
+    train = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    test = datasets.Dataset.from_dict({"text": ["c"], "label": [-1]}, features=features)
+    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "saved")
+    train.save_to_disk(tmp_path / "single")
+    return tmp_path
+
+
+def test_saved_dataset_gives_class_names(saved):
+    assert read(f"datasets:{saved / 'saved'}:train") == [{"text": "a", "label": "good"}, {"text": "b", "label": "bad"}]
+
+
+def test_saved_dataset_without_splits_is_read_too(saved):
+    assert read(f"datasets:{saved / 'single'}:train") == read(f"datasets:{saved / 'saved'}:train")
+
+
+def test_hidden_label_of_a_hub_dataset_is_no_label(saved):
+    assert read(f"datasets:{saved / 'saved'}:test") == [{"text": "c", "label": None}]
+
+
+def test_dataset_row_is_placed_by_its_number(saved):
+    assert places(f"datasets:{saved / 'saved'}:train") == ["saved:train row 1", "saved:train row 2"]
+
+
+def test_split_that_is_not_there_is_refused_by_name(saved):
+    assert f"datasets:{saved / 'saved'}:dev: datasets could not load it" in failure(f"datasets:{saved / 'saved'}:dev")
+
+
+@pytest.mark.parametrize("source", ["datasets:glue", "datasets::train", "datasets:a:b:c:d"])
+def test_datasets_source_of_the_wrong_form_is_told_the_right_one(source):
+    assert f"{source}: expected datasets:NAME:SPLIT or datasets:NAME:CONFIG:SPLIT" in failure(source)
+
+
+@pytest.mark.parametrize("name", ["reviews", "questions"])
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_embedded_data_has_texts_and_two_labels(name, split):
+    rows = read(f"embedded:{name}/{split}")
+    assert len(rows) >= 100
+    assert len({row["label"] for row in rows}) == 2
+    assert ("text_pair" in rows[0]) == (name == "questions")
+
+
+def test_unknown_embedded_data_is_told_what_there_is():
+    message = failure("embedded:review/train")
+    assert "embedded:review/train: no such embedded data" in message
+    assert "embedded:reviews/train" in message
+
+
+def test_absent_file_and_folder_are_told_apart(tmp_path):
+    assert f"{tmp_path / 'a.tsv'}: no such file; expected .tsv, .csv" in failure(str(tmp_path / "a.tsv"))
+    assert f"{tmp_path}: is a folder, not a file" in failure(str(tmp_path))
+
+
+def test_unknown_ending_is_told_the_known_ones(write):
+    assert "a.xlsx: not a form that can be read; expected .tsv, .csv, .jsonl" in failure(write("a.xlsx", "text\n"))
+
+
+def test_source_path_is_the_file_itself(write):
+    source = write("a.tsv", "text\n")
+    assert str(source_path(source)) == source

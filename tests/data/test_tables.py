@@ -1,0 +1,319 @@
+"""Canonical tables: what is accepted, what is refused and in which words, splits and content keys."""
+
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distillkit.data.tables import (
+    check_labels_known,
+    class_counts,
+    content_keys,
+    label_ids,
+    label_names,
+    mask_of,
+    paired,
+    read_table,
+    split_dev,
+    texts_of,
+    with_mask,
+    write_table,
+)
+from distillkit.errors import InputError
+from distillkit.recipe import DataConfig
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a file and return its path as text: rows (dicts) as JSON lines or Parquet, text as it is."""
+
+    def to_disk(name, content):
+        path = tmp_path / name
+        if name.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(content), path)
+        else:
+            text = content if isinstance(content, str) else "".join(json.dumps(row) + "\n" for row in content)
+            path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return to_disk
+
+
+def failure(source, columns=None, **options):
+    with pytest.raises(InputError) as caught:
+        read_table(source, columns or DataConfig(), **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def labelled(counts):
+    """A table with as many distinct texts of each label as counts say."""
+    rows = [(f"{label} {i}", label) for label, count in counts.items() for i in range(count)]
+    return pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
+
+
+def test_columns_get_their_canonical_names(write):
+    source = write("a.tsv", "id\tsentence1\tsentence2\tgold\n1\ta\tb\tx\n")
+    columns = DataConfig(text_column="sentence1", text_pair_column="sentence2", label_column="gold")
+    assert read_table(source, columns).to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
+
+
+def test_canonical_names_are_found_whatever_the_settings_say(write):
+    source = write("a.tsv", "text\ttext_pair\tlabel\na\tb\tx\n")
+    columns = DataConfig(text_column="sentence1", text_pair_column="sentence2", label_column="gold")
+    assert read_table(source, columns).to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
+
+
+def test_text_is_kept_byte_for_byte(write):
+    text = "  Two  spaces,\u2028a separator and cafe\u0301 "
+    assert read_table(write("a.tsv", f"text\tlabel\n{text}\tx\n"), DataConfig())["text"].to_pylist() == [text]
+
+
+def test_a_written_transfer_set_keeps_its_origin(tmp_path):
+    write_table(pa.table({"text": ["a"], "label": ["x"], "origin": ["original"]}), tmp_path / "own.parquet")
+    assert read_table(str(tmp_path / "own.parquet"), DataConfig())["origin"].to_pylist() == ["original"]
+
+
+def test_users_own_column_called_origin_does_no_harm(write):
+    source = write("a.jsonl", [{"text": "a", "label": "x", "origin": 3}])
+    assert read_table(source, DataConfig())["text"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(1, "1"), (1.0, "1"), ("good", "good"), (True, "True"), ("1.0.2", "1.0.2"), ("v1.5", "v1.5")]
+)
+def test_label_becomes_a_name(write, value, name):
+    assert read_table(write("a.jsonl", [{"text": "a", "label": value}]), DataConfig())["label"].to_pylist() == [name]
+
+
+def test_same_label_has_the_same_name_in_every_form(write):
+    sources = [
+        write("a.tsv", "text\tlabel\na\t1\n"),
+        write("a.csv", "text,label\na,1\n"),
+        write("a.jsonl", [{"text": "a", "label": 1}]),
+        write("a.parquet", [{"text": "a", "label": 1.0}]),
+    ]
+    assert [read_table(source, DataConfig()).to_pylist() for source in sources] == [[{"text": "a", "label": "1"}]] * 4
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sentence": "b", "label": "x"}, "a.jsonl:2: no column 'text'; there is 'sentence', 'label': name yours with"),
+        ({"text": "b", "gold": "x"}, "a.jsonl:2: no column 'label'; there is 'text', 'gold': name yours with"),
+        ({"text": "", "label": "x"}, "a.jsonl:2: column 'text' is empty"),
+        ({"text": " \t\u3000", "label": "x"}, "a.jsonl:2: column 'text' is empty"),
+        ({"text": None, "label": "x"}, "a.jsonl:2: column 'text' is empty (null or NaN)"),
+        ({"text": math.nan, "label": "x"}, "a.jsonl:2: column 'text' is empty (null or NaN)"),
+        ({"text": 7, "label": "x"}, "a.jsonl:2: column 'text' is 7; expected text"),
+        ({"text": "b", "label": ""}, "a.jsonl:2: column 'label' is empty; every row here needs a label"),
+        ({"text": "b", "label": None}, "a.jsonl:2: column 'label' is empty; every row here needs a label"),
+        ({"text": "b", "label": math.nan}, "a.jsonl:2: column 'label' is NaN; every row here needs a label"),
+        ({"text": "b", "label": "nan"}, "a.jsonl:2: column 'label' is NaN"),
+        ({"text": "b", "label": 0.5}, "a.jsonl:2: column 'label' is 0.5, a number with a fraction; expected a class"),
+        ({"text": "b", "label": "2.5"}, "a.jsonl:2: column 'label' is 2.5, a number with a fraction"),
+        ({"text": "b", "label": 1e-05}, "a.jsonl:2: column 'label' is 1e-05, a number with a fraction"),
+        ({"text": "b", "label": "z"}, "a.jsonl:2: label 'z' was never seen in training; known: 'x', 'y'"),
+        ({"text": "b\ud800", "label": "x"}, "a.jsonl:2: "),
+    ],
+)
+def test_row_that_does_not_fit_is_said_with_its_line_and_what_is_wrong(write, row, message):
+    source = write("a.jsonl", [{"text": "a", "label": "x"}, row])
+    assert message in failure(source, known=["x", "y"])
+
+
+def test_column_that_the_user_named_is_the_one_that_is_missed(write):
+    source = write("a.tsv", "a\tb\n1\t2\n")
+    assert "a.tsv:2: no column 'sentence'; there is 'a', 'b'" in failure(source, DataConfig(text_column="sentence"))
+    columns = DataConfig(text_column="a", label_column="gold")
+    assert "a.tsv:2: no column 'gold'; there is 'a', 'b'" in failure(source, columns)
+
+
+def test_column_that_a_header_names_twice_is_refused(write):
+    assert "'text'" in failure(write("a.tsv", "text\ttext\tlabel\na\tb\tx\n"))
+
+
+def test_dev_label_that_training_never_saw_is_said_with_its_line(write):
+    train = read_table(write("train.tsv", "text\tlabel\na\tx\nb\ty\n"), DataConfig())
+    dev = write("dev.tsv", "text\tlabel\nc\tx\n\nd\tz\n")
+    assert "dev.tsv:4: label 'z' was never seen in training; known: 'x', 'y'." in failure(dev, known=label_names(train))
+
+
+@pytest.mark.parametrize("content", ["", "text\tlabel\n", "text\tlabel\n\n\n"])
+def test_source_without_rows_is_refused(write, content):
+    assert failure(write("a.tsv", content)).endswith("a.tsv: no rows")
+
+
+@pytest.mark.parametrize("row", [{"text": "a"}, {"text": "a", "label": None}, {"text": "a", "label": ""}])
+def test_optional_label_may_be_missing(write, row):
+    table = read_table(write("a.jsonl", [row]), DataConfig(), labels="optional")
+    assert table.to_pylist() == [{"text": "a", "label": None}]
+
+
+def test_ignored_label_is_not_even_looked_at(write):
+    source = write("a.tsv", "text\tlabel\na\tnan\n")
+    assert read_table(source, DataConfig(), labels="ignored").to_pylist() == [{"text": "a"}]
+
+
+# A table that a stage wrote, and a foreign one of the same rows, are the same source.
+@pytest.mark.parametrize("labels", ["required", "optional", "ignored"])
+def test_written_table_reads_back(tmp_path, write, labels):
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    write_table(pa.Table.from_pylist(rows), tmp_path / "own.parquet")
+    own = read_table(str(tmp_path / "own.parquet"), DataConfig(), labels=labels)
+    assert own.to_pylist() == read_table(write("foreign.parquet", rows), DataConfig(), labels=labels).to_pylist()
+
+
+@pytest.mark.parametrize("labels", ["optional", "ignored"])
+def test_written_table_without_labels_reads_back(tmp_path, write, labels):
+    write_table(pa.table({"text": ["a"]}), tmp_path / "own.parquet")
+    own = read_table(str(tmp_path / "own.parquet"), DataConfig(), labels=labels)
+    assert own.to_pylist() == read_table(write("foreign.tsv", "text\na\n"), DataConfig(), labels=labels).to_pylist()
+
+
+@pytest.mark.parametrize("columns", [{"text": ["a"]}, {"text": ["a"], "label": pa.array([None], pa.string())}])
+def test_written_table_without_labels_is_refused_where_they_are_needed(tmp_path, columns):
+    write_table(pa.table(columns), tmp_path / "own.parquet")
+    assert "own.parquet" in failure(str(tmp_path / "own.parquet"))
+
+
+def test_written_table_of_single_texts_is_refused_where_pairs_are_asked_for(tmp_path):
+    write_table(pa.table({"text": ["a"], "label": ["x"]}), tmp_path / "own.parquet")
+    assert "text_pair" in failure(str(tmp_path / "own.parquet"), DataConfig(text_pair_column="text_pair"))
+
+
+def test_mask_word_is_kept_on_disk(tmp_path):
+    write_table(with_mask(pa.table({"text": ["a"], "label": ["x"]}), "[MÄSK]"), tmp_path / "a.parquet")
+    assert mask_of(read_table(str(tmp_path / "a.parquet"), DataConfig())) == "[MÄSK]"
+
+
+def test_table_without_a_mask_word_has_an_empty_one():
+    assert mask_of(pa.table({"text": ["a"]})) == ""
+
+
+def test_label_names_are_sorted_integers_by_value():
+    assert label_names(pa.table({"label": ["10", "9", None, "-1", "9"]})) == ["-1", "9", "10"]
+    assert label_names(pa.table({"label": ["b", "10", "a", "9"]})) == ["10", "9", "a", "b"]
+
+
+@pytest.mark.parametrize("labels", [["x", "x", None], [None, None]])
+def test_one_class_only_is_refused(labels):
+    with pytest.raises(InputError, match=r"^train\.tsv: one class only \(.*\); a classifier needs at least two"):
+        label_names(pa.table({"label": pa.array(labels, pa.string())}), "train.tsv")
+
+
+def test_label_ids_are_places_in_the_names_and_minus_100_where_there_is_none():
+    assert label_ids(pa.table({"label": ["b", None, "a"]}), ["a", "b"]) == [1, -100, 0]
+
+
+def test_unknown_label_of_a_table_is_said_with_its_row():
+    table = pa.table({"label": ["a", None, "z"]})
+    with pytest.raises(InputError, match=r"^dev row 3: label 'z' was never seen in training; known: 'a', 'b'\."):
+        check_labels_known(table, ["a", "b"], "dev")
+
+
+def test_known_labels_pass():
+    check_labels_known(pa.table({"label": ["a", None, "b"]}), ["a", "b"], "dev")
+
+
+def test_classes_are_counted_most_frequent_first_and_equal_ones_by_name():
+    counts = class_counts(pa.table({"label": ["b", "a", "c", "c", None]}))
+    assert list(counts.items()) == [("c", 2), ("a", 1), ("b", 1)]
+
+
+def test_split_takes_the_share_of_each_label_and_loses_no_row():
+    table = labelled({"x": 40, "y": 10})
+    train, dev = split_dev(table, 0.2, seed=1)
+    assert class_counts(dev) == {"x": 8, "y": 2}
+    assert sorted(train["text"].to_pylist() + dev["text"].to_pylist()) == sorted(table["text"].to_pylist())
+
+
+def test_split_keeps_the_order_of_the_rows():
+    table = labelled({"x": 40, "y": 40})
+    place = {text: i for i, text in enumerate(table["text"].to_pylist())}
+    for part in split_dev(table, 0.2, seed=1):
+        found = [place[text] for text in part["text"].to_pylist()]
+        assert found == sorted(found)
+
+
+def test_split_keeps_equal_texts_on_one_side():
+    table = pa.concat_tables([labelled({"x": 20, "y": 20})] * 3)
+    train, dev = split_dev(table, 0.25, seed=1)
+    assert not set(train["text"].to_pylist()) & set(dev["text"].to_pylist())
+    assert len(dev) == 3 * 10
+
+
+def test_split_keeps_equal_texts_on_one_side_even_with_two_labels():
+    table = pa.table({"text": [f"t {i}" for i in range(20)] * 2, "label": ["x"] * 10 + ["y"] * 20 + ["x"] * 10})
+    train, dev = split_dev(table, 0.3, seed=1)
+    assert not set(train["text"].to_pylist()) & set(dev["text"].to_pylist())
+
+
+def test_split_tells_pairs_apart_by_both_texts():
+    table = pa.table({"text": ["same"] * 40, "text_pair": [f"t {i}" for i in range(40)], "label": ["x", "y"] * 20})
+    assert len(split_dev(table, 0.25, seed=1)[1]) == 10
+
+
+def test_split_is_the_same_each_time_and_in_any_order_and_follows_the_seed():
+    table = labelled({"x": 30, "y": 30})
+    dev = set(split_dev(table, 0.2, seed=1)[1]["text"].to_pylist())
+    assert set(split_dev(table, 0.2, seed=1)[1]["text"].to_pylist()) == dev
+    assert set(split_dev(table.take(list(range(59, -1, -1))), 0.2, seed=1)[1]["text"].to_pylist()) == dev
+    assert set(split_dev(table, 0.2, seed=2)[1]["text"].to_pylist()) != dev
+
+
+@pytest.mark.parametrize("count", [30, 32])
+def test_split_moves_at_most_one_row_when_another_is_added(count):
+    table = labelled({"x": count, "y": count})
+    before = set(split_dev(table, 0.2, seed=1)[1]["text"].to_pylist())
+    for i in range(20):
+        added = f"new {i}"
+        more = pa.concat_tables([table, pa.table({"text": [added], "label": ["x"]})])
+        after = set(split_dev(more, 0.2, seed=1)[1]["text"].to_pylist())
+        assert len((before ^ after) - {added}) <= 1
+
+
+def test_label_too_rare_to_split_is_refused():
+    with pytest.raises(InputError, match=r"label 'y' has 1 distinct texts: too few to set 10% aside as dev; give --data\.dev"):
+        split_dev(labelled({"x": 10, "y": 1}), 0.1, seed=1)
+
+
+def test_keys_are_sixteen_bytes_and_equal_only_where_the_content_is():
+    keys = content_keys(["a", "b", "a", "a "])
+    assert [len(key) for key in keys] == [16] * 4
+    assert keys[0] == keys[2]
+    assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize("other", [("a", "bc"), ("abc", ""), ("", "abc"), ("c", "ab"), ("ab", "c ")])
+def test_key_of_a_pair_knows_where_the_first_text_ends(other):
+    assert content_keys(["ab"], ["c"]) != content_keys([other[0]], [other[1]])
+
+
+@given(st.lists(st.tuples(st.text("01\0ab"), st.text("01\0ab")), unique=True))
+def test_distinct_pairs_have_distinct_keys(rows):
+    assert len(set(content_keys([a for a, _ in rows], [b for _, b in rows]))) == len(rows)
+
+
+# Stores on disk are joined by these bytes: a change of the formula orphans them.
+def test_keys_are_the_documented_hash():
+    assert content_keys(["é"])[0].hex() == "d4b1b0202b21bb84e60a3d272ecab0db"
+    assert content_keys(["é"], ["b"])[0].hex() == "ad2751efbedff4374de9eb2bb50972cb"
+
+
+def test_texts_and_pairs_of_a_table():
+    assert texts_of(pa.table({"text": ["a"]})) == (["a"], None)
+    assert texts_of(pa.table({"text": ["a"], "text_pair": ["b"]})) == (["a"], ["b"])
+    assert paired(["a", "b"], None) == [("a", None), ("b", None)]
+    assert paired(["a"], ["b"]) == [("a", "b")]
+
+
+def test_write_leaves_nothing_behind_when_it_cannot(tmp_path):
+    (tmp_path / "a.parquet").mkdir()
+    with pytest.raises(InputError, match=r"a\.parquet: cannot be written"):
+        write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from distillkit.measure.baselines import TfidfBaseline, majority_logits
+
+
+def gold_of(table):
+    names = sorted(set(table["label"].to_pylist()))
+    return np.array([names.index(label) for label in table["label"].to_pylist()])
+
+
+def test_majority_says_the_commonest_label_to_every_row():
+    found = majority_logits(np.array([2, 0, 2, 1, 2]), 4, 3)
+    assert found.shape == (3, 4)
+    assert found.argmax(1).tolist() == [2, 2, 2]
+    assert np.exp(found[0]) == pytest.approx([0.2, 0.2, 0.6, 0], abs=1e-6)
+    assert np.isfinite(found).all()
+
+
+def test_tfidf_learns_what_one_word_decides(train_table, dev_table):
+    model = TfidfBaseline(train_table["text"].to_pylist(), None, gold_of(train_table), 2)
+    found = model.logits(dev_table["text"].to_pylist())
+    assert (found.argmax(1) == gold_of(dev_table)).all()
+    np.testing.assert_allclose(np.exp(found).sum(1), 1)
+
+
+def test_tfidf_learns_from_two_words_what_one_cannot_say():
+    texts = ["good not bad", "bad not good"] * 10
+    found = TfidfBaseline(texts, None, np.array([1, 0] * 10), 2).logits(texts[:2])
+    assert found.argmax(1).tolist() == [1, 0]
+
+
+def test_tfidf_compares_the_texts_of_a_pair():
+    words = [f"word{i}" for i in range(30)]
+    same = [(word, word) for word in words]
+    other = [(word, words[(i + 7) % 30]) for i, word in enumerate(words)]
+    a, b = zip(*same, *other, strict=True)
+    model = TfidfBaseline(a, b, np.array([1] * 30 + [0] * 30), 2)
+    unseen = [(word, words[i - 3]) for i, word in enumerate(words)]
+    texts, pairs = zip(*same, *unseen, strict=True)
+    assert (model.logits(texts, pairs).argmax(1) == [1] * 30 + [0] * 30).mean() > 0.9
+
+
+def test_a_class_that_training_has_not_is_never_the_answer():
+    found = TfidfBaseline(["a b", "c d"] * 5, None, np.array([0, 3] * 5), 5).logits(["a", "c d"])
+    assert found.shape == (2, 5)
+    assert found.argmax(1).tolist() == [0, 3]
+    assert (found[:, [1, 2, 4]] == -1e9).all()
+
+
+def test_chinese_is_read_by_characters():
+    texts, gold = ["这部电影很好看", "这部电影很难看", "那本书好", "那本书难"], np.array([1, 0, 1, 0])
+    assert TfidfBaseline(texts, None, gold, 2).logits(["好", "难"]).argmax(1).tolist() == [1, 0]
+
+
+def test_text_without_any_known_word_has_an_answer_too(train_table):
+    model = TfidfBaseline(train_table["text"].to_pylist(), None, gold_of(train_table), 2)
+    assert np.isfinite(model.logits(["zebra", ""])).all()

@@ -1,0 +1,69 @@
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
+from distillkit.student.register import KINDS
+from distillkit.teacher.checkpoint import load_classifier
+
+
+def test_parameters_are_counted_with_and_without_every_table():
+    model = nn.ModuleDict({"a": nn.Embedding(7, 3), "b": nn.Sequential(nn.Embedding(5, 2)), "c": nn.Linear(3, 2)})
+    assert parameter_counts(model) == {"total": 21 + 10 + 8, "without_embeddings": 8}
+
+
+def test_frozen_parameters_count():
+    model = nn.Linear(3, 2).requires_grad_(False)
+    assert parameter_counts(model)["total"] == 8
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_students_count_without_tables_does_not_depend_on_its_vocabulary(kind):
+    config, model = KINDS[kind]
+    counts = [parameter_counts(model(config(vocab_size=v, embedding_size=4, hidden_size=3))) for v in (5, 50)]
+    assert counts[0]["without_embeddings"] == counts[1]["without_embeddings"]
+    assert counts[1]["total"] - counts[0]["total"] == 45 * 4
+
+
+def test_a_berts_three_tables_are_left_out(classifier_folder):
+    model, tokenizer = load_classifier(classifier_folder)
+    counts = parameter_counts(model)
+    assert counts["total"] - counts["without_embeddings"] == (len(tokenizer) + 32 + 2) * 16
+
+
+def test_megabytes_are_those_of_all_files_below(tmp_path):
+    (tmp_path / "in" / "side").mkdir(parents=True)
+    (tmp_path / "a").write_bytes(b"x" * 1_500_000)
+    (tmp_path / "in" / "side" / "b").write_bytes(b"x" * 500_000)
+    assert megabytes(tmp_path) == 2.0
+
+
+def test_one_text_and_one_pair_are_answered_from_their_strings(classifier_folder):
+    model, tokenizer = load_classifier(classifier_folder)
+    answer = answer_one(model, tokenizer)
+    assert [answer(f"the film is {word} .", None) for word in ("bad", "good", "dull")] == [0, 1, 0]
+    with torch.inference_mode():
+        expected = model(**tokenizer("good", "bad", return_tensors="pt")).logits.argmax(1).item()
+    assert answer("good", "bad") == expected
+    assert answer("good " * 300, None) in (0, 1)  # truncated
+
+
+def test_the_answerers_take_turns_row_by_row():
+    calls = []
+    answers = {name: lambda text, pair, name=name: calls.append((name, text, pair)) for name in ("a", "b")}
+    rows = [(str(i), None if i % 2 else "pair") for i in range(8)]
+    found = milliseconds(answers, rows)
+    assert list(found) == ["a", "b"]
+    assert calls[-16:] == [(name, *row) for row in rows for name in ("a", "b")]
+
+
+def test_the_median_is_in_milliseconds_and_slow_calls_at_the_start_do_not_count():
+    count = iter(range(100))
+
+    def slow_at_first(text, pair):
+        time.sleep(0.05 if next(count) < 5 else 0.002)
+
+    found = milliseconds({"slow": slow_at_first}, [("a", None)] * 9)
+    assert 2 <= found["slow"] < 40

@@ -1,0 +1,78 @@
+import json
+
+import numpy as np
+import pytest
+
+from distillkit.measure.metrics import classification_metrics, expected_calibration_error
+
+# Gold 0 0 0 1 1 2, found 0 0 1 1 0 1.
+GOLD = np.array([0, 0, 0, 1, 1, 2])
+LOGITS = np.eye(3)[[0, 0, 1, 1, 0, 1]] * 4.0
+NAMES = ["a", "b", "c"]
+
+
+@pytest.fixture
+def report():
+    return classification_metrics(LOGITS, GOLD, NAMES)
+
+
+def test_figures_are_those_of_a_hand_calculation(report):
+    assert report["rows"] == 6
+    assert report["accuracy"] == pytest.approx(3 / 6)
+    # a: precision 2/3, recall 2/3; b: precision 1/3, recall 1/2; c: never found.
+    assert report["macro_f1"] == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
+    assert "f1" not in report
+    assert "agreement" not in report
+
+
+def test_each_class_has_its_own_figures(report):
+    assert list(report["classes"]) == NAMES
+    assert report["classes"]["a"] == pytest.approx({"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "rows": 3})
+    assert report["classes"]["b"] == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "f1": 2 / 5, "rows": 2})
+    assert report["classes"]["c"] == {"precision": 0, "recall": 0, "f1": 0, "rows": 1}
+
+
+def test_the_confusion_matrix_has_gold_in_rows_and_found_in_columns(report):
+    assert report["confusion"] == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
+
+
+def test_f1_of_two_classes_is_that_of_the_second_label():
+    logits = np.eye(2)[[1, 1, 0, 0, 1]]
+    report = classification_metrics(logits, np.array([1, 0, 1, 0, 1]), ["no", "yes"])
+    assert report["f1"] == pytest.approx(2 / 3)  # precision 2/3, recall 2/3
+    assert report["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+
+
+def test_a_class_that_no_row_has_counts_in_the_macro_f1():
+    report = classification_metrics(np.eye(3)[[0, 1]], np.array([0, 1]), NAMES)
+    assert report["macro_f1"] == pytest.approx(2 / 3)
+    assert report["accuracy"] == 1
+
+
+def test_agreement_is_with_the_teachers_answers_and_not_with_gold():
+    teacher = np.eye(3)[[0, 0, 1, 1, 2, 2]] * 0.1
+    assert classification_metrics(LOGITS, GOLD, NAMES, teacher)["agreement"] == pytest.approx(4 / 6)
+
+
+def test_calibration_error_is_that_of_a_hand_calculation():
+    # Bins of width 1/5: [0.6, 0.8) has 0.6 right and 0.7 wrong, [0.8, 1] has 0.9 and 1.0, both right.
+    probabilities = np.array([[0.6, 0.4], [0.3, 0.7], [0.9, 0.1], [0.0, 1.0]])
+    gold = np.array([0, 0, 0, 1])
+    by_hand = 2 / 4 * abs(0.5 - 0.65) + 2 / 4 * abs(1 - 0.95)
+    assert expected_calibration_error(probabilities, gold, bins=5) == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize(("gold", "expected"), [([0, 0], 0.0), ([1, 1], 1.0), ([0, 1], 0.5)])
+def test_calibration_of_the_always_sure(gold, expected):
+    assert expected_calibration_error(np.array([[1.0, 0.0]] * 2), np.array(gold)) == pytest.approx(expected)
+
+
+def test_calibration_is_measured_on_the_softmax_of_the_logits():
+    logits = np.log(np.array([[0.75, 0.25]] * 4, dtype=np.float32)) + 7  # a constant a row changes nothing
+    report = classification_metrics(logits, np.array([0, 0, 0, 1]), ["a", "b"])
+    assert report["calibration_error"] == pytest.approx(0, abs=1e-6)
+
+
+def test_everything_is_a_plain_number_that_json_takes():
+    report = classification_metrics(LOGITS.astype(np.float32), GOLD, NAMES, LOGITS)
+    assert json.loads(json.dumps(report)) == report

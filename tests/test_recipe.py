@@ -1,0 +1,201 @@
+"""Configuration from YAML: strict, each mistake said with file and line, and written back to the same object."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distillkit import shelf
+from distillkit.errors import InputError
+from distillkit.recipe import (
+    AugmentConfig,
+    DataConfig,
+    LossConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    dump,
+    load_config,
+    load_recipe,
+)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load a recipe from its text; the file is r.yaml."""
+
+    def from_text(text):
+        (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
+        return load_recipe(str(tmp_path / "r.yaml"))
+
+    return from_text
+
+
+def test_empty_file_is_the_defaults(load):
+    assert load("") == Recipe()
+
+
+def test_paper_defaults_of_the_three_rules():
+    augment = AugmentConfig()
+    assert (augment.p_mask, augment.p_pos, augment.p_ng, augment.max_ngram) == (0.1, 0.1, 0.25, 5)
+
+
+def test_paper_default_of_the_loss_is_mse_alone():
+    assert LossConfig() == LossConfig(kind="mse", alpha=0.0)
+
+
+def test_yaml_overrides_only_what_it_names(load):
+    assert load("loss:\n  alpha: 0.5\n") == replace(Recipe(), loss=LossConfig(alpha=0.5))
+
+
+def test_whole_number_serves_where_a_fraction_is_expected(load):
+    temperature = load("loss:\n  temperature: 4\n").loss.temperature
+    assert (temperature, type(temperature)) == (4.0, float)
+
+
+def test_list_of_texts_becomes_a_tuple(load):
+    assert load("data:\n  unlabelled: [a.txt, b.txt]\n").data.unlabelled == ("a.txt", "b.txt")
+
+
+def test_configuration_cannot_be_changed_in_place():
+    with pytest.raises(FrozenInstanceError):
+        Recipe().seed = 2
+
+
+def test_teacher_and_student_are_named_by_shelf_name(load):
+    recipe = load("teacher: roberta-base\nstudent: siamese-bilstm\n")
+    assert recipe.teacher == load_config("teachers", "roberta-base", TeacherConfig())
+    assert recipe.student.kind == "siamese-bilstm"
+
+
+@pytest.mark.parametrize("order", ["use: roberta-base\n  max_tokens: 7", "max_tokens: 7\n  use: roberta-base"])
+def test_what_stands_beside_use_wins_over_the_shelf_in_either_order(load, order):
+    teacher = load(f"teacher:\n  {order}\n").teacher
+    assert teacher == replace(load_config("teachers", "roberta-base", TeacherConfig()), max_tokens=7)
+
+
+def test_use_takes_a_path_too(load, tmp_path):
+    (tmp_path / "mine.yaml").write_text("model: here/bert\n")
+    assert load(f"teacher: {tmp_path / 'mine.yaml'}\n").teacher == TeacherConfig(model="here/bert")
+
+
+def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
+    (tmp_path / "mine.yaml").write_text("# mine\nmodle: here/bert\n")
+    with pytest.raises(InputError, match=r"r\.yaml:2: .*mine\.yaml:2: unknown key 'modle'; did you mean 'model'\?"):
+        load(f"seed: 1\nteacher: {tmp_path / 'mine.yaml'}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sed: 2\n", "r.yaml:1: unknown key 'sed'; did you mean 'seed'?"),
+        ("loss:\n  temprature: 2.0\n", "r.yaml:2: unknown key 'loss.temprature'; did you mean 'loss.temperature'?"),
+        ("loss:\n  zzz: 2.0\n", "r.yaml:2: unknown key 'loss.zzz'; known here: kind, alpha, temperature"),
+        ("student:\n  vocabulary:\n    sise: 9\n", "r.yaml:3: unknown key 'student.vocabulary.sise'; did you mean"),
+        ("seed: 1\nloss:\n  alpha: 0.1\n  alpha: 0.2\n", "r.yaml:4: 'loss.alpha' is given twice"),
+        ("seed: one\n", "r.yaml:1: seed is 'one': expected int"),
+        ("seed: true\n", "r.yaml:1: seed is True: expected int"),
+        ("seed: 1.5\n", "r.yaml:1: seed is 1.5: expected int"),
+        ("data:\n  train: 3\n", "r.yaml:2: data.train is 3: expected str"),
+        ("data:\n  unlabelled: a.txt\n", "r.yaml:2: data.unlabelled is 'a.txt': expected a list of texts"),
+        ("loss:\n  kind: kl\n", "r.yaml:2: loss.kind is 'kl': expected one of mse, soft"),
+        ("loss: mse\n", "r.yaml:1: loss must be a mapping of keys to values"),
+        ("- seed\n", "r.yaml:1: a recipe must be a mapping of keys to values"),
+        ("loss:\n  alpha: 1.5\n", "r.yaml:2: loss.alpha is 1.5: expected 0 to 1"),
+        ("teacher: bert-base-uncase\n", "r.yaml:1: 'bert-base-uncase' is not on the shelf teachers/: did you mean"),
+        ("seed: [1\n", "r.yaml: not YAML:"),
+        ("seed: 1\n---\nseed: 2\n", "r.yaml: not YAML:"),
+    ],
+)
+def test_mistake_is_said_with_file_and_line(load, text, message):
+    with pytest.raises(InputError) as caught:
+        load(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rate_that_yaml_reads_as_text_is_explained(load):
+    message = (
+        r"r\.yaml:2: training\.learning_rate is '1e-3': expected float: "
+        r"YAML reads it as text, write it with a point, as in 1\.0e-3"
+    )
+    with pytest.raises(InputError, match=message):
+        load("training:\n  learning_rate: 1e-3\n")
+
+
+def test_value_out_of_range_is_said_with_its_own_line(load):
+    with pytest.raises(InputError, match=r"r\.yaml:3: training\.batch_size is 0: expected at least 1"):
+        load("training:\n  epochs: 3\n  batch_size: 0\n")
+
+
+def test_value_out_of_range_is_said_with_its_full_name(load):
+    with pytest.raises(InputError, match=r"teacher\.training\.batch_size is 0"):
+        load("teacher:\n  training:\n    batch_size: 0\n")
+
+
+@pytest.mark.parametrize("text", ["seed: !mine 1\n", "data:\n  train: 2020-99-99\n"], ids=["tag", "date"])
+def test_value_that_yaml_cannot_build_is_said_with_its_line(load, text):
+    with pytest.raises(InputError, match=r"r\.yaml:\d: "):
+        load(text)
+
+
+def test_use_given_twice_is_refused(load):
+    with pytest.raises(InputError, match=r"r\.yaml:3: .*use.* is given twice"):
+        load("student:\n  use: bilstm\n  use: siamese-bilstm\n")
+
+
+def test_file_that_uses_itself_is_refused(tmp_path):
+    path = tmp_path / "loop.yaml"
+    path.write_text(f"use: {path}\n")
+    with pytest.raises(InputError, match=r"loop\.yaml:1: "):
+        load_config("students", str(path), StudentConfig())
+
+
+def test_file_that_is_not_utf8_is_refused(tmp_path):
+    (tmp_path / "r.yaml").write_bytes(b"data:\n  train: caf\xe9.tsv\n")
+    with pytest.raises(InputError, match=r"r\.yaml: not YAML: .*0xe9"):
+        load_recipe(str(tmp_path / "r.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: DataConfig(dev_fraction=0.6), "data.dev_fraction is 0.6: expected 0 to 0.5"),
+        (lambda: TrainingConfig(batch_size=0), "training.batch_size is 0: expected at least 1"),
+        (lambda: TrainingConfig(accumulation_steps=0), "training.accumulation_steps is 0: expected at least 1"),
+        (lambda: TrainingConfig(epochs=-1), "training.epochs is -1: expected 0 or more"),
+        (lambda: TrainingConfig(learning_rate=-1.0), "training.learning_rate is -1.0: expected 0 or more"),
+        (lambda: TrainingConfig(warmup_fraction=1.1), "training.warmup_fraction is 1.1: expected 0 to 1"),
+        (lambda: AugmentConfig(p_ng=1.5), "augment.p_ng is 1.5: expected a probability, 0 to 1"),
+        (lambda: AugmentConfig(p_mask=0.75, p_pos=0.5), "augment.p_mask + augment.p_pos is 1.25: expected at most 1"),
+        (lambda: AugmentConfig(max_ngram=0), "augment.max_ngram must be at least 1"),
+        (lambda: AugmentConfig(mask=" "), "augment.mask must be a word"),
+        (lambda: LossConfig(alpha=-0.1), "loss.alpha is -0.1: expected 0 to 1"),
+        (lambda: LossConfig(temperature=0.0), "loss.temperature is 0.0: expected more than 0"),
+        (lambda: LossConfig(alpha=float("nan")), "loss.alpha is nan"),
+        (lambda: LossConfig(temperature=float("nan")), "loss.temperature is nan"),
+        (lambda: TrainingConfig(learning_rate=float("nan")), "training.learning_rate is nan"),
+    ],
+)
+def test_range_is_checked_however_the_value_arrives(build, message):
+    with pytest.raises(InputError) as caught:
+        build()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", shelf.entries("recipes"))
+def test_dumped_recipe_loads_to_an_equal_one(tmp_path, name):
+    recipe = load_recipe(name)
+    (tmp_path / "again.yaml").write_text(dump(recipe), encoding="utf-8")
+    assert load_recipe(str(tmp_path / "again.yaml")) == recipe
+
+
+@settings(deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])), rate=st.floats(0, 1), seed=st.integers())
+def test_any_text_and_number_survives_dump_and_load(tmp_path_factory, text, rate, seed):
+    path = tmp_path_factory.mktemp("dump") / "r.yaml"
+    recipe = Recipe(seed=seed, data=DataConfig(train=text, unlabelled=(text,)), loss=LossConfig(alpha=rate))
+    path.write_text(dump(recipe), encoding="utf-8")
+    assert load_recipe(str(path)) == recipe

@@ -1,0 +1,217 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from distillkit.data.batches import Encoded
+from distillkit.errors import InputError
+from distillkit.recipe import TrainingConfig
+from distillkit.training.loop import fit, make_optimizer, make_schedule
+
+
+class Network(nn.Module):
+    """Mean of embeddings, a layer, logits: the smallest thing that `fit` trains."""
+
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(10, 4)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, input_ids, attention_mask):
+        mask = attention_mask[:, :, None]
+        mean = (self.embedding(input_ids) * mask).sum(1) / mask.sum(1)
+        return SimpleNamespace(logits=self.out(self.dropout(mean)))
+
+
+def rows(n=8):
+    lengths = torch.arange(n) % 3 + 1
+    ids = torch.randint(1, 10, (int(lengths.sum()),), generator=torch.Generator().manual_seed(n), dtype=torch.int32)
+    return Encoded(ids, None, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]), 0)
+
+
+def config(**options):
+    return TrainingConfig(**{"learning_rate": 0.01, "warmup_fraction": 0.0, "precision": "fp32"} | options)
+
+
+def train(model=None, n=8, seed=1, evaluate=lambda network: 0.0, seen=None, **options):
+    model = model or Network()
+    gold = torch.arange(n) % 2
+
+    def loss(batch, logits):
+        if seen is not None:
+            seen.append(batch.tolist())
+        return nn.functional.cross_entropy(logits, gold[batch])
+
+    return model, fit(model, rows(n), loss, evaluate, config(**options), seed, "test")
+
+
+def state(model):
+    return torch.cat([value.detach().flatten() for value in model.state_dict().values()])
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adadelta"])
+@pytest.mark.parametrize(("n", "small", "steps"), [(8, 1, 8), (8, 2, 4), (5, 2, 4), (7, 4, 2)])
+def test_accumulated_batches_are_one_large_batch_uneven_tails_included(optimizer, n, small, steps):
+    large, _ = train(n=n, batch_size=small * steps, epochs=4, optimizer=optimizer)
+    accumulated, _ = train(n=n, batch_size=small, accumulation_steps=steps, epochs=4, optimizer=optimizer)
+    torch.testing.assert_close(state(accumulated), state(large), atol=1e-6, rtol=0)
+    assert not torch.equal(state(large), state(Network()))
+
+
+@pytest.mark.parametrize(("n", "batch_size", "accumulation"), [(7, 3, 1), (7, 3, 2), (10, 4, 4), (1, 8, 1)])
+def test_every_row_is_seen_once_an_epoch_the_tail_included(n, batch_size, accumulation):
+    seen = []
+    train(n=n, batch_size=batch_size, accumulation_steps=accumulation, epochs=3, seen=seen)
+    per_epoch = math.ceil(n / batch_size)
+    assert len(seen) == 3 * per_epoch
+    for epoch in range(3):
+        batches = seen[epoch * per_epoch : (epoch + 1) * per_epoch]
+        assert sorted(row for batch in batches for row in batch) == list(range(n))
+
+
+def test_epochs_come_in_another_order():
+    seen = []
+    train(n=8, batch_size=2, epochs=2, seen=seen)
+    assert seen[:4] != seen[4:]
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"), [([0.1, 0.9, 0.2], 2), ([0.3, 0.2, 0.1], 1), ([0.1, 0.2, 0.3], 3), ([0.4, 0.4, 0.1], 2)]
+)
+def test_the_best_epochs_weights_are_kept_of_equals_the_last(scores, best):
+    after = []
+
+    def evaluate(network):
+        after.append(state(network))
+        return scores[len(after) - 1]
+
+    model, result = train(epochs=3, evaluate=evaluate)
+    assert (result.best_epoch, result.best_score) == (best, scores[best - 1])
+    assert [row["dev"] for row in result.history] == scores
+    assert torch.equal(state(model), after[best - 1])
+    assert not torch.equal(after[0], after[1])
+    assert not model.training
+
+
+def test_no_epochs_leave_the_model_as_it_is():
+    model, result = train(epochs=0)
+    assert torch.equal(state(model), state(Network()))
+    assert (result.best_epoch, result.history) == (0, [])
+
+
+def test_a_seed_fixes_order_and_dropout_whatever_was_drawn_before():
+    def once(seed):
+        model = Network(dropout=0.5)
+        torch.rand(int(torch.randint(1, 50, (1,)).item()))
+        return state(train(model, batch_size=2, epochs=2, seed=seed)[0])
+
+    assert torch.equal(once(3), once(3))
+    assert not torch.equal(once(3), once(4))
+
+
+def test_dropout_is_on_while_training_even_if_the_model_came_in_eval_mode():
+    model = Network(dropout=0.5).eval()
+    assert not torch.equal(state(train(model)[0]), state(train(Network())[0]))
+
+
+def test_the_loss_reported_is_the_mean_over_rows():
+    _, result = train(n=7, batch_size=3, learning_rate=0.0)
+    model, data = Network(), rows(7)
+    logits = model(**data.batch(torch.arange(7))).logits
+    expected = nn.functional.cross_entropy(logits, torch.arange(7) % 2).item()
+    assert result.history[0]["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_more_than_one_process_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="WORLD_SIZE is 2: this version trains in one process"):
+        train()
+
+
+def test_one_process_under_torchrun_is_fine(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert train(epochs=1)[1].best_epoch == 1
+
+
+def test_a_loss_that_is_no_number_is_refused():
+    def loss(batch, logits):
+        return logits.sum() * math.nan
+
+    with pytest.raises(InputError, match="the loss of epoch 1 is nan; lower the learning rate"):
+        fit(Network(), rows(), loss, lambda network: 0.0, config(), 1, "test")
+
+
+def test_fp16_on_a_cpu_is_refused():
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(InputError, match="fp16"):
+        train(precision="fp16")
+
+
+@pytest.mark.parametrize(("max_grad_norm", "ratio"), [(0.0, 100.0), (0.01, 1.0)])
+def test_gradients_are_scaled_down_to_the_norm_and_0_means_never(max_grad_norm, ratio):
+    def first_gradient(scale):
+        norms = []
+
+        def note(optimizer, args, kwargs):
+            groups = optimizer.param_groups
+            norms.append(math.sqrt(sum(float(p.grad.square().sum()) for group in groups for p in group["params"])))
+
+        handle = register_optimizer_step_pre_hook(note)
+        try:
+            how = config(epochs=1, max_grad_norm=max_grad_norm)
+            fit(Network(), rows(), lambda _, logits: logits[:, 0].mean() * scale, lambda network: 0.0, how, 1, "test")
+        finally:
+            handle.remove()
+        return norms[0]
+
+    assert first_gradient(100.0) / first_gradient(1.0) == pytest.approx(ratio, rel=1e-3)
+
+
+def factors(steps, **options):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
+    schedule = make_schedule(optimizer, config(**options), steps)
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"] / 2.0)
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+def test_the_rate_warms_up_to_its_peak_and_falls_to_0_in_straight_lines():
+    expected = [0.25, 0.5, 0.75, 1.0, 1.0, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    assert factors(10, warmup_fraction=0.4) == pytest.approx(expected)
+
+
+def test_the_papers_warm_up_is_a_tenth_of_the_steps():
+    assert factors(20, warmup_fraction=TrainingConfig().warmup_fraction)[:4] == pytest.approx([0.5, 1.0, 1.0, 17 / 18])
+
+
+def test_a_constant_rate_stays_at_its_peak_after_the_warm_up():
+    assert factors(6, warmup_fraction=0.5, schedule="constant") == pytest.approx([1 / 3, 2 / 3, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
+def test_a_warm_up_of_every_step_reaches_the_peak_at_the_last(schedule):
+    assert factors(4, warmup_fraction=1.0, schedule=schedule) == pytest.approx([0.25, 0.5, 0.75, 1.0])
+
+
+def test_matrices_decay_biases_do_not_and_frozen_weights_are_left_out():
+    model = Network()
+    model.embedding.weight.requires_grad_(False)
+    decayed, free = make_optimizer(model, config(weight_decay=0.1)).param_groups
+    assert [id(p) for p in decayed["params"]] == [id(model.out.weight)]
+    assert [id(p) for p in free["params"]] == [id(model.out.bias)]
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
+
+
+def test_adadelta_has_the_papers_rho():
+    optimizer = make_optimizer(Network(), config(optimizer="adadelta", learning_rate=1.0))
+    assert isinstance(optimizer, torch.optim.Adadelta)
+    assert {(group["lr"], group["rho"]) for group in optimizer.param_groups} == {(1.0, 0.95)}
