@@ -110,6 +110,8 @@ class AugmentConfig:
     """Longest n-gram kept; n is uniform over 1 to this."""
     n_iter: int = 20
     """Variants drawn from each text before duplicates are dropped; 0: no augmentation."""
+    vary_unlabelled: bool = False
+    """Draw variants from the unlabelled texts as well, not only from the training texts."""
     mask: str = "[MASK]"
     """Stands for the mask in the transfer set; every model reads it as its own mask token."""
 

@@ -20,7 +20,7 @@ def build_transfer_set(
     Args:
         source: Canonical table; its texts come back byte for byte, each once, with `origin` "original" and their label.
             A text that stands there with two labels comes back with none.
-        augmenter: Makes the variants; only `source` is varied.
+        augmenter: Makes the variants of `source` and, where its configuration says so, of `unlabelled`.
         unlabelled: More texts, taken as they are.
         held_out: Dev and test tables; an added row equal to one of theirs, case and space aside, is left out.
 
@@ -33,8 +33,6 @@ def build_transfer_set(
     tables = [source, *unlabelled, *held_out]
     if len({"text_pair" in table.column_names for table in tables}) > 1:
         raise InputError("some tables have pairs and some single texts; give all of them the same columns")
-    for table in unlabelled:
-        refuse_mask((text for row in _rows(table) for text in row if text is not None), augmenter.config.mask)
     guarded = {_normal(row) for table in held_out for row in _rows(table)}
     labels: dict[Content, str | None] = {}
     for row, label in zip(
@@ -44,10 +42,11 @@ def build_transfer_set(
     ):
         labels[row] = label if labels.get(row, label) == label else None
     origin = dict.fromkeys(labels, "original")
-    added = {
-        "unlabelled": (row for table in unlabelled for row in _rows(table)),
-        "augmented": augmenter.variants(*texts_of(source), progress="augment"),
-    }
+    names = ["text", "text_pair"] if "text_pair" in source.column_names else ["text"]
+    more = pa.concat_tables([table.select(names) for table in (source.slice(0, 0), *unlabelled)])
+    refuse_mask((text for row in _rows(more) for text in row if text is not None), augmenter.config.mask)
+    varied = pa.concat_tables([source.select(names), more]) if augmenter.config.vary_unlabelled else source
+    added = {"unlabelled": _rows(more), "augmented": augmenter.variants(*texts_of(varied), progress="augment")}
     duplicates = leaks = 0
     for name, rows in added.items():
         for row in rows:
@@ -57,9 +56,7 @@ def build_transfer_set(
                 leaks += 1
             else:
                 origin[row] = name
-    columns: dict[str, Any] = {"text": [text for text, _ in origin]}
-    if "text_pair" in source.column_names:
-        columns["text_pair"] = [pair for _, pair in origin]
+    columns: dict[str, Any] = {name: [row[i] for row in origin] for i, name in enumerate(names)}
     columns["label"] = [labels.get(row) for row in origin]
     columns["origin"] = list(origin.values())
     counts = {name: columns["origin"].count(name) for name in ("original", *added)}

@@ -103,3 +103,15 @@ def test_the_mask_word_travels_with_the_file(tmp_path):
     again = read_table(str(tmp_path / "t.parquet"), DataConfig(), labels="optional")
     assert mask_of(again) == "<blank>"
     assert again.to_pylist() == table.to_pylist()
+
+
+@pytest.mark.parametrize("vary", [False, True])
+def test_unlabelled_text_is_varied_only_where_that_is_asked_for(vary):
+    source = pa.table({"text": ["one two three"], "label": ["x"]})
+    more = pa.table({"text": ["alpha beta gamma delta"]})
+    maker = Augmenter(AugmentConfig(p_mask=0.0, p_pos=0.0, p_ng=1.0, tagger="none", vary_unlabelled=vary), seed=1)
+    table, counts = build_transfer_set(source, maker, [more])
+    added = [row["text"] for row in table.to_pylist() if row["origin"] == "augmented"]
+    assert any("alpha" in text or "beta" in text or "gamma" in text for text in added) is vary
+    assert any("two" in text for text in added)
+    assert counts["unlabelled"] == 1
