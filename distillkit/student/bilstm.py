@@ -146,6 +146,22 @@ class StudentModel(PreTrainedModel):
                     table.weight.copy_(vectors)
                     table.weight[self.config.pad_token_id].zero_()
 
+    def encode(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the vector of one text a row: what a search index of texts would keep.
+
+        Args:
+            input_ids: (B, T) int64.
+            attention_mask: (B, T), 0 at padding, on either side; None: no padding.
+            token_type_ids: Ignored.
+
+        Returns:
+            Last states of both directions, (B, 2H).
+        """
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return self.encoder(*pull_left(input_ids, mask.bool()))
+
     def _answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)
@@ -161,13 +177,6 @@ class BiLSTMForSequenceClassification(StudentModel):
         self.encoder = BiLSTMEncoder(config)
         self.head = ReLUHead(2 * config.hidden_size, config)
         self.post_init()
-
-    def encode(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        """Return one vector a text, (B, 2H); `token_type_ids` are ignored."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self.encoder(*pull_left(input_ids, mask.bool()))
 
     def forward(
         self,

@@ -26,13 +26,6 @@ class SiameseBiLSTMForSequenceClassification(StudentModel):
         self.head = ReLUHead(4 * 2 * config.hidden_size, config)
         self.post_init()
 
-    def encode(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        """Return the vector of one text a row, (B, 2H): what a search index of texts would keep; `token_type_ids` are ignored."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self.encoder(*pull_left(input_ids, mask.bool()))
-
     def forward(
         self,
         input_ids: Tensor,
