@@ -16,6 +16,7 @@ from distillkit import shelf
 from distillkit.errors import InputError
 from distillkit.recipe import (
     AugmentConfig,
+    ColumnsConfig,
     DataConfig,
     LabelConfig,
     LossConfig,
@@ -28,6 +29,8 @@ from distillkit.recipe import (
 )
 
 T = TypeVar("T")
+# The same flags, --data.columns.*, whether a command takes a whole task or one source.
+Columns = Annotated[ColumnsConfig, arg(name="data.columns")]
 
 
 @dataclass
@@ -87,7 +90,7 @@ class Augment:
     """Dev and test sources: no added row equals one of theirs."""
     unlabelled: tuple[str, ...] = ()
     """More text, taken as it is."""
-    data: Annotated[DataConfig, arg(help="Names of the sources' columns.")] = field(default_factory=DataConfig)
+    columns: Columns = field(default_factory=ColumnsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     seed: int = 1
     """Draws everything."""
@@ -106,7 +109,7 @@ class Label:
     """Folder of the logit store; an existing one grows by what is new."""
     teacher: str
     """Checkpoint of a fine-tuned classifier: a folder, package:NAME, or a hub name."""
-    data: Annotated[DataConfig, arg(help="Names of the source's columns.")] = field(default_factory=DataConfig)
+    columns: Columns = field(default_factory=ColumnsConfig)
     label: LabelConfig = field(default_factory=LabelConfig)
 
 
@@ -130,7 +133,7 @@ class TrainStudent:
     """The store that distillkit label wrote; none: learn from gold labels, with --loss.alpha 1."""
     teacher: str = ""
     """The teacher's checkpoint, where student.embeddings.source is teacher."""
-    data: Annotated[DataConfig, arg(help="Names of the sources' columns.")] = field(default_factory=DataConfig)
+    columns: Columns = field(default_factory=ColumnsConfig)
     student: StudentConfig = field(default_factory=StudentConfig)
     training: TrainingConfig = field(default_factory=lambda: Recipe().training)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -151,7 +154,7 @@ class Evaluate:
     """Labelled data."""
     teacher: str = ""
     """Another classifier, to report agreement with."""
-    data: Annotated[DataConfig, arg(help="Names of the source's columns.")] = field(default_factory=DataConfig)
+    columns: Columns = field(default_factory=ColumnsConfig)
 
 
 @dataclass
@@ -165,7 +168,7 @@ class Predict:
     """Folder, package:NAME or hub name of a classifier."""
     source: Annotated[str, Positional, arg(metavar="SOURCE")] = "-"
     """A source, or - for stdin: one text a line, the two texts of a pair split by a tab."""
-    data: Annotated[DataConfig, arg(help="Names of the source's columns.")] = field(default_factory=DataConfig)
+    columns: Columns = field(default_factory=ColumnsConfig)
 
 
 def _list(_: List) -> Iterator[dict[str, str]]:
@@ -201,7 +204,7 @@ def _augment(command: Augment) -> dict[str, Any]:
         command.source,
         command.target,
         command.augment,
-        command.data,
+        command.columns,
         command.held_out,
         command.unlabelled,
         command.seed,
@@ -211,7 +214,7 @@ def _augment(command: Augment) -> dict[str, Any]:
 def _label(command: Label) -> dict[str, Any]:
     from distillkit import pipeline
 
-    return pipeline.label(command.source, command.target, command.teacher, command.label, command.data)
+    return pipeline.label(command.source, command.target, command.teacher, command.label, command.columns)
 
 
 def _train_student(command: TrainStudent) -> dict[str, Any]:
@@ -219,7 +222,7 @@ def _train_student(command: TrainStudent) -> dict[str, Any]:
 
     return pipeline.train_student(
         command.transfer_set, command.dev, command.output, command.student, logits=command.logits, teacher=command.teacher,
-        loss=command.loss, training=command.training, columns=command.data, seed=command.seed,
+        loss=command.loss, training=command.training, columns=command.columns, seed=command.seed,
     )  # fmt: skip
 
 
@@ -227,7 +230,7 @@ def _evaluate(command: Evaluate) -> dict[str, Any]:
     from distillkit import pipeline
     from distillkit.measure.report import metrics_table
 
-    report = pipeline.evaluate(command.model, command.source, command.data, command.teacher)
+    report = pipeline.evaluate(command.model, command.source, command.columns, command.teacher)
     sys.stderr.write(metrics_table(report) + "\n")
     return report
 
@@ -239,7 +242,7 @@ def _predict(command: Predict) -> Iterator[dict[str, Any]]:
     if command.source == "-":
         # A person at a terminal wants each answer at once; a pipe wants them fast.
         return pipeline.predict(command.model, _stdin_rows(), 1 if sys.stdin.isatty() else 64)
-    rows = paired(*texts_of(read_table(command.source, command.data, labels="ignored")))
+    rows = paired(*texts_of(read_table(command.source, command.columns, labels="ignored")))
     return pipeline.predict(command.model, rows)
 
 

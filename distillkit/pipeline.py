@@ -34,6 +34,7 @@ from distillkit.errors import InputError
 from distillkit.measure.metrics import classification_metrics
 from distillkit.recipe import (
     AugmentConfig,
+    ColumnsConfig,
     DataConfig,
     LabelConfig,
     LossConfig,
@@ -48,7 +49,7 @@ from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labe
 from distillkit.teacher.label import label_table
 from distillkit.training.inference import predict_logits
 
-COLUMNS = DataConfig()
+COLUMNS = ColumnsConfig()
 
 
 def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
@@ -66,19 +67,22 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     """
     if not data.train:
         raise InputError("no training data: give --data.train, a file with a text and a label column")
-    tables = {"train": read_table(data.train, data)}
+    tables = {"train": read_table(data.train, data.columns)}
     names = label_names(tables["train"], data.train)
     for split in ("dev", "test"):
         source = getattr(data, split)
         if source:
-            tables[split] = read_table(source, data, known=names)
+            tables[split] = read_table(source, data.columns, known=names)
     if "dev" not in tables:
         if not data.dev_fraction:
             raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
         tables["train"], tables["dev"] = split_dev(tables["train"], data.dev_fraction, seed)
     if data.unlabelled:
         tables["unlabelled"] = pa.concat_tables(
-            [read_table(source, data, labels="ignored").select(texts_columns(data)) for source in data.unlabelled]
+            [
+                read_table(source, data.columns, labels="ignored").select(_text_names(data.columns))
+                for source in data.unlabelled
+            ]
         )
     return tables
 
@@ -107,7 +111,7 @@ def augment(
     source: str,
     target: Path,
     config: AugmentConfig | None = None,
-    columns: DataConfig = COLUMNS,
+    columns: ColumnsConfig = COLUMNS,
     held_out: Sequence[str] = (),
     unlabelled: Sequence[str] = (),
     seed: int = 1,
@@ -135,7 +139,7 @@ def augment(
 
 
 def label(
-    source: str, target: Path, teacher: str, config: LabelConfig | None = None, columns: DataConfig = COLUMNS
+    source: str, target: Path, teacher: str, config: LabelConfig | None = None, columns: ColumnsConfig = COLUMNS
 ) -> dict[str, Any]:
     """Give every row of a table the logits of a fine-tuned teacher.
 
@@ -168,7 +172,7 @@ def train_student(
     teacher: str = "",
     loss: LossConfig | None = None,
     training: TrainingConfig | None = None,
-    columns: DataConfig = COLUMNS,
+    columns: ColumnsConfig = COLUMNS,
     vocabulary_from: str = "",
     seed: int = 1,
     progress: str = "student",
@@ -223,7 +227,7 @@ def train_student(
     return {"output": str(output), "labels": names, "vocabulary": len(tokenizer), **_fit_summary(result)}
 
 
-def evaluate(model: str, source: str, columns: DataConfig = COLUMNS, teacher: str = "") -> dict[str, Any]:
+def evaluate(model: str, source: str, columns: ColumnsConfig = COLUMNS, teacher: str = "") -> dict[str, Any]:
     """Measure a classifier, student or teacher, on labelled text.
 
     Args:
@@ -300,9 +304,8 @@ def _groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[
         yield group
 
 
-def texts_columns(data: DataConfig) -> list[str]:
-    """List the canonical columns that hold a task's text."""
-    return ["text", "text_pair"] if data.text_pair_column else ["text"]
+def _text_names(columns: ColumnsConfig) -> list[str]:
+    return ["text", "text_pair"] if columns.text_pair else ["text"]
 
 
 def _fit_summary(result: Any) -> dict[str, Any]:

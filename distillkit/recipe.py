@@ -20,8 +20,20 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
+class ColumnsConfig:
+    """What a source calls its columns."""
+
+    text: str = "text"
+    """Name of the column with the (first) text."""
+    text_pair: str = ""
+    """Name of the column with the second text; empty: single texts."""
+    label: str = "label"
+    """Name of the column with the label: names or integers."""
+
+
+@dataclass(frozen=True)
 class DataConfig:
-    """Where the labelled text is and what its columns are called."""
+    """Where the labelled text is."""
 
     train: str = ""
     """Labelled training data: a .tsv, .csv, .jsonl or .parquet file, `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT` (a hub name or a folder)."""
@@ -33,12 +45,8 @@ class DataConfig:
     """More text for the transfer set, labelled by the teacher alone: same forms, or .txt with one text a line."""
     dev_fraction: float = 0.1
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
-    text_column: str = "text"
-    """Name of the column with the (first) text."""
-    text_pair_column: str = ""
-    """Name of the column with the second text; empty: single texts."""
-    label_column: str = "label"
-    """Name of the column with the label: names or integers."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    """What the sources call their columns."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dev_fraction <= 0.5:

@@ -23,7 +23,7 @@ from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
 from distillkit.measure.metrics import classification_metrics
 from distillkit.measure.report import comparison_table
-from distillkit.recipe import DataConfig, LossConfig, Recipe, dump
+from distillkit.recipe import ColumnsConfig, DataConfig, LossConfig, Recipe, dump
 from distillkit.teacher.checkpoint import load_classifier, resolve
 
 Summary = dict[str, Any]
@@ -127,8 +127,7 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     checkpoint, sources = resolve(recipe.teacher.model), _fingerprints(recipe.data)
     with whole_file(folder / "recipe.yaml") as partial:
         partial.write_text(dump(recipe), encoding="utf-8")
-    pair = bool(recipe.data.text_pair_column)
-    columns = DataConfig(text_pair_column="text_pair" if pair else "")
+    columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
     path = {split: str(folder / "data" / f"{split}.parquet") for split in ("train", "dev", "test", "unlabelled")}
 
     def data(out: Path) -> Summary:
@@ -142,7 +141,7 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         }
 
     def teacher(out: Path) -> Summary:
-        here = replace(columns, train=path["train"], dev=path["dev"])
+        here = DataConfig(train=path["train"], dev=path["dev"], columns=columns)
         return pipeline.train_teacher(here, recipe.teacher, out / "model", seed)
 
     def transfer(out: Path) -> Summary:
@@ -216,7 +215,9 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
 GOLD_BATCH = 64
 
 
-def _prove(recipe: Recipe, folder: Path, rows: dict[str, int], columns: DataConfig) -> tuple[Summary, dict[str, float]]:
+def _prove(
+    recipe: Recipe, folder: Path, rows: dict[str, int], columns: ColumnsConfig
+) -> tuple[Summary, dict[str, float]]:
     """Measure every model on dev and test; return the scores, and milliseconds a sentence by model."""
     tables = {
         split: read_table(str(folder / "data" / f"{split}.parquet"), columns)

@@ -62,7 +62,7 @@ def test_list_names_every_shelf_file_in_json_lines(capsys):
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        ("sentence\tlabel\nx y\tpos\n", "train.tsv:2: no column 'text'; there is 'sentence', 'label': name yours with --data.text-column"),
+        ("sentence\tlabel\nx y\tpos\n", "train.tsv:2: no column 'text'; there is 'sentence', 'label': name yours with --data.columns.text"),
         (OK + " \tneg\n", "train.tsv:4: column 'text' is empty"),
         ("text\tlabel\nx\tpos\ny\tpos\n", "train.tsv: one class only ('pos')"),
         (OK + "y\tnan\n", "train.tsv:4: column 'label' is NaN"),

@@ -16,6 +16,7 @@ from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.recipe import (
     AugmentConfig,
+    ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
     LabelConfig,
@@ -141,7 +142,7 @@ def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(r
     odd = pa.table({"text": ["Zyzzyva is good ."], "label": ["positive"]})
     data = replace(recipe.data, dev=_tsv(tmp_path / "dev.tsv", pa.concat_tables([dev_table, odd])), test=_tsv(tmp_path / "test.tsv", dev_table))
     runs.run(replace(recipe, data=data), tmp_path / "run")
-    transfer = read_table(str(tmp_path / "run" / "transfer" / "transfer.parquet"), DataConfig(), labels="optional")
+    transfer = read_table(str(tmp_path / "run" / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional")
     added = transfer.filter(pa.compute.not_equal(transfer["origin"], "original"))
     held_out = {" ".join(text.lower().split()) for text in [*dev_table["text"].to_pylist(), *odd["text"].to_pylist()]}
     assert not held_out & {" ".join(text.lower().split()) for text in added["text"].to_pylist()}
@@ -155,7 +156,7 @@ def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
     # The second text alone decides: what is shown is that every stage takes pairs.
     pairs = [{"text": "this score is dull .", "text_pair": row["text"], "label": row["label"]} for row in train_table.to_pylist()]
     path.write_text("".join(json.dumps(row) + "\n" for row in pairs))
-    data = DataConfig(train=str(path), dev_fraction=0.2, text_pair_column="text_pair")
+    data = DataConfig(train=str(path), dev_fraction=0.2, columns=ColumnsConfig(text_pair="text_pair"))
     student, training = replace(recipe.student, kind="siamese-bilstm"), replace(recipe.training, epochs=10)
     result = runs.run(replace(recipe, data=data, student=student, training=training), tmp_path / "pairs")
     assert result["data"]["rows"]["dev"] + result["data"]["rows"]["train"] == len(pairs)

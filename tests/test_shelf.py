@@ -23,7 +23,7 @@ def test_shipped_file_loads(name, path):
 @pytest.mark.parametrize("name", shelf.entries("recipes"))
 def test_shipped_recipe_gives_pairs_to_the_student_for_pairs(name):
     recipe = load_recipe(name)
-    assert recipe.student.kind == ("siamese-bilstm" if recipe.data.text_pair_column else "bilstm")
+    assert recipe.student.kind == ("siamese-bilstm" if recipe.data.columns.text_pair else "bilstm")
 
 
 @pytest.mark.parametrize(("name", "path"), SHIPPED, ids=[f"{name}/{path.stem}" for name, path in SHIPPED])

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 from distillkit.data.files import whole_file
 from distillkit.data.readers import read_rows
 from distillkit.errors import InputError
-from distillkit.recipe import DataConfig
+from distillkit.recipe import ColumnsConfig
 
 KEY_BYTES = 16
 # Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 
 
-def read_table(source: str, columns: DataConfig, *, labels: str = "required", known: Sequence[str] = ()) -> pa.Table:
+def read_table(source: str, columns: ColumnsConfig, *, labels: str = "required", known: Sequence[str] = ()) -> pa.Table:
     """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`.
 
     Args:
@@ -33,9 +33,9 @@ def read_table(source: str, columns: DataConfig, *, labels: str = "required", kn
     Raises:
         InputError: A column is missing, a text is empty or no text, a label is missing, NaN or not `known`.
     """
-    wanted = {"text": columns.text_column}
-    if columns.text_pair_column:
-        wanted["text_pair"] = columns.text_pair_column
+    wanted = {"text": columns.text}
+    if columns.text_pair:
+        wanted["text_pair"] = columns.text_pair
     ours = None if known else _read_own(source)
     if ours is not None and set(wanted) <= set(ours.column_names):
         if labels == "ignored":
@@ -49,7 +49,7 @@ def read_table(source: str, columns: DataConfig, *, labels: str = "required", kn
         for name, column in wanted.items():
             rows[name].append(_text(row, column if column in row else name, column, place))
         if labels != "ignored":
-            rows["label"].append(_label(row, columns.label_column, place, known, required=labels == "required"))
+            rows["label"].append(_label(row, columns.label, place, known, required=labels == "required"))
     if not rows["text"]:
         raise InputError(f"{source}: no rows")
     if labels == "ignored":
@@ -82,7 +82,7 @@ def with_mask(table: pa.Table, mask: str) -> pa.Table:
 def _text(row: dict[str, Any], column: str, asked: str, place: str) -> str:
     if column not in row:
         raise InputError(
-            f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.text-column or --data.text-pair-column"
+            f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.columns.text or --data.columns.text-pair"
         )
     value = row[column]
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -103,7 +103,7 @@ def _label(row: dict[str, Any], column: str, place: str, known: Sequence[str], *
     if column not in row:
         if required:
             raise InputError(
-                f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.label-column"
+                f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.columns.label"
             )
         return None
     value = row[column]
@@ -150,7 +150,7 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
     names = set(table["label"].to_pylist()) - {None}
     if len(names) < 2:
         raise InputError(
-            f"{source}: one class only ({', '.join(map(repr, names))}); a classifier needs at least two: check --data.label-column"
+            f"{source}: one class only ({', '.join(map(repr, names))}); a classifier needs at least two: check --data.columns.label"
         )
     try:
         return sorted(names, key=int)

@@ -5,7 +5,7 @@ from distillkit import AugmentConfig, Augmenter
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.tables import mask_of, read_table, write_table
 from distillkit.errors import InputError
-from distillkit.recipe import DataConfig
+from distillkit.recipe import ColumnsConfig
 
 OFF = Augmenter(AugmentConfig(n_iter=0))
 SOURCE = pa.table({"text": ["a b c", "  Odd   😀 ", "c d"], "label": ["x", "y", "x"]})
@@ -100,7 +100,7 @@ def test_pairs_and_single_texts_are_not_mixed(where):
 def test_the_mask_word_travels_with_the_file(tmp_path):
     table, _ = build_transfer_set(SOURCE, Augmenter(AugmentConfig(tagger="none", mask="<blank>")))
     write_table(table, tmp_path / "t.parquet")
-    again = read_table(str(tmp_path / "t.parquet"), DataConfig(), labels="optional")
+    again = read_table(str(tmp_path / "t.parquet"), ColumnsConfig(), labels="optional")
     assert mask_of(again) == "<blank>"
     assert again.to_pylist() == table.to_pylist()
 

@@ -24,7 +24,7 @@ from distillkit.data.tables import (
     write_table,
 )
 from distillkit.errors import InputError
-from distillkit.recipe import DataConfig
+from distillkit.recipe import ColumnsConfig
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def write(tmp_path):
 
 def failure(source, columns=None, **options):
     with pytest.raises(InputError) as caught:
-        read_table(source, columns or DataConfig(), **options)
+        read_table(source, columns or ColumnsConfig(), **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -58,36 +58,36 @@ def labelled(counts):
 
 def test_columns_get_their_canonical_names(write):
     source = write("a.tsv", "id\tsentence1\tsentence2\tgold\n1\ta\tb\tx\n")
-    columns = DataConfig(text_column="sentence1", text_pair_column="sentence2", label_column="gold")
+    columns = ColumnsConfig(text="sentence1", text_pair="sentence2", label="gold")
     assert read_table(source, columns).to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
 
 
 def test_canonical_names_are_found_whatever_the_settings_say(write):
     source = write("a.tsv", "text\ttext_pair\tlabel\na\tb\tx\n")
-    columns = DataConfig(text_column="sentence1", text_pair_column="sentence2", label_column="gold")
+    columns = ColumnsConfig(text="sentence1", text_pair="sentence2", label="gold")
     assert read_table(source, columns).to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
 
 
 def test_text_is_kept_byte_for_byte(write):
     text = "  Two  spaces,\u2028a separator and cafe\u0301 "
-    assert read_table(write("a.tsv", f"text\tlabel\n{text}\tx\n"), DataConfig())["text"].to_pylist() == [text]
+    assert read_table(write("a.tsv", f"text\tlabel\n{text}\tx\n"), ColumnsConfig())["text"].to_pylist() == [text]
 
 
 def test_a_written_transfer_set_keeps_its_origin(tmp_path):
     write_table(pa.table({"text": ["a"], "label": ["x"], "origin": ["original"]}), tmp_path / "own.parquet")
-    assert read_table(str(tmp_path / "own.parquet"), DataConfig())["origin"].to_pylist() == ["original"]
+    assert read_table(str(tmp_path / "own.parquet"), ColumnsConfig())["origin"].to_pylist() == ["original"]
 
 
 def test_users_own_column_called_origin_does_no_harm(write):
     source = write("a.jsonl", [{"text": "a", "label": "x", "origin": 3}])
-    assert read_table(source, DataConfig())["text"].to_pylist() == ["a"]
+    assert read_table(source, ColumnsConfig())["text"].to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize(
     ("value", "name"), [(1, "1"), (1.0, "1"), ("good", "good"), (True, "True"), ("1.0.2", "1.0.2"), ("v1.5", "v1.5")]
 )
 def test_label_becomes_a_name(write, value, name):
-    assert read_table(write("a.jsonl", [{"text": "a", "label": value}]), DataConfig())["label"].to_pylist() == [name]
+    assert read_table(write("a.jsonl", [{"text": "a", "label": value}]), ColumnsConfig())["label"].to_pylist() == [name]
 
 
 def test_same_label_has_the_same_name_in_every_form(write):
@@ -97,7 +97,7 @@ def test_same_label_has_the_same_name_in_every_form(write):
         write("a.jsonl", [{"text": "a", "label": 1}]),
         write("a.parquet", [{"text": "a", "label": 1.0}]),
     ]
-    assert [read_table(source, DataConfig()).to_pylist() for source in sources] == [[{"text": "a", "label": "1"}]] * 4
+    assert [read_table(source, ColumnsConfig()).to_pylist() for source in sources] == [[{"text": "a", "label": "1"}]] * 4
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_row_that_does_not_fit_is_said_with_its_line_and_what_is_wrong(write, ro
 
 def test_column_that_the_user_named_is_the_one_that_is_missed(write):
     source = write("a.tsv", "a\tb\n1\t2\n")
-    assert "a.tsv:2: no column 'sentence'; there is 'a', 'b'" in failure(source, DataConfig(text_column="sentence"))
-    columns = DataConfig(text_column="a", label_column="gold")
+    assert "a.tsv:2: no column 'sentence'; there is 'a', 'b'" in failure(source, ColumnsConfig(text="sentence"))
+    columns = ColumnsConfig(text="a", label="gold")
     assert "a.tsv:2: no column 'gold'; there is 'a', 'b'" in failure(source, columns)
 
 
@@ -138,7 +138,7 @@ def test_column_that_a_header_names_twice_is_refused(write):
 
 
 def test_dev_label_that_training_never_saw_is_said_with_its_line(write):
-    train = read_table(write("train.tsv", "text\tlabel\na\tx\nb\ty\n"), DataConfig())
+    train = read_table(write("train.tsv", "text\tlabel\na\tx\nb\ty\n"), ColumnsConfig())
     dev = write("dev.tsv", "text\tlabel\nc\tx\n\nd\tz\n")
     assert "dev.tsv:4: label 'z' was never seen in training; known: 'x', 'y'." in failure(dev, known=label_names(train))
 
@@ -150,13 +150,13 @@ def test_source_without_rows_is_refused(write, content):
 
 @pytest.mark.parametrize("row", [{"text": "a"}, {"text": "a", "label": None}, {"text": "a", "label": ""}])
 def test_optional_label_may_be_missing(write, row):
-    table = read_table(write("a.jsonl", [row]), DataConfig(), labels="optional")
+    table = read_table(write("a.jsonl", [row]), ColumnsConfig(), labels="optional")
     assert table.to_pylist() == [{"text": "a", "label": None}]
 
 
 def test_ignored_label_is_not_even_looked_at(write):
     source = write("a.tsv", "text\tlabel\na\tnan\n")
-    assert read_table(source, DataConfig(), labels="ignored").to_pylist() == [{"text": "a"}]
+    assert read_table(source, ColumnsConfig(), labels="ignored").to_pylist() == [{"text": "a"}]
 
 
 # A table that a stage wrote, and a foreign one of the same rows, are the same source.
@@ -164,15 +164,15 @@ def test_ignored_label_is_not_even_looked_at(write):
 def test_written_table_reads_back(tmp_path, write, labels):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     write_table(pa.Table.from_pylist(rows), tmp_path / "own.parquet")
-    own = read_table(str(tmp_path / "own.parquet"), DataConfig(), labels=labels)
-    assert own.to_pylist() == read_table(write("foreign.parquet", rows), DataConfig(), labels=labels).to_pylist()
+    own = read_table(str(tmp_path / "own.parquet"), ColumnsConfig(), labels=labels)
+    assert own.to_pylist() == read_table(write("foreign.parquet", rows), ColumnsConfig(), labels=labels).to_pylist()
 
 
 @pytest.mark.parametrize("labels", ["optional", "ignored"])
 def test_written_table_without_labels_reads_back(tmp_path, write, labels):
     write_table(pa.table({"text": ["a"]}), tmp_path / "own.parquet")
-    own = read_table(str(tmp_path / "own.parquet"), DataConfig(), labels=labels)
-    assert own.to_pylist() == read_table(write("foreign.tsv", "text\na\n"), DataConfig(), labels=labels).to_pylist()
+    own = read_table(str(tmp_path / "own.parquet"), ColumnsConfig(), labels=labels)
+    assert own.to_pylist() == read_table(write("foreign.tsv", "text\na\n"), ColumnsConfig(), labels=labels).to_pylist()
 
 
 @pytest.mark.parametrize("columns", [{"text": ["a"]}, {"text": ["a"], "label": pa.array([None], pa.string())}])
@@ -183,12 +183,12 @@ def test_written_table_without_labels_is_refused_where_they_are_needed(tmp_path,
 
 def test_written_table_of_single_texts_is_refused_where_pairs_are_asked_for(tmp_path):
     write_table(pa.table({"text": ["a"], "label": ["x"]}), tmp_path / "own.parquet")
-    assert "text_pair" in failure(str(tmp_path / "own.parquet"), DataConfig(text_pair_column="text_pair"))
+    assert "text_pair" in failure(str(tmp_path / "own.parquet"), ColumnsConfig(text_pair="text_pair"))
 
 
 def test_mask_word_is_kept_on_disk(tmp_path):
     write_table(with_mask(pa.table({"text": ["a"], "label": ["x"]}), "[MÄSK]"), tmp_path / "a.parquet")
-    assert mask_of(read_table(str(tmp_path / "a.parquet"), DataConfig())) == "[MÄSK]"
+    assert mask_of(read_table(str(tmp_path / "a.parquet"), ColumnsConfig())) == "[MÄSK]"
 
 
 def test_table_without_a_mask_word_has_an_empty_one():
