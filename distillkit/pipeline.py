@@ -242,32 +242,39 @@ def evaluate(model: str, source: str, columns: ColumnsConfig = COLUMNS, teacher:
     table = read_table(source, columns)
     logits, names = classify(model, table, source)
     gold = np.array(label_ids(table, names))
-    other = None
-    if teacher:
-        other, teacher_names = classify(teacher, table, source)
-        if set(teacher_names) != set(names):
-            raise InputError(
-                f"{teacher}: its labels ({', '.join(teacher_names)}) are not those of {model} ({', '.join(names)})"
-            )
-        other = other[:, [teacher_names.index(name) for name in names]]
+    other = classify(teacher, table, source, names)[0] if teacher else None
     return classification_metrics(logits, gold, names, other)
 
 
-def classify(model: str, table: pa.Table, source: str) -> tuple[np.ndarray, list[str]]:
+def classify(
+    model: str, table: pa.Table, source: str, order: Sequence[str] | None = None
+) -> tuple[np.ndarray, list[str]]:
     """Return a classifier's logits for a canonical table, (N, C) float32, and the C labels they are for.
 
+    Args:
+        model: Folder, package or hub name of a classifier.
+        table: N rows.
+        source: Named in errors.
+        order: Labels in the order wanted; None: the classifier's own.
+
     Raises:
-        InputError: The table has a label that the classifier has not.
+        InputError: The table has a label that the classifier has not, or the classifier's labels are not those of `order`.
     """
     network, tokenizer = load_classifier(model)
     names = labels_of(network)
     if "label" in table.column_names:
-        data_names = sorted({name for name in table["label"].to_pylist() if name is not None})
         if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
-            names = match_labels(names, data_names, model)
+            names = match_labels(names, label_names(table, source), model)
         check_labels_known(table, names, source)
     rows = encode(tokenizer, *texts_of(table), max_tokens_of(network, tokenizer))
-    return predict_logits(network, rows).numpy(), names
+    logits = predict_logits(network, rows).numpy()
+    if order is None:
+        return logits, names
+    if set(names) != set(order):
+        raise InputError(
+            f"{model}: its labels ({', '.join(names)}) are not those it is compared with ({', '.join(order)})"
+        )
+    return logits[:, [names.index(name) for name in order]], list(order)
 
 
 def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:

@@ -24,9 +24,12 @@ from distillkit.measure.cost import answer_one, megabytes, milliseconds, paramet
 from distillkit.measure.metrics import classification_metrics
 from distillkit.measure.report import comparison_table
 from distillkit.recipe import ColumnsConfig, DataConfig, LossConfig, Recipe, dump
-from distillkit.teacher.checkpoint import load_classifier, resolve
+from distillkit.teacher.checkpoint import labels_of, load_classifier, resolve
 
 Summary = dict[str, Any]
+
+# Few rows want small batches: at the transfer set's batch size the gold student would take too few steps to be a fair rival.
+GOLD_BATCH = 64
 
 # Rooms whose code a stage's result depends on: a change there makes the stage run again.
 _ROOMS = {
@@ -66,21 +69,27 @@ class RunFolder:
             log(f"{name}: nothing has changed, kept")
             return stamp["summary"]
         with disk_errors(final):
-            if not (partial / "key").is_file() or (partial / "key").read_text(encoding="utf-8") != key:
-                shutil.rmtree(partial, ignore_errors=True)
-                partial.mkdir(parents=True)
-                (partial / "key").write_text(key, encoding="utf-8")
-            try:
-                summary = build(partial)
-                (partial / "stage.json").write_text(
+            # A run killed between a stage's last byte and its renaming has nothing left to do but that.
+            if self._stamp(partial.name).get("key") != key:
+                self._fill(partial, key, build)
+            (partial / "key").unlink(missing_ok=True)
+            self._replace(final, partial)
+        return self._stamp(name)["summary"]
+
+    def _fill(self, partial: Path, key: str, build: Callable[[Path], Summary]) -> None:
+        if not (partial / "key").is_file() or (partial / "key").read_text(encoding="utf-8") != key:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            (partial / "key").write_text(key, encoding="utf-8")
+        try:
+            summary = build(partial)
+            with whole_file(partial / "stage.json") as stamp:
+                stamp.write_text(
                     json.dumps({"key": key, "summary": summary}, ensure_ascii=False, indent=1), encoding="utf-8"
                 )
-                (partial / "key").unlink()
-                self._replace(final, partial)
-            except Exception:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-        return summary
+        except Exception:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
     def _stamp(self, name: str) -> Summary:
         path = self.folder / name / "stage.json"
@@ -211,38 +220,27 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     return result
 
 
-# Few rows want small batches: at the transfer set's batch size the gold student would take too few steps to be a fair rival.
-GOLD_BATCH = 64
-
-
 def _prove(
     recipe: Recipe, folder: Path, rows: dict[str, int], columns: ColumnsConfig
 ) -> tuple[Summary, dict[str, float]]:
     """Measure every model on dev and test; return the scores, and milliseconds a sentence by model."""
     tables = {
-        split: read_table(str(folder / "data" / f"{split}.parquet"), columns)
-        for split in ("train", "dev", "test")
-        if split in rows
+        split: read_table(str(folder / "data" / f"{split}.parquet"), columns) for split in rows if split != "unlabelled"
     }
-    held_out = {split: table for split, table in tables.items() if split != "train"}
-    folders = {
-        "student_gold": folder / "student-gold" / "model",
-        "student": folder / "student" / "model",
-        "teacher": folder / "teacher" / "model",
-    }
-    folders = {
-        name: path
-        for name, path in folders.items()
-        if path.is_dir() and (name != "student_gold" or recipe.proof.gold_epochs)
-    }
+    stages = {"student_gold": "student-gold", "student": "student", "teacher": "teacher"}
+    if not recipe.proof.gold_epochs:
+        del stages["student_gold"]
+    folders = {name: folder / stage / "model" for name, stage in stages.items()}
     loaded = {name: load_classifier(str(path)) for name, path in folders.items()}
-    names = [loaded["teacher"][0].config.id2label[i] for i in range(loaded["teacher"][0].config.num_labels)]
+    names = labels_of(loaded["teacher"][0])
     train_gold = np.array(label_ids(tables["train"], names))
     log("proof: TF-IDF + logistic regression")
     tfidf = TfidfBaseline(*texts_of(tables["train"]), train_gold, len(names))
     models: dict[str, Summary] = {name: {} for name in ("majority", "tfidf", *folders)}
-    for split, table in held_out.items():
-        logits = {name: pipeline.classify(str(path), table, split)[0] for name, path in folders.items()}
+    for split, table in tables.items():
+        if split == "train":
+            continue
+        logits = {name: pipeline.classify(str(path), table, split, names)[0] for name, path in folders.items()}
         logits["majority"] = majority_logits(train_gold, len(names), len(table))
         logits["tfidf"] = tfidf.logits(*texts_of(table))
         gold = np.array(label_ids(table, names))

@@ -148,6 +148,8 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
         InputError: There are fewer than two.
     """
     names = set(table["label"].to_pylist()) - {None}
+    if not names:
+        raise InputError(f"{source}: no row has a label; a classifier is trained on labelled rows")
     if len(names) < 2:
         raise InputError(
             f"{source}: one class only ({', '.join(map(repr, names))}); a classifier needs at least two: check --data.columns.label"

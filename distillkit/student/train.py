@@ -117,6 +117,6 @@ def train_student_model(
         return criterion(found, own, None if gold is None else gold[rows_on_cpu].to(found.device))
 
     def evaluate(network: nn.Module) -> float:
-        return float((predict_logits(network, dev_rows).argmax(1) == dev_gold).float().mean())
+        return float((predict_logits(network, dev_rows).argmax(1) == dev_gold).double().mean())
 
     return fit(model, rows, loss_of_rows, evaluate, training, seed, progress)

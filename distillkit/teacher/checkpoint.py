@@ -2,7 +2,8 @@
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,36 +54,55 @@ def load_classifier(model: str, labels: Sequence[str] | None = None) -> tuple[An
         InputError: The checkpoint cannot be loaded, or has no head and `labels` is None.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     folder = resolve(model)
     head: dict[str, Any] = {}
-    if labels is not None:
+    if labels is None:
+        architectures = load_config_of(model).architectures or []
+        if not any(name.endswith("ForSequenceClassification") for name in architectures):
+            what = ", ".join(architectures) or "no architecture named"
+            raise InputError(f"{model}: not a fine-tuned classifier ({what}); run distillkit train-teacher first")
+    else:
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
-        head = {
-            "id2label": dict(enumerate(labels)),
-            "label2id": {n: i for i, n in enumerate(labels)},
-            "ignore_mismatched_sizes": True,
-        }
-    try:
-        if labels is None:
-            architectures = AutoConfig.from_pretrained(folder).architectures or []
-            if not any(name.endswith("ForSequenceClassification") for name in architectures):
-                raise InputError(
-                    f"{model}: not a fine-tuned classifier ({', '.join(architectures) or 'no architecture named'}); run distillkit train-teacher first"
-                )
+        id2label = dict(enumerate(labels))
+        head = {"id2label": id2label, "label2id": {n: i for i, n in id2label.items()}, "ignore_mismatched_sizes": True}
+    with _one_line(model):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, **head)
-    except InputError:
-        raise
-    except (
-        Exception
-    ) as error:  # transformers, safetensors, tokenizers and the hub raise some ten unrelated classes here
-        what = " ".join(str(error).split())[:300]
-        raise InputError(f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}") from None
     if tokenizer.pad_token_id is None:
         raise InputError(f"{model}: its tokenizer has no padding token; expected an encoder such as BERT")
     return network.eval(), tokenizer
+
+
+def load_config_of(model: str) -> Any:
+    """Load a checkpoint's configuration.
+
+    Raises:
+        InputError: It cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    folder = resolve(model)
+    with _one_line(model):
+        return AutoConfig.from_pretrained(folder)
+
+
+def own_labels(model: str) -> list[str]:
+    """List the labels that a checkpoint's configuration names, in the order of its logits; none if it has no classifier."""
+    config = load_config_of(model)
+    classifier = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
+    return list(config.id2label.values()) if classifier else []
+
+
+@contextmanager
+def _one_line(model: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # transformers, safetensors, tokenizers and the hub raise some ten unrelated classes here.
+        what = " ".join(str(error).split())[:300]
+        raise InputError(f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}") from None
 
 
 def labels_of(model: Any) -> list[str]:

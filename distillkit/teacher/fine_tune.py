@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from distillkit.data.batches import encode
 from distillkit.data.tables import check_labels_known, label_ids, label_names, texts_of
 from distillkit.recipe import TeacherConfig
-from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.checkpoint import load_classifier, own_labels
 from distillkit.training.inference import predict_logits
 from distillkit.training.loop import FitResult, fit
 
@@ -33,6 +33,9 @@ def fine_tune(train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int) 
     """
     labels = label_names(train)
     check_labels_known(dev, labels, "dev")
+    # A checkpoint that knows these very labels keeps the order that its head was trained in.
+    own = own_labels(config.model)
+    labels = own if set(own) == set(labels) else labels
     torch.manual_seed(seed)  # the head is drawn on loading
     model, tokenizer = load_classifier(config.model, labels)
     rows = encode(tokenizer, *texts_of(train), config.max_tokens)
@@ -44,7 +47,7 @@ def fine_tune(train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int) 
 
     def evaluate(network: nn.Module) -> float:
         logits = predict_logits(network, dev_rows, precision=config.training.precision)
-        return float((logits.argmax(1) == dev_gold).float().mean())
+        return float((logits.argmax(1) == dev_gold).double().mean())
 
     result = fit(model, rows, loss, evaluate, config.training, seed, "teacher")
     return model, tokenizer, result

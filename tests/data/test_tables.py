@@ -200,9 +200,15 @@ def test_label_names_are_sorted_integers_by_value():
     assert label_names(pa.table({"label": ["b", "10", "a", "9"]})) == ["10", "9", "a", "b"]
 
 
-@pytest.mark.parametrize("labels", [["x", "x", None], [None, None]])
-def test_one_class_only_is_refused(labels):
-    with pytest.raises(InputError, match=r"^train\.tsv: one class only \(.*\); a classifier needs at least two"):
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["x", "x", None], r"^train\.tsv: one class only \('x'\); a classifier needs at least two"),
+        ([None, None], r"^train\.tsv: no row has a label"),
+    ],
+)
+def test_less_than_two_classes_are_refused(labels, said):
+    with pytest.raises(InputError, match=said):
         label_names(pa.table({"label": pa.array(labels, pa.string())}), "train.tsv")
 
 

@@ -102,3 +102,11 @@ def test_a_words_vector_is_the_mean_of_its_own_pieces_states(classifier_folder):
 def test_an_unknown_word_has_a_finite_vector(classifier_folder):
     found = word_vectors(*load_classifier(classifier_folder), ["zebra", "\u200b", "good"])
     assert found.isfinite().all()
+
+
+def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained_in(build_classifier, train_table, dev_table):
+    folder = build_classifier(["positive", "negative"], constant=True)  # it always says its first label
+    kind = dev_table.filter(pa.compute.equal(dev_table["label"], "positive"))
+    model, _, result = fine_tune(train_table, kind, TeacherConfig(folder, 16, TrainingConfig(epochs=0)), seed=1)
+    assert [model.config.id2label[i] for i in range(2)] == ["positive", "negative"]
+    assert result.best_score == 1
