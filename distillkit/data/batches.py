@@ -90,23 +90,19 @@ def encode(
     types: list[np.ndarray] = []
     lengths: list[int] = []
     has_types = "token_type_ids" in tokenizer.model_input_names
-    chunks = range(0, len(texts), _CHUNK)
-    for start in tqdm(chunks, desc=progress, unit="chunk", disable=None if progress else True):
-        part = slice(start, start + _CHUNK)
-        first = with_own_mask(texts[part], mask, tokenizer)
-        second = None if text_pairs is None else with_own_mask(text_pairs[part], mask, tokenizer)
-        out = tokenizer(
-            first,
-            second,
-            truncation=True,
-            max_length=max_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=has_types,
-        )
-        lengths.extend(map(len, out["input_ids"]))
-        ids.append(_flat(out["input_ids"]))
-        if has_types:
-            types.append(_flat(out["token_type_ids"]))
+    with tqdm(total=len(texts), desc=progress, unit="row", unit_scale=True, disable=None if progress else True) as bar:
+        for start in range(0, len(texts), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            first = with_own_mask(texts[part], mask, tokenizer)
+            second = None if text_pairs is None else with_own_mask(text_pairs[part], mask, tokenizer)
+            out = tokenizer(
+                first, second, truncation=True, max_length=max_tokens, return_attention_mask=False, return_token_type_ids=has_types
+            )  # fmt: skip
+            lengths.extend(map(len, out["input_ids"]))
+            ids.append(_flat(out["input_ids"]))
+            if has_types:
+                types.append(_flat(out["token_type_ids"]))
+            bar.update(len(first))
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
     return Encoded(
         torch.from_numpy(np.concatenate(ids)),

@@ -104,7 +104,7 @@ def train_student_model(
     """
     labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
     check_labels_known(dev, labels, "dev")
-    rows = encode(tokenizer, *texts_of(table), tokenizer.model_max_length, mask=mask)
+    rows = encode(tokenizer, *texts_of(table), tokenizer.model_max_length, mask=mask, progress=f"{progress}: tokenise")
     dev_rows = encode(tokenizer, *texts_of(dev), tokenizer.model_max_length)
     dev_gold = torch.tensor(label_ids(dev, labels))
     teacher = None if logits is None else torch.from_numpy(logits)
