@@ -44,15 +44,17 @@ def milliseconds(
         rows: Texts or pairs.
 
     Returns:
-        Median milliseconds a row. The answerers take turns row by row, so a machine that drifts favours none.
+        Median milliseconds a row. The answerers take turns row by row in an order drawn anew, so that neither a machine that drifts
+        nor the caches that a large neighbour leaves behind favour one.
     """
     for answer in answers.values():  # the first calls build caches
         for row in rows[:5]:
             answer(*row)
     taken: dict[str, list[float]] = {name: [] for name in answers}
+    turns = np.random.default_rng(0)
     for row in rows:
-        for name, answer in answers.items():
+        for name in turns.permutation(list(answers)):
             start = time.perf_counter()
-            answer(*row)
+            answers[name](*row)
             taken[name].append(time.perf_counter() - start)
     return {name: float(np.median(times)) * 1000 for name, times in taken.items()}
