@@ -50,7 +50,9 @@ def test_python_runs_as_it_stands(block, student_folder):
 
 
 @pytest.mark.parametrize("args", commands(), ids=lambda args: args[0])
-def test_commands_parse(args):
+def test_commands_parse(args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(blocks("yaml")[0])
     kind, _, from_shelf = cli.COMMANDS[args[0]]
     if "--help" in args:
         with pytest.raises(SystemExit) as stop:
