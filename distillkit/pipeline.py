@@ -99,6 +99,7 @@ def train_teacher(data: DataConfig, teacher: TeacherConfig, output: Path, seed: 
     Returns:
         `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`.
     """
+    _check_output(output, "teacher.yaml")
     tables = read_data(data, seed)
     model, tokenizer, result = fine_tune.fine_tune(tables["train"], tables["dev"], teacher, seed)
     with whole_folder(output) as folder:
@@ -198,6 +199,7 @@ def train_student(
     """
     student, loss = student or StudentConfig(), loss or LossConfig()
     training = training or TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0, precision="fp32")
+    _check_output(output, "student.yaml")
     gold_only = logits is None
     if gold_only and loss.alpha < 1:
         raise InputError(
@@ -317,6 +319,12 @@ def _text_names(columns: ColumnsConfig) -> list[str]:
 
 def _fit_summary(result: Any) -> dict[str, Any]:
     return {"dev_accuracy": result.best_score, "best_epoch": result.best_epoch, "history": result.history}
+
+
+def _check_output(output: Path, ours: str) -> None:
+    """Refuse to replace anything but what an earlier call wrote."""
+    if output.is_dir() and any(output.iterdir()) and not (output / ours).is_file():
+        raise InputError(f"{output}: holds other files, which would be lost; choose a new or empty folder")
 
 
 def _check_suffix(target: Path) -> None:

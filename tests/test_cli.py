@@ -116,6 +116,20 @@ def test_wrong_arguments_are_one_line_and_leave_nothing(args, said, tmp_path, ca
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train-teacher", "minilm-l6", "--data.train", "embedded:reviews/dev"],
+        ["train-student", "bilstm", "--transfer-set", "embedded:reviews/dev", "--dev", "embedded:reviews/dev", "--loss.alpha", "1"],
+    ],
+)
+def test_a_folder_with_other_files_is_never_replaced(args, tmp_path, capsys):
+    (tmp_path / "thesis.tex").write_text("ten years of work")
+    assert main([*args, "--output", str(tmp_path)]) == 1
+    assert "holds other files, which would be lost" in capsys.readouterr().err
+    assert (tmp_path / "thesis.tex").read_text() == "ten years of work"
+
+
 @pytest.mark.parametrize("args", [["rnu"], ["augment"], ["run", "quickstart", "--sed", "3"], ["run", "quickstart", "--seed", "three"]])
 def test_wrong_usage_exits_with_2(args):
     done = command(*args)
