@@ -60,6 +60,8 @@ class RunFolder:
                 handed back, with what it holds, if nothing has changed since.
         """
         final, partial = self.folder / name, self.folder / f".{name}.partial"
+        if final.exists() and not (final / "stage.json").is_file():
+            raise InputError(f"{final}: not a stage of a run, and would be replaced; choose another --name or --runs")
         before = [self._stamp(stage)["key"] for stage in after]
         key = hashlib.sha256(
             json.dumps([name, settings, before, _code_version(name)], default=str, sort_keys=True).encode()

@@ -138,6 +138,14 @@ def test_two_runs_in_one_folder_are_refused(recipe, tmp_path):
         runs.run(recipe, tmp_path / "busy")
 
 
+def test_a_folder_that_no_run_made_is_never_replaced(recipe, tmp_path):
+    (tmp_path / "mine" / "data").mkdir(parents=True)
+    (tmp_path / "mine" / "data" / "answers.csv").write_text("42")
+    with pytest.raises(InputError, match="not a stage of a run, and would be replaced"):
+        runs.run(recipe, tmp_path / "mine")
+    assert (tmp_path / "mine" / "data" / "answers.csv").read_text() == "42"
+
+
 def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(recipe, tmp_path, dev_table):
     odd = pa.table({"text": ["Zyzzyva is good ."], "label": ["positive"]})
     data = replace(recipe.data, dev=_tsv(tmp_path / "dev.tsv", pa.concat_tables([dev_table, odd])), test=_tsv(tmp_path / "test.tsv", dev_table))
