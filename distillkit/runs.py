@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from distillkit import __version__, pipeline
+from distillkit.augment.taggers import load_tagger
 from distillkit.data.files import disk_errors, fingerprint, whole_file
 from distillkit.data.readers import source_path
 from distillkit.data.tables import class_counts, label_ids, paired, read_table, texts_of, write_table
@@ -134,7 +135,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
 
 def _run(recipe: Recipe, home: RunFolder) -> Summary:
     folder, seed = home.folder, recipe.seed
-    # What can be found wrong at once is, before the first stage.
+    _look_ahead(recipe)
     checkpoint, sources = resolve(recipe.teacher.model), _fingerprints(recipe.data)
     with whole_file(folder / "recipe.yaml") as partial:
         partial.write_text(dump(recipe), encoding="utf-8")
@@ -220,6 +221,25 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         partial.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     log("\n" + (folder / "proof" / "report.md").read_text(encoding="utf-8") + f"\n{folder / 'result.json'}")
     return result
+
+
+def _look_ahead(recipe: Recipe) -> None:
+    """Find at once what a stage would find wrong only after the hours before it.
+
+    Raises:
+        InputError: The student does not fit the data, its vectors are not there, or the tagger is not to be had.
+    """
+    pairs, kind, vectors = bool(recipe.data.columns.text_pair), recipe.student.kind, recipe.student.embeddings.source
+    if pairs != (kind == "siamese-bilstm"):
+        raise InputError(
+            f"student.kind is {kind}, but data.columns.text_pair is {recipe.data.columns.text_pair!r}; siamese-bilstm is for pairs, bilstm for single texts"
+        )
+    if vectors not in ("teacher", "random") and not Path(vectors).is_file():
+        raise InputError(
+            f"student.embeddings.source {vectors!r}: no such file; expected teacher, random, or a word-vector text file"
+        )
+    if recipe.augment.n_iter and recipe.augment.tagger != "auto":
+        load_tagger(recipe.augment.tagger, [])
 
 
 def _prove(
