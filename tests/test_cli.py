@@ -16,6 +16,17 @@ def command(*args, **kwargs):
     return subprocess.run([sys.executable, "-m", "distillkit", *args], capture_output=True, text=True, check=False, **kwargs)
 
 
+def assert_one_line_and_nothing_left(args, said, folder, capsys):
+    before = sorted(folder.rglob("*"))
+    status = main(args)
+    shown = capsys.readouterr()
+    assert status == 1
+    assert shown.out == ""
+    assert len(shown.err.splitlines()) == 1
+    assert said in shown.err
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_help_loads_neither_torch_nor_transformers():
     code = "import sys; from distillkit.cli import main; main(['--help']); print(sorted({'torch', 'transformers', 'pyarrow', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -75,14 +86,8 @@ def test_list_names_every_shelf_file_in_json_lines(capsys):
 def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.tsv").write_bytes(train if isinstance(train, bytes) else train.encode())
-    before = sorted(tmp_path.rglob("*"))
-    status = main(["run", "quickstart", "--data.train", "train.tsv", "--data.dev", "train.tsv"])
-    shown = capsys.readouterr()
-    assert status == 1
-    assert shown.out == ""
-    assert len(shown.err.splitlines()) == 1
-    assert said in shown.err
-    assert sorted(tmp_path.rglob("*")) == before
+    args = ["run", "quickstart", "--data.train", "train.tsv", "--data.dev", "train.tsv"]
+    assert_one_line_and_nothing_left(args, said, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +114,7 @@ def test_wrong_arguments_are_one_line_and_leave_nothing(args, said, tmp_path, ca
     (tmp_path / "folder").mkdir()
     (tmp_path / "recipe.yaml").write_text("loss:\n  temprature: 2.0\n")
     (tmp_path / "dev.tsv").write_text("text\tlabel\nso so\tmeh\n")
-    before = sorted(tmp_path.rglob("*"))
-    status = main(args)
-    shown = capsys.readouterr()
-    assert status == 1
-    assert shown.out == ""
-    assert len(shown.err.splitlines()) == 1
-    assert said in shown.err
-    assert sorted(tmp_path.rglob("*")) == before
+    assert_one_line_and_nothing_left(args, said, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
