@@ -1,6 +1,5 @@
 """`distillkit run`: all stages in order, each done once, whole or not at all."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from distillkit import __version__, pipeline
 from distillkit.augment.taggers import load_tagger
@@ -306,13 +306,15 @@ def _alone(folder: Path) -> Iterator[None]:
     """Hold a run's folder for one process; the lock goes with the process, however it ends."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / ".lock").open("w")
-    with stream:
+        lock = FileLock(folder / ".lock")
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            lock.acquire(timeout=0)
+        except Timeout:
             raise InputError(f"{folder}: another run is at work there; wait for it, or choose another --name") from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def log(message: str) -> None:
