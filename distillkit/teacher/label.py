@@ -58,9 +58,10 @@ def label_table(
     }
     _check_store(store, manifest)
     score = _refuse_chance(model, tokenizer, table, labels, manifest["max_tokens"], config, teacher)
-    # Only now: a teacher that is refused must not keep its successor out of the store.
-    with whole_file(store / MANIFEST) as partial:
-        partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    if not (store / MANIFEST).is_file():
+        # Only now: a teacher that is refused must not keep its successor out of the store.
+        with whole_file(store / MANIFEST) as partial:
+            partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     texts, pairs = texts_of(table)
     keys = content_keys(texts, pairs)
     done = stored_keys(store)
