@@ -89,7 +89,7 @@ class Augment:
     held_out: tuple[str, ...] = ()
     """Dev and test sources: no added row equals one of theirs."""
     unlabelled: tuple[str, ...] = ()
-    """More text, taken as it is."""
+    """More text; varied only with --augment.vary-unlabelled."""
     columns: Columns = field(default_factory=ColumnsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     seed: int = 1

@@ -38,6 +38,7 @@ from distillkit.recipe import (
     DataConfig,
     LabelConfig,
     LossConfig,
+    Recipe,
     StudentConfig,
     TeacherConfig,
     TrainingConfig,
@@ -125,7 +126,7 @@ def augment(
         config: Rates, iterations, tagger.
         columns: Names of the columns of every source here.
         held_out: Dev and test sources: no added row equals one of theirs.
-        unlabelled: More text, taken as it is.
+        unlabelled: More text; varied only where `config.vary_unlabelled` says so.
         seed: Draws everything.
 
     Returns:
@@ -198,7 +199,7 @@ def train_student(
         `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`, `vocabulary`.
     """
     student, loss = student or StudentConfig(), loss or LossConfig()
-    training = training or TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0, precision="fp32")
+    training = training or Recipe().training
     _check_output(output, "student.yaml")
     gold_only = logits is None
     if gold_only and loss.alpha < 1:

@@ -21,14 +21,14 @@ def build_transfer_set(
         source: Canonical table; its texts come back byte for byte, each once, with `origin` "original" and their label.
             A text that stands there with two labels comes back with none.
         augmenter: Makes the variants of `source` and, where its configuration says so, of `unlabelled`.
-        unlabelled: More texts, taken as they are.
+        unlabelled: More texts; they are part of the transfer set themselves.
         held_out: Dev and test tables; an added row equal to one of theirs, case and space aside, is left out.
 
     Returns:
         Canonical table with `origin`; and the counts `rows`, `original`, `unlabelled`, `augmented`, `duplicates`, `leaks`.
 
     Raises:
-        InputError: Pairs and single texts are mixed.
+        InputError: Pairs and single texts are mixed, or a text holds the mask word.
     """
     tables = [source, *unlabelled, *held_out]
     if len({"text_pair" in table.column_names for table in tables}) > 1:
