@@ -18,6 +18,7 @@ from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
+    Engine,
     LabelConfig,
     LossConfig,
     Recipe,
@@ -77,7 +78,7 @@ class TrainTeacher:
 
 @dataclass
 class Augment:
-    """Build the transfer set of a file by the three rules of Tang et al. 2019.
+    """Build the transfer set of a file by the three rules of Tang et al. 2019 and, where augment.mix says so, in other ways.
 
     Example: distillkit augment embedded:reviews/train runs/transfer.parquet --held-out embedded:reviews/dev embedded:reviews/test
     """
@@ -89,16 +90,22 @@ class Augment:
     held_out: tuple[str, ...] = ()
     """Dev and test sources: no added row equals one of theirs."""
     unlabelled: tuple[str, ...] = ()
-    """More text; varied only with --augment.vary-unlabelled."""
+    """More text; cut into sentences with --augment.mix.sentences, varied only with --augment.vary-unlabelled."""
+    teacher: str = ""
+    """Encoder that infilling and neighbours ask where they do not name another: a folder, package:NAME, or a hub name."""
     columns: Columns = field(default_factory=ColumnsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
+    engine: Engine = "local"
+    """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The bytes written are the same."""
+    workers: int = 0
+    """Processes; 0: one a core where there is work enough."""
     seed: int = 1
     """Draws everything."""
 
 
 @dataclass
 class Label:
-    """Give every row of a table the teacher's logits; interrupted, it resumes.
+    """Give every row of a table the teacher's logits; interrupted, it resumes, and several processes share the work.
 
     Example: distillkit label runs/transfer.parquet runs/logits --teacher runs/teacher
     """
@@ -107,10 +114,20 @@ class Label:
     """A transfer set, or any text; rows with a label are used to check the teacher."""
     target: Annotated[Path, Positional, arg(metavar="TARGET")]
     """Folder of the logit store; an existing one grows by what is new."""
-    teacher: str
+    teacher: str = ""
     """Checkpoint of a fine-tuned classifier: a folder, package:NAME, or a hub name."""
+    logits: str = ""
+    """In place of a teacher, logits from anywhere: a .parquet or .jsonl file with text and logits, a list of numbers a row."""
+    labels: tuple[str, ...] = ()
+    """What the logits of that file mean, in their order; none: what the file says, or else the source's labels."""
+    name: str = "teacher"
+    """The teacher's folder in the store, which may hold several teachers side by side."""
     columns: Columns = field(default_factory=ColumnsConfig)
     label: LabelConfig = field(default_factory=LabelConfig)
+    engine: Engine = "local"
+    """local: this process, and all others on the same store; ray: actors on a Ray cluster (pip install 'distillkit[ray]')."""
+    workers: int = 0
+    """On Ray, how many actors; 0: one a GPU, or without any one a CPU but one."""
 
 
 @dataclass
@@ -208,13 +225,21 @@ def _augment(command: Augment) -> dict[str, Any]:
         command.held_out,
         command.unlabelled,
         command.seed,
+        teacher=command.teacher,
+        engine=command.engine,
+        workers=command.workers,
     )
 
 
-def _label(command: Label) -> dict[str, Any]:
+def _label(command: Label) -> Iterator[dict[str, Any]]:
     from distillkit import pipeline
 
-    return pipeline.label(command.source, command.target, command.teacher, command.label, command.columns)
+    summary = pipeline.label(
+        command.source, command.target, command.teacher, command.label, command.columns, logits=command.logits,
+        labels=command.labels, name=command.name, engine=command.engine, workers=command.workers,
+    )  # fmt: skip
+    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun starts one prints
+        yield summary
 
 
 def _train_student(command: TrainStudent) -> dict[str, Any]:

@@ -1,8 +1,26 @@
 """The one exception that means: the input is wrong, and here is how to mend it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """A user's mistake, said in one line: where it is, what was expected, how to mend it.
 
     The command line prints it without a traceback and exits with status 1; every other exception is a bug and keeps its traceback.
     """
+
+
+@contextmanager
+def checkpoint_errors(model: str) -> Iterator[None]:
+    """Turn whatever is raised while a checkpoint is loaded into one line.
+
+    Raises:
+        InputError: The checkpoint cannot be loaded.
+    """
+    try:
+        yield
+    except Exception as error:
+        # transformers, safetensors, tokenizers and the hub raise some ten unrelated classes here.
+        what = " ".join(str(error).split())[:300]
+        raise InputError(f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}") from None

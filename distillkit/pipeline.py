@@ -8,27 +8,29 @@ summary that can be printed as JSON.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy.special import softmax
+from torch import Tensor
 
-from distillkit.augment.augmenter import Augmenter
+from distillkit.augment.mix import Models
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.batches import encode
-from distillkit.data.files import fingerprint, whole_folder
-from distillkit.data.logits import join_logits, read_store
+from distillkit.data.files import whole_folder
+from distillkit.data.logits import join_logits, joined_labels
 from distillkit.data.tables import (
     check_labels_known,
     label_ids,
     label_names,
     mask_of,
+    read_blocks,
     read_table,
     split_dev,
     texts_of,
-    write_table,
 )
 from distillkit.errors import InputError
 from distillkit.measure.metrics import classification_metrics
@@ -36,6 +38,7 @@ from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
+    Engine,
     LabelConfig,
     LossConfig,
     Recipe,
@@ -46,8 +49,16 @@ from distillkit.recipe import (
 )
 from distillkit.student.train import build_student, train_student_model
 from distillkit.teacher import fine_tune
-from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
-from distillkit.teacher.label import label_table
+from distillkit.teacher.checkpoint import (
+    labels_of,
+    load_classifier,
+    load_config_of,
+    match_labels,
+    max_tokens_of,
+    resolve,
+)
+from distillkit.teacher.label import label_from_file, label_table
+from distillkit.teacher.logits_file import LogitsFile
 from distillkit.training.inference import predict_logits
 
 COLUMNS = ColumnsConfig()
@@ -117,51 +128,128 @@ def augment(
     held_out: Sequence[str] = (),
     unlabelled: Sequence[str] = (),
     seed: int = 1,
+    *,
+    teacher: str = "",
+    engine: Engine = "local",
+    workers: int = 0,
 ) -> dict[str, Any]:
-    """Build the transfer set of a file: its own texts byte for byte, more text if given, and variants by the paper's three rules.
+    """Build the transfer set of a file: its own texts byte for byte, more text if given, and variants by the paper's rules and others.
 
     Args:
         source: Training text; labels are kept where there are any.
-        target: Parquet file to write: `text`, `text_pair` (pairs), `label`, `origin`.
-        config: Rates, iterations, tagger.
+        target: Parquet file to write; docs/files.md has its columns.
+        config: Rates, iterations, tagger, mix.
         columns: Names of the columns of every source here.
         held_out: Dev and test sources: no added row equals one of theirs.
-        unlabelled: More text; varied only where `config.vary_unlabelled` says so.
+        unlabelled: More text; cut into sentences where the mix has them, varied only where `config.vary_unlabelled` says so.
         seed: Draws everything.
+        teacher: Encoder that infilling and neighbours ask where they do not name another.
+        engine: local or ray.
+        workers: Processes; 0: one a core where there is work enough.
 
     Returns:
-        `output` and the counts of `build_transfer_set`.
+        `output` and the yield that `build_transfer_set` reports.
     """
     _check_suffix(target)
-    table = read_table(source, columns, labels="optional")
-    others = [[read_table(name, columns, labels="ignored") for name in names] for names in (unlabelled, held_out)]
-    transfer, counts = build_transfer_set(table, Augmenter(config, seed), *others)
-    write_table(transfer, target)
+    config = config or AugmentConfig()
+    models = models_of(config, teacher, columns, unlabelled)
+    sources = {"original": read_blocks(source, columns, labels="optional")}
+    if unlabelled:
+        sources["unlabelled"] = chain.from_iterable(read_blocks(name, columns, labels="ignored") for name in unlabelled)
+    others = [read_table(name, columns, labels="ignored") for name in held_out]
+    counts = build_transfer_set(
+        sources, target, config, seed, held_out=others, models=models, engine=engine, workers=workers
+    )
     return {"output": str(target), **counts}
 
 
+def models_of(
+    config: AugmentConfig, teacher: str = "", columns: ColumnsConfig = COLUMNS, unlabelled: Sequence[str] = ()
+) -> Models:
+    """Find what the mix of a transfer set needs beside the training texts.
+
+    Args:
+        config: The mix, and each way's settings.
+        teacher: Encoder where infilling and neighbours do not name another.
+        columns: Names of the columns; with a second text the task is of pairs.
+        unlabelled: Sources of more text.
+
+    Raises:
+        InputError: A model or file is not there, or there is nothing that could be cut into sentences.
+    """
+    mix, vectors = config.mix, config.neighbours.vectors
+    if mix.sentences and (columns.text_pair or not unlabelled):
+        why = "the task is of pairs" if columns.text_pair else "there is no unlabelled text"
+        raise InputError(
+            f"augment.mix.sentences is {mix.sentences}, but {why}; it cuts unlabelled single texts: give some, or set it to 0"
+        )
+    asked = teacher if vectors == "teacher" else ""
+    if mix.neighbours and not asked and not Path(vectors).is_file():
+        what = "no teacher is given" if vectors == "teacher" else "no such file"
+        raise InputError(
+            f"augment.neighbours.vectors {vectors!r}: {what}; expected teacher and an encoder for it, or a word-vector text file"
+        )
+    return Models(
+        infill=_checkpoint("augment.infill.model", config.infill.model or teacher) if mix.infill else "",
+        generated=_checkpoint("augment.generated.model", config.generated.model) if mix.generated else "",
+        vectors="" if not mix.neighbours else _checkpoint("augment.neighbours.vectors", asked) if asked else vectors,
+        ask=_word_vectors if asked else None,
+    )
+
+
+def _checkpoint(setting: str, model: str) -> str:
+    """Return what a checkpoint can be loaded by, once its configuration has been."""
+    if not model:
+        raise InputError(f"{setting} is empty and no teacher is given; name a checkpoint")
+    load_config_of(model)
+    return resolve(model)
+
+
+def _word_vectors(encoder: str, words: Sequence[str]) -> Tensor:
+    # Any two labels will do: the head is not asked.
+    return fine_tune.word_vectors(*load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors")
+
+
 def label(
-    source: str, target: Path, teacher: str, config: LabelConfig | None = None, columns: ColumnsConfig = COLUMNS
+    source: str,
+    target: Path,
+    teacher: str = "",
+    config: LabelConfig | None = None,
+    columns: ColumnsConfig = COLUMNS,
+    *,
+    logits: str = "",
+    labels: Sequence[str] = (),
+    name: str = "teacher",
+    engine: Engine = "local",
+    workers: int = 0,
 ) -> dict[str, Any]:
-    """Give every row of a table the logits of a fine-tuned teacher.
+    """Give every row of a table the logits of a fine-tuned teacher, or those of a file.
 
     Args:
         source: A transfer set, or any text; rows with a label are used to check the teacher.
-        target: Folder of the logit store: Parquet shards with `key`, `text`, `logits`, and manifest.json. Where it exists it grows by what is new.
+        target: Folder of the logit store, as docs/files.md has it. Where it exists it grows by what is new.
         teacher: Checkpoint of a fine-tuned classifier.
         config: Batches, precision, shards.
         columns: Names of the source's columns.
+        logits: In place of `teacher`, a .parquet or .jsonl file with text and `logits`.
+        labels: What the logits of that file mean, in their order; empty: what the file says, or else the source's labels.
+        name: The teacher's folder in the store.
+        engine: local or ray; logits of a file are joined here in any case.
+        workers: On Ray, how many actors; 0: one a GPU, or without any one a CPU but one.
 
     Returns:
         `output` and the summary of `teacher.label.label_table`.
     """
-    table = read_table(source, columns, labels="optional")
-    path = resolve(teacher)
-    print_of = fingerprint(Path(path)) if Path(path).is_dir() else path
-    return {
-        "output": str(target),
-        **label_table(table, target, teacher, print_of, config or LabelConfig(), mask_of(table)),
-    }
+    if bool(teacher) == bool(logits):
+        raise InputError("expected either --teacher, a checkpoint, or --logits, a file of logits")
+    if labels and teacher:
+        raise InputError("--labels says what the logits of --logits mean; a --teacher has its own labels")
+    table, config = read_table(source, columns, labels="optional"), config or LabelConfig()
+    if logits:
+        summary = label_from_file(table, target, LogitsFile(logits, columns), config, labels, name)
+    else:
+        summary = label_table(table, target, teacher, config, mask_of(table), name, engine=engine, workers=workers)
+    return {"output": str(target), **summary}
 
 
 def train_student(
@@ -214,8 +302,9 @@ def train_student(
     words = read_table(vocabulary_from, columns, labels="ignored") if vocabulary_from else table
     mask = mask_of(words)
     texts, pairs = texts_of(words)
-    names = label_names(table) if logits is None else read_store(logits)["labels"]
-    targets = None if logits is None else join_logits(table, logits)
+    weights = loss.teacher_weights()
+    names = label_names(table) if logits is None else joined_labels(logits, weights)
+    targets = None if logits is None else join_logits(table, logits, weights)
     ask = None
     if teacher and student.embeddings.source == "teacher":
         ask = partial(fine_tune.word_vectors, *load_classifier(teacher), progress="word vectors")

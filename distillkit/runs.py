@@ -15,9 +15,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from distillkit import __version__, pipeline
+from distillkit.augment.mix import Models
 from distillkit.augment.taggers import load_tagger
 from distillkit.data.files import disk_errors, fingerprint, whole_file
-from distillkit.data.readers import source_path
+from distillkit.data.readers import source_files
 from distillkit.data.tables import class_counts, label_ids, paired, read_table, texts_of, write_table
 from distillkit.errors import InputError
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
@@ -36,7 +37,7 @@ GOLD_BATCH = 64
 _ROOMS = {
     "data": ["data"],
     "teacher": ["data", "training", "teacher/checkpoint.py", "teacher/fine_tune.py"],
-    "transfer": ["data", "augment"],
+    "transfer": ["data", "augment", "training", "teacher/fine_tune.py"],
     "logits": ["data", "training", "teacher"],
     "student-gold": ["data", "training", "student", "loss.py", "teacher/fine_tune.py"],
     "student": ["data", "training", "student", "loss.py", "teacher/fine_tune.py"],
@@ -135,7 +136,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
 
 def _run(recipe: Recipe, home: RunFolder) -> Summary:
     folder, seed = home.folder, recipe.seed
-    _look_ahead(recipe)
+    models = _look_ahead(recipe)
     checkpoint, sources = resolve(recipe.teacher.model), _fingerprints(recipe.data)
     with whole_file(folder / "recipe.yaml") as partial:
         partial.write_text(dump(recipe), encoding="utf-8")
@@ -159,11 +160,22 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     def transfer(out: Path) -> Summary:
         held_out = [path[split] for split in ("dev", "test") if split in rows]
         extra = [path["unlabelled"]] if "unlabelled" in rows else []
-        return pipeline.augment(path["train"], out / "transfer.parquet", recipe.augment, columns, held_out, extra, seed)
+        return pipeline.augment(
+            path["train"], out / "transfer.parquet", recipe.augment, columns, held_out, extra, seed,
+            teacher=recipe.teacher.model, engine=recipe.engine, workers=recipe.workers,
+        )  # fmt: skip
 
     def logits(out: Path) -> Summary:
         # Summed up over all of the store, so that a killed and resumed run says the same as an undisturbed one.
-        summary = pipeline.label(transfer_set, out / "store", teacher_model, recipe.label, columns)
+        summary = pipeline.label(
+            transfer_set,
+            out / "store",
+            teacher_model,
+            recipe.label,
+            columns,
+            engine=recipe.engine,
+            workers=recipe.workers,
+        )
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
     def student_gold(out: Path) -> Summary:
@@ -192,7 +204,9 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
     taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], ["data"], teacher))
     teacher_model = str(folder / "teacher" / "model")
-    counts = _relative(home.stage("transfer", [asdict(recipe.augment), seed], ["data"], transfer))
+    counts = _relative(
+        home.stage("transfer", [asdict(recipe.augment), models.fingerprints(), seed], ["data"], transfer)
+    )
     transfer_set = str(folder / "transfer" / "transfer.parquet")
     home.stage("logits", asdict(recipe.label), ["teacher", "transfer"], logits)
     vectors = Path(recipe.student.embeddings.source)
@@ -223,11 +237,11 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     return result
 
 
-def _look_ahead(recipe: Recipe) -> None:
-    """Find at once what a stage would find wrong only after the hours before it.
+def _look_ahead(recipe: Recipe) -> Models:
+    """Find at once what a stage would find wrong only after the hours before it; return what the transfer set's mix needs.
 
     Raises:
-        InputError: The student does not fit the data, its vectors are not there, or the tagger is not to be had.
+        InputError: The student does not fit the data, its vectors are not there, or the tagger or what the mix needs is not to be had.
     """
     pairs, kind, vectors = bool(recipe.data.columns.text_pair), recipe.student.kind, recipe.student.embeddings.source
     if pairs != (kind == "siamese-bilstm"):
@@ -240,6 +254,7 @@ def _look_ahead(recipe: Recipe) -> None:
         )
     if recipe.augment.n_iter and recipe.augment.tagger != "auto":
         load_tagger(recipe.augment.tagger, [])
+    return pipeline.models_of(recipe.augment, recipe.teacher.model, recipe.data.columns, recipe.data.unlabelled)
 
 
 def _prove(
@@ -284,9 +299,14 @@ def _relative(summary: Summary) -> Summary:
 
 
 def _fingerprints(data: DataConfig) -> list[str]:
-    """Fingerprint every source that is a file; a hub's data set is known by its name alone."""
+    """Fingerprint every source that is a file here; a hub's data set, or one elsewhere, is known by its name alone."""
     sources = [source for source in (data.train, data.dev, data.test, *data.unlabelled) if source]
-    return [source if source.startswith("datasets:") else fingerprint(source_path(source)) for source in sources]
+    return [
+        source
+        if source.startswith("datasets:") or "://" in source
+        else fingerprint(*(Path(str(file)) for file in source_files(source)))
+        for source in sources
+    ]
 
 
 def _code_version(stage: str) -> str:

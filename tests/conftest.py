@@ -52,6 +52,15 @@ def _config(tokenizer, **options):
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory):
+    """What is kept for another time is kept apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("DISTILLKIT_CACHE", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def train_table():
     """96 sentences that one word decides, labels "negative" and "positive"."""

@@ -176,6 +176,12 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         (lambda: LossConfig(temperature=0.0), "loss.temperature is 0.0: expected more than 0"),
         (lambda: LossConfig(alpha=float("nan")), "loss.alpha is nan"),
         (lambda: LossConfig(temperature=float("nan")), "loss.temperature is nan"),
+        (lambda: LossConfig(teachers=("a", "b=0")), "loss.teachers has 'b=0': expected NAME or NAME=WEIGHT, the weight a number above 0"),
+        (lambda: LossConfig(teachers=("a=nan",)), "loss.teachers has 'a=nan'"),
+        (lambda: LossConfig(teachers=("a=",)), "loss.teachers has 'a='"),
+        (lambda: LossConfig(teachers=("a=much",)), "loss.teachers has 'a=much'"),
+        (lambda: LossConfig(teachers=("a/b",)), "loss.teachers has 'a/b'"),
+        (lambda: LossConfig(teachers=("a", "a=2")), "loss.teachers is a, a=2: expected each teacher once"),
         (lambda: TrainingConfig(learning_rate=float("nan")), "training.learning_rate is nan"),
     ],
 )
@@ -199,3 +205,8 @@ def test_any_text_and_number_survives_dump_and_load(tmp_path_factory, text, rate
     recipe = Recipe(seed=seed, data=DataConfig(train=text, unlabelled=(text,)), loss=LossConfig(alpha=rate))
     path.write_text(dump(recipe), encoding="utf-8")
     assert load_recipe(str(path)) == recipe
+
+
+def test_teachers_have_the_weights_that_are_given_or_1():
+    assert LossConfig().teacher_weights() == {}
+    assert LossConfig(teachers=("large=2.5", "small_v1.0")).teacher_weights() == {"large": 2.5, "small_v1.0": 1.0}

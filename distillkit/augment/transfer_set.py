@@ -1,78 +1,456 @@
-"""Originals, unlabelled text and variants in one table, duplicates and leaks left out and counted."""
+"""The transfer set: originals, unlabelled text and variants, duplicates and leaks left out, however many rows there are.
 
-from collections.abc import Sequence
+    sources -> blocks of rows -> tags -> lexicon -> candidates, a hash each -> which come first -> the rows that stay -> Parquet
+
+Each arrow reads files of a work folder and leaves files there, and knows nothing else. So memory holds a block and a share of the hashes,
+any process of any machine may do any block, and a killed run goes on from the files that are there.
+"""
+
+import hashlib
+import json
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from filelock import FileLock, Timeout
+from tqdm import tqdm
 
-from distillkit.augment.augmenter import Augmenter, refuse_mask
-from distillkit.data.tables import paired, texts_of, with_mask
+from distillkit.augment.augmenter import refuse_mask
+from distillkit.augment.corpus import Lexicon, tagged_batch
+from distillkit.augment.counter import below, draw, seed_key
+from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
+from distillkit.augment.mix import Models, prepare, share_of, variations
+from distillkit.augment.rules import RULES, SWAPPED, Variation
+from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
+from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
+from distillkit.data.files import fingerprint, read_arrow, write_arrow
+from distillkit.data.tables import content_hashes, paired, resized, table_writer, texts_of, with_mask
+from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
+from distillkit.recipe import AugmentConfig, Engine
 
-Content = tuple[str, str | None]
+BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
+_UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
+_DRAWN = 4  # sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
+_GROUP_ROWS = 2**17  # units are written together until they have as many rows
+NO_MODELS = Models()
+_FORMAT = 1  # of the work folder and of what is written: raised when either changes
+_COUNTS = b"counts"  # key of a finished unit's metadata
+# Classes of rows for `duplicates`: an original is never left out for another row.
+_CLASSES = {"original": 0, "unlabelled": 1, "generated": 2, "augmented": 3}
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Some rows of a block that are made into candidates, and written, together."""
+
+    block: int
+    origin: str
+    first_row: int  # of the unit, in its source
+    start: int  # in the block
+    stop: int
+    varied: bool
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What every step must know beside the files; small, and sent to every worker."""
+
+    folder: Path
+    config: AugmentConfig
+    seed: int
+    pairs: bool
+
+    def path(self, kind: str, number: int, form: str = "arrow") -> Path:
+        return self.folder / f"{kind}-{number:06}.{form}"
 
 
 def build_transfer_set(
-    source: pa.Table, augmenter: Augmenter, unlabelled: Sequence[pa.Table] = (), held_out: Sequence[pa.Table] = ()
-) -> tuple[pa.Table, dict[str, Any]]:
-    """Build the transfer set of a training table.
+    sources: Mapping[str, Iterable[pa.Table]],
+    target: Path,
+    config: AugmentConfig,
+    seed: int = 1,
+    *,
+    held_out: Sequence[pa.Table] = (),
+    tagger: Tagger | None = None,
+    models: Models = NO_MODELS,
+    engine: Engine = "local",
+    workers: int = 0,
+) -> dict[str, Any]:
+    """Build the transfer set and write it as one Parquet file.
 
     Args:
-        source: Canonical table; its texts come back byte for byte, each once, with `origin` "original" and their label.
-            A text that stands there with two labels comes back with none.
-        augmenter: Makes the variants of `source` and, where its configuration says so, of `unlabelled`.
-        unlabelled: More texts; they are part of the transfer set themselves.
-        held_out: Dev and test tables; an added row equal to one of theirs, case and space aside, is left out.
+        sources: Canonical tables, block by block, of each origin: `original` (their texts come back byte for byte, each once, with their
+            label; a text with two labels comes back with none), `unlabelled` (cut into sentences where the mix has them), `generated`.
+        target: Parquet file to write, whole or not at all; docs/files.md has its columns.
+        config: How variants of `original`, and where it says so of `unlabelled`, are made.
+        seed: Draws everything.
+        held_out: Dev and test tables; an added row equal to one of theirs, case and white space aside, is left out.
+        tagger: In place of `config.tagger`; its tags are not kept for another time.
+        models: Those that `config.mix` uses.
+        engine: Where the work is done; the bytes written do not depend on it,
+        workers: nor on the number of processes (0: one a core where there is work enough).
 
     Returns:
-        Canonical table with `origin`; and the counts `rows`, `original`, `unlabelled`, `augmented`, `duplicates`, `leaks`.
+        The yield: `rows`, and of these `original`, `unlabelled`, `generated`, `augmented`; `duplicates` and `leaks` left out; `rules`: rows that
+        each had a part in; `lengths`: rows by number of words ("9-16": rows).
 
     Raises:
-        InputError: Pairs and single texts are mixed, or a text holds the mask word.
+        InputError: Pairs and single texts are mixed, a text holds the mask word, the tagger is not to be had, or another process is at it.
     """
-    tables = [source, *unlabelled, *held_out]
-    if len({"text_pair" in table.column_names for table in tables}) > 1:
-        raise InputError("some tables have pairs and some single texts; give all of them the same columns")
-    guarded = {_normal(row) for table in held_out for row in _rows(table)}
-    labels: dict[Content, str | None] = {}
-    for row, label in zip(
-        _rows(source),
-        source["label"].to_pylist() if "label" in source.column_names else [None] * len(source),
-        strict=True,
-    ):
-        labels[row] = label if labels.get(row, label) == label else None
-    origin = dict.fromkeys(labels, "original")
-    names = ["text", "text_pair"] if "text_pair" in source.column_names else ["text"]
-    more = pa.concat_tables([table.select(names) for table in (source.slice(0, 0), *unlabelled)])
-    refuse_mask((text for row in _rows(more) for text in row if text is not None), augmenter.config.mask)
-    varied = pa.concat_tables([source.select(names), more]) if augmenter.config.vary_unlabelled else source
-    added = {"unlabelled": _rows(more), "augmented": augmenter.variants(*texts_of(varied), progress="augment")}
-    duplicates = leaks = 0
-    for name, rows in added.items():
-        for row in rows:
-            if row in origin:
-                duplicates += 1
-            elif _normal(row) in guarded:
-                leaks += 1
-            else:
-                origin[row] = name
-    columns: dict[str, Any] = {name: [row[i] for row in origin] for i, name in enumerate(names)}
-    columns["label"] = [labels.get(row) for row in origin]
-    columns["origin"] = list(origin.values())
-    counts = {name: columns["origin"].count(name) for name in ("original", *added)}
-    table = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
-    return with_mask(table, augmenter.config.mask), {
-        "rows": len(origin),
-        **counts,
-        "duplicates": duplicates,
-        "leaks": leaks,
+    target = target.absolute()  # workers may stand elsewhere
+    work = target.with_name(f".{target.name}.work")
+    work.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(work / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(f"{target}: another process is making it; wait for it, or choose another target") from None
+    try:
+        report = _build(sources, target, work, config, seed, held_out, tagger, models, engine, workers)
+        shutil.rmtree(work, ignore_errors=True)
+    except InputError:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    finally:
+        lock.release()
+    return report
+
+
+def _build(
+    sources: Mapping[str, Iterable[pa.Table]], target: Path, work: Path, config: AugmentConfig, seed: int, held_out: Sequence[pa.Table],
+    tagger: Tagger | None, models: Models, engine: Engine, workers: int,
+) -> dict[str, Any]:  # fmt: skip
+    job, blocks, digest = _lay_out(sources, work, config, seed, held_out, models, engine, workers)
+    varied = [block for block in blocks if block.varied]
+    name = "" if tagger is not None else resolve_tagger(config.tagger, _first_texts(job)) if varied else "none"
+    # Two callables cannot be told apart, so their work is not taken up again.
+    version = uuid4().hex if tagger is not None else tagger_version(name)
+    settings = [_FORMAT, asdict(replace(config, tagger=version, memory_mb=1)), seed, digest, models.fingerprints()]
+    key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+    job = replace(job, folder=work / key)
+    for old in work.glob("????????????????"):
+        if old != job.folder:
+            shutil.rmtree(old)  # candidates of other settings
+    job.folder.mkdir(exist_ok=True)
+    units = [unit for block in blocks for unit in _units(block, config)]
+    cores = processes(workers, len(varied))
+
+    def go(what: str, step: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+        asks = what == "make" and config.mix.infill > 0
+        results = each(step, items, engine=engine, workers=cores, holds_model=asks)
+        return tqdm(results, desc=f"augment: {what}", total=len(items), unit="block", disable=None)
+
+    for _ in go("tag", partial(_tag, job, name, tagger), [block.block for block in varied]):
+        pass
+    if not (job.folder / "lexicon.npz").is_file():
+        batches = (read_arrow(path) for block in varied for path in _tag_paths(job, block.block))
+        Lexicon.build((table.to_batches()[0] for table in batches), config.mask).save(job.folder)
+    if varied:
+        prepare(Lexicon.load(job.folder), config, models, partial(_drawn_texts, job, varied), seed, job.folder)
+    candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
+    shares = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
+    for _ in go("compare", partial(_compare, job, len(units), shares), range(shares)):
+        pass
+    total: Counter[str] = Counter()
+    table_schema = with_mask(_plain(schema(job.pairs)).empty_table(), config.mask).schema
+    with table_writer(target, table_schema) as writer:
+        group: list[pa.Table] = []
+        for number, counts in enumerate(go("write", partial(_finish, job, shares), range(len(units)))):
+            total.update(counts)
+            group.append(read_arrow(job.path("done", number)).replace_schema_metadata(table_schema.metadata))
+            if sum(map(len, group)) >= _GROUP_ROWS or number == len(units) - 1:
+                writer.write_table(pa.concat_tables(group))
+                group = []
+    return _report(total, candidates)
+
+
+def _lay_out(
+    sources: Mapping[str, Iterable[pa.Table]], work: Path, config: AugmentConfig, seed: int, held_out: Sequence[pa.Table], models: Models,
+    engine: Engine, workers: int,
+) -> tuple[_Job, list[_Unit], str]:  # fmt: skip
+    """Write every source's rows, block by block, and the rows to guard against; return a digest of them all."""
+    laid = _Laid(work, config, {"text_pair" in table.column_names for table in held_out})
+    for origin, tables in sources.items():
+        if origin == "unlabelled" and config.mix.sentences:
+            from distillkit.augment.sentences import cut_sentences, style_of
+
+            wanted, style = (
+                share_of(config, "sentences", laid.rows),
+                style_of(config.sentences.style, laid.first_texts()),
+            )
+            tables = cut_sentences(
+                tables, wanted, style, config.sentences, seed, work / "sentences", engine=engine, workers=workers
+            )
+        laid.add(origin, tables)
+    if config.mix.generated:
+        from distillkit.augment.generated import generate
+
+        wanted, print_of = (
+            share_of(config, "generated", laid.rows),
+            json.dumps([asdict(config.generated), seed, models.fingerprints()]),
+        )
+        folder = work / f"generated-{hashlib.sha256((laid.originals + print_of).encode()).hexdigest()[:16]}"
+        originals = (read_arrow(path) for path in laid.paths("original"))
+        laid.add("generated", generate(
+            originals, wanted, models.generated, config.generated, seed, config.mask, folder, engine=engine, workers=workers
+        ))  # fmt: skip
+    rows = [row for table in held_out for row in paired(*texts_of(table))]
+    if config.swap:  # a pair says the same the other way round
+        rows += [(pair, text) for text, pair in rows if pair is not None]
+    guarded = sorted({_normal(*row) for row in rows})
+    write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), work / "held-out.arrow")
+    laid.digest.update(fingerprint(work / "held-out.arrow").encode())
+    return _Job(work, config, seed, True in laid.kinds), laid.blocks, laid.digest.hexdigest()
+
+
+class _Laid:
+    """Sources' rows in files of a work folder, block by block."""
+
+    def __init__(self, work: Path, config: AugmentConfig, kinds: set[bool]) -> None:
+        self.work, self.config = work, config
+        self.kinds = kinds  # whether tables are of pairs
+        self.blocks: list[_Unit] = []
+        self.rows = 0  # originals
+        self.digest = hashlib.sha256()
+        self.originals = ""  # digest of the originals alone
+
+    def add(self, origin: str, tables: Iterable[pa.Table]) -> None:
+        config, first = self.config, 0
+        for table in resized(tables, BLOCK_ROWS):
+            self.kinds.add("text_pair" in table.column_names)
+            if len(self.kinds) > 1:
+                raise InputError("some tables have pairs and some single texts; give all of them the same columns")
+            names = [name for name in ("text", "text_pair", "label") if name in table.column_names]
+            table = table.select(names).replace_schema_metadata(None).combine_chunks()
+            for column in names[: 2 if True in self.kinds else 1]:
+                refuse_mask(table[column].to_pylist(), config.mask)
+            varied = config.n_iter > 0 and (origin == "original" or (origin == "unlabelled" and config.vary_unlabelled))
+            write_arrow(table, path := self.work / f"rows-{len(self.blocks):06}.arrow")
+            self.digest.update(f"{origin}{fingerprint(path)}".encode())
+            self.blocks.append(_Unit(len(self.blocks), origin, first, 0, len(table), varied))
+            first += len(table)
+        if origin == "original":
+            self.rows, self.originals = first, self.digest.hexdigest()
+
+    def paths(self, origin: str) -> list[Path]:
+        return [self.work / f"rows-{block.block:06}.arrow" for block in self.blocks if block.origin == origin]
+
+    def first_texts(self) -> list[str]:
+        return texts_of(read_arrow(self.work / "rows-000000.arrow"))[0]
+
+
+def _drawn_texts(job: _Job, blocks: Sequence[_Unit], count: int) -> list[str]:
+    """Draw texts of some blocks, rows coming again where there are few; of pairs each side by turns."""
+    ends = np.cumsum([block.stop for block in blocks])
+    at = below(draw(seed_key(job.seed, _DRAWN), np.arange(count)), ends[-1])
+    block_of = np.searchsorted(ends, at, side="right")
+    texts = np.empty(count, object)
+    for number, block in enumerate(blocks):
+        rows = _rows(job, block.block)
+        for side, name in enumerate(("text", "text_pair")[: 1 + job.pairs]):
+            mine = np.flatnonzero((block_of == number) & (np.arange(count) % (1 + job.pairs) == side))
+            texts[mine] = rows[name].take(pa.array(at[mine] - (ends[number] - block.stop))).to_pylist()
+    return texts.tolist()
+
+
+def _units(block: _Unit, config: AugmentConfig) -> Iterator[_Unit]:
+    rows, made = BLOCK_ROWS, 1 + config.swap + (config.n_iter if block.varied else 0)
+    while rows > 1 and rows * made > _UNIT_CANDIDATES:
+        rows //= 2
+    for start in range(0, block.stop, rows):
+        yield replace(block, first_row=block.first_row + start, start=start, stop=min(start + rows, block.stop))
+
+
+def _rows(job: _Job, block: int) -> pa.Table:
+    return read_arrow(job.folder.parent / f"rows-{block:06}.arrow")
+
+
+def _first_texts(job: _Job) -> list[str]:
+    return texts_of(read_arrow(job.folder / "rows-000000.arrow"))[0]
+
+
+def _tag_paths(job: _Job, block: int) -> list[Path]:
+    return [job.path(f"tags{side}", block) for side in (("", "-pair") if job.pairs else ("",))]
+
+
+def _tag(job: _Job, name: str, tagger: Tagger | None, block: int) -> None:
+    rows = _rows(job, block)
+    for path, column in zip(_tag_paths(job, block), ("text", "text_pair"), strict=False):
+        if not path.is_file():
+            texts = rows[column].to_pylist()
+            batch = tag_block(name, texts) if tagger is None else tagged_batch(texts, tagger(texts))
+            write_arrow(pa.Table.from_batches([batch]), path)
+
+
+def _make(job: _Job, numbered: tuple[int, _Unit]) -> int:
+    """Write a unit's candidates and their hashes; return how many there are."""
+    number, unit = numbered
+    path, hashes = job.path("candidates", number), job.path("hashes", number, "npy")
+    if hashes.is_file():
+        return len(np.load(hashes, mmap_mode="r"))
+    rows = _rows(job, unit.block).slice(unit.start, unit.stop - unit.start)
+    blocks = []
+    if unit.varied:
+        lexicon, ways = _ways(job.folder, job.config)
+        for tags in _tag_paths(job, unit.block):
+            blocks.append(lexicon.block(read_arrow(tags).slice(unit.start, len(rows)).combine_chunks().to_batches()[0]))
+    tables = [_as_they_are(rows, unit, job.pairs)]
+    if job.config.swap and job.pairs and unit.origin == "original":
+        tables.append(_turned(tables[0]))
+    if unit.varied:
+        maker = VariantMaker(job.config, job.seed, ways, unlabelled=unit.origin == "unlabelled")
+        tables.extend(maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row))
+    table = pa.concat_tables(tables).combine_chunks()
+    write_arrow(table, path)
+    origins = table["origin"].chunk(0).indices.to_numpy() if len(table) else np.empty(0, np.int8)
+    classes = np.array([_CLASSES[name] for name in ORIGINS])[origins]
+    labels = np.array(
+        [0 if label is None else zlib.crc32(label.encode()) | 1 for label in tables[0]["label"].to_pylist()], np.uint32
+    )
+    labels = np.concatenate([labels, np.zeros(len(table) - len(labels), np.uint32)])
+    content = content_hashes(table["text"].chunk(0), table["text_pair"].chunk(0) if job.pairs else None)
+    write_hashes(hashes, content, classes, number, labels)
+    return len(table)
+
+
+@lru_cache(maxsize=1)
+def _ways(folder: Path, config: AugmentConfig) -> tuple[Lexicon, Mapping[str, Variation]]:
+    lexicon = Lexicon.load(folder)
+    return lexicon, variations(lexicon, config, folder)
+
+
+def _as_they_are(rows: pa.Table, unit: _Unit, pairs: bool) -> pa.Table:
+    """Return a unit's own rows as candidates."""
+    columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
+    columns.setdefault("label", pa.nulls(len(rows), pa.string()))
+    columns["origin"] = origin_column(unit.origin, len(rows))
+    columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
+    columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
+    wanted = schema(pairs)
+    return pa.table([columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted], schema=wanted)
+
+
+def _turned(table: pa.Table) -> pa.Table:
+    """Return pairs the other way round; their labels are for the teacher to say."""
+    table = table.set_column(0, "text", table["text_pair"]).set_column(1, "text_pair", table["text"])
+    columns = {
+        "label": pa.nulls(len(table), pa.string()),
+        "origin": origin_column("augmented", len(table)),
+        "rules": rules_column(np.full(len(table), SWAPPED, np.uint8)),
+    }
+    for name, column in columns.items():
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+    return table
+
+
+def _compare(job: _Job, units: int, shares: int, share: int) -> None:
+    target = _share_path(job, share, shares)
+    if not target.is_file():
+        keep_first([job.path("hashes", unit, "npy") for unit in range(units)], share, shares, target)
+
+
+def _share_path(job: _Job, share: int, shares: int) -> Path:
+    return job.path(f"first-of-{shares}", share, "npy")
+
+
+def _finish(job: _Job, shares: int, number: int) -> dict[str, int]:
+    """Write the rows of a unit that stay; return how many of each sort there are."""
+    path = job.path("done", number)
+    if path.is_file():
+        return json.loads(read_arrow(path).schema.metadata[_COUNTS])
+    table = read_arrow(job.path("candidates", number))
+    places, torn = kept([_share_path(job, share, shares) for share in range(shares)], number)
+    table = table.take(pa.array(places))
+    if torn.any():
+        labels = pc.if_else(pa.array(torn), pa.scalar(None, pa.string()), table["label"])
+        table = table.set_column(table.column_names.index("label"), "label", labels)
+    distinct = len(table)
+    table = _without_leaks(table, job.folder)
+    counts = Counter({"distinct": distinct, "leaks": distinct - len(table)})
+    origins, rules = (table[name].combine_chunks() for name in ("origin", "rules"))
+    counts.update({name.as_py(): n.as_py() for name, n in _value_counts(origins)})
+    for combination, n in _value_counts(rules):
+        counts.update({f"rule {rule}": n.as_py() for rule in combination.as_py().split("+") if rule})
+    counts.update({f"length {words}": n for words, n in Counter(_lengths(table).tolist()).items()})
+    done = table.cast(_plain(table.schema)).replace_schema_metadata({_COUNTS: json.dumps(counts)})
+    write_arrow(done, path)
+    return dict(counts)
+
+
+def _value_counts(column: pa.DictionaryArray) -> list[tuple[Any, Any]]:
+    return [(entry["values"], entry["counts"]) for entry in pc.value_counts(column)]
+
+
+def _plain(of: pa.Schema) -> pa.Schema:
+    """Spell dictionaries out: Parquet makes its own, and not every reader takes Arrow's."""
+    return pa.schema([(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in of])
+
+
+def _without_leaks(table: pa.Table, folder: Path) -> pa.Table:
+    guarded = _guarded(folder)
+    if not guarded or not len(table):
+        return table
+    original = pc.equal(table["origin"].combine_chunks().dictionary_decode(), "original").to_numpy(zero_copy_only=False)
+    leak = np.fromiter((_normal(*row) in guarded for row in paired(*texts_of(table))), bool, len(table))
+    return table.filter(pa.array(original | ~leak)) if (leak & ~original).any() else table
+
+
+@lru_cache(maxsize=1)
+def _guarded(folder: Path) -> frozenset[str]:
+    # Kept by the folder of the settings, whose name depends on what is held out: the file's own path does not.
+    return frozenset(read_arrow(folder.parent / "held-out.arrow")["row"].to_pylist())
+
+
+def _normal(text: str, pair: str | None) -> str:
+    """Return a row without what case and white space say; a line end parts the texts of a pair."""
+    one = " ".join(text.casefold().split())
+    return one if pair is None else f"{one}\n{' '.join(pair.casefold().split())}"
+
+
+def _lengths(table: pa.Table) -> np.ndarray:
+    """Return each row's number of words; of what was tagged, the tagger's words that were kept."""
+    sides = ("", "_pair") if "text_pair" in table.column_names else ("",)
+    total = np.zeros(len(table), np.int64)
+    for side in sides:
+        words = pc.subtract(table[f"stop{side}"], table[f"start{side}"])
+        untagged = words.is_null()
+        if pc.any(untagged).as_py():
+            texts = table[f"text{side}"].filter(untagged).to_pylist()
+            split = split_characters if is_unsegmented(texts) else split_words
+            words = pc.replace_with_mask(
+                words.combine_chunks(), untagged.combine_chunks(), pa.array([len(split(t)) for t in texts], pa.int32())
+            )
+        total += words.to_numpy()
+    return total
+
+
+def _report(total: Counter[str], candidates: int) -> dict[str, Any]:
+    origins = {name: total[name] for name in ORIGINS}
+    lengths = {int(name.removeprefix("length ")): n for name, n in total.items() if name.startswith("length ")}
+    by_bin: Counter[int] = Counter()
+    for words, n in lengths.items():
+        by_bin[max(words - 1, 0).bit_length()] += n
+    return {
+        "rows": sum(origins.values()),
+        **origins,
+        "duplicates": candidates - total["distinct"],
+        "leaks": total["leaks"],
+        "rules": {rule: total[f"rule {rule}"] for rule in RULES.values() if total[f"rule {rule}"]},
+        "lengths": {_bin_name(b): by_bin[b] for b in sorted(by_bin)},
     }
 
 
-def _rows(table: pa.Table) -> list[Content]:
-    return paired(*texts_of(table))
-
-
-def _normal(row: Content) -> Content:
-    text, pair = row
-    return " ".join(text.casefold().split()), None if pair is None else " ".join(pair.casefold().split())
+def _bin_name(b: int) -> str:
+    low, high = (2 ** (b - 1) + 1 if b else 0, 2**b)
+    return str(high) if high - low < 1 and b else f"{low}-{high}"

@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+
 from distillkit.errors import InputError
 
 
@@ -56,6 +58,22 @@ def whole_folder(target: Path) -> Iterator[Path]:
             os.replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_arrow(table: pa.Table, target: Path) -> None:
+    """Write a table between two steps of a job, whole or not at all."""
+    with (
+        whole_file(target) as partial,
+        pa.OSFile(str(partial), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+
+
+def read_arrow(path: Path) -> pa.Table:
+    """Read what `write_arrow` wrote."""
+    with pa.OSFile(str(path), "rb") as source:
+        return pa.ipc.open_file(source).read_all()
 
 
 def fingerprint(*paths: Path) -> str:

@@ -1,85 +1,254 @@
-"""Read a logit store and join it to a table by content."""
+"""The logit store: a folder of teachers, each a folder of Parquet shards, joined to text by content and never by position.
 
+STORE/<name>/manifest.json             what the logits were made by, and the order of their labels
+STORE/<name>/shard-<16 hex>.parquet    key, text, [text_pair], logits; named by the hash of its keys
+"""
+
+import hashlib
 import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from distillkit.data.tables import KEY_BYTES, content_keys, texts_of
+from distillkit.data.tables import KEY_BYTES, content_keys, texts_of, write_table
 from distillkit.errors import InputError
+from distillkit.recipe import TEACHER_NAME
 
+FORMAT = 2
 MANIFEST = "manifest.json"
+LABELS, ROUNDING_ERROR = b"distillkit.labels", b"distillkit.rounding_error"
+
+_KEY = pa.binary(KEY_BYTES)
+_BLOCK_ROWS = 65_536
 
 
-def read_store(store: Path) -> dict[str, Any]:
-    """Return a store's manifest: teacher fingerprint, labels in the order of the logits, max_tokens, precision, mask.
+def teacher_folder(store: Path, name: str) -> Path:
+    """Return the folder of a teacher in a store.
+
+    Raises:
+        InputError: `name` cannot be a folder's.
+    """
+    if not re.fullmatch(TEACHER_NAME, name):
+        raise InputError(f"--name {name!r}: expected letters, digits, - _ . and no . in front")
+    return store / name
+
+
+def read_store(store: Path) -> dict[str, dict[str, Any]]:
+    """Return the manifest of every teacher in a store, by name, in the order of the names.
 
     Raises:
         InputError: The folder is no logit store.
     """
+    if (store / MANIFEST).is_file():
+        raise InputError(f"{store}: a logit store of an older form; delete the folder and label again")
+    found = {path.parent.name: read_manifest(path.parent) for path in sorted(store.glob(f"*/{MANIFEST}"))}
+    if not found:
+        raise InputError(
+            f"{store}: not a logit store: no folder in it has a {MANIFEST}; make one with distillkit label"
+        )
+    return found
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return what a teacher's folder says of it.
+
+    Raises:
+        InputError: It is not there, or no manifest.
+    """
+    path = folder / MANIFEST
+    mend = "delete the folder and label again"
     try:
-        manifest = json.loads((store / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{store}: not a logit store: it has no {MANIFEST}; make one with distillkit label") from None
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{store / MANIFEST}: not JSON: {error}; delete the folder and label again") from None
-    if not isinstance(manifest, dict) or "labels" not in manifest:
-        raise InputError(f"{store / MANIFEST}: not the manifest of a logit store; delete the folder and label again")
+        raise InputError(f"{path}: not JSON: {error}; {mend}") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("labels"), list):
+        raise InputError(f"{path}: not the manifest of a teacher's logits; {mend}")
+    if manifest.get("format") != FORMAT:
+        raise InputError(f"{path}: its format is {manifest.get('format')!r}, expected {FORMAT}; {mend}")
     return manifest
 
 
-def _shards(store: Path, columns: list[str]) -> list[pa.Table]:
-    tables = []
-    for path in sorted(store.glob("shard-*.parquet")):
+def keys_of(table: pa.Table) -> pa.Array:
+    """Hash each row's content, block by block.
+
+    Returns:
+        N keys as `tables.content_keys` has them, fixed_size_binary[16].
+    """
+    columns = table.select([name for name in ("text", "text_pair") if name in table.column_names])
+    blocks = [columns.slice(start, _BLOCK_ROWS) for start in range(0, len(table), _BLOCK_ROWS)]
+    return pa.concat_arrays([pa.array([], _KEY), *(pa.array(content_keys(*texts_of(block)), _KEY) for block in blocks)])
+
+
+def shard_name(keys: pa.Array) -> str:
+    """Name a shard by its keys, so that a name stands for one content whoever writes it."""
+    return hashlib.blake2b(b"".join(keys.to_pylist()), digest_size=8).hexdigest()
+
+
+def shard_path(folder: Path, name: str) -> Path:
+    """Return the file of a shard in a teacher's folder."""
+    return folder / f"shard-{name}.parquet"
+
+
+def shard_table(table: pa.Table, logits: np.ndarray, storage: str, source: str, labels: Sequence[str]) -> pa.Table:
+    """Put texts and their logits together as a shard has them.
+
+    Args:
+        table: Canonical table of N rows; its other columns are left out.
+        logits: (N, C) float32.
+        storage: fp16 or fp32.
+        source: Whose logits they are, for errors.
+        labels: C labels in the order of the logits; kept in the metadata, so that a shard alone says what it holds.
+
+    Returns:
+        `key`, `text`, `text_pair` (pairs), `logits`; the metadata has the largest rounding error of a stored logit.
+
+    Raises:
+        InputError: A logit is not finite, or not in the form it is stored in.
+    """
+    with np.errstate(over="ignore"):  # refused below, in words
+        stored = logits.astype(np.float16 if storage == "fp16" else np.float32)
+    finite = np.isfinite(stored).all(axis=1)
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        text, values = table["text"][row].as_py(), logits[row]
+        if np.isfinite(values).all():
+            raise InputError(
+                f"{source}: logits of {text!r} are too large for fp16 ({values[np.abs(values).argmax()]:g}); store them with --label.storage fp32"
+            )
+        raise InputError(f"{source}: the logits are not finite for {text!r}; label with --label.precision fp32")
+    names = [name for name in ("text", "text_pair") if name in table.column_names]
+    columns = {"key": keys_of(table)} | {name: table[name].combine_chunks() for name in names}
+    columns["logits"] = pa.FixedSizeListArray.from_arrays(pa.array(stored.ravel()), stored.shape[1])
+    error = float(np.abs(stored.astype(np.float64) - logits).max(initial=0))
+    return pa.table(columns).replace_schema_metadata(
+        {LABELS: json.dumps(list(labels), ensure_ascii=False), ROUNDING_ERROR: repr(error)}
+    )
+
+
+def write_shard(folder: Path, shard: pa.Table) -> Path:
+    """Write a shard under the name that its keys give it, whole or not at all.
+
+    Args:
+        folder: A teacher's folder.
+        shard: What `shard_table` made.
+    """
+    path = shard_path(folder, shard_name(shard["key"].combine_chunks()))
+    write_table(shard, path)
+    return path
+
+
+def stored_keys(folder: Path) -> pa.Array:
+    """Return the content keys that a teacher's folder has logits for, fixed_size_binary[16]."""
+    return pa.concat_arrays(
+        [pa.array([], _KEY), *(shard["key"].combine_chunks() for shard in _shards(folder, ["key"]))]
+    )
+
+
+def rounding_error(folder: Path) -> float:
+    """Return the largest difference between a logit as the teacher gave it and as it is stored."""
+    return max((float((shard.schema.metadata or {})[ROUNDING_ERROR]) for shard in _shards(folder, [])), default=0.0)
+
+
+def _shards(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
+    """Read shards in the order of their names."""
+    for path in sorted(folder.glob("shard-*.parquet")):
         try:
-            tables.append(pq.read_table(path, columns=columns))
+            table = pq.read_table(path, columns=columns)
+            if table.column_names != columns or ROUNDING_ERROR not in (table.schema.metadata or {}):
+                raise KeyError("not what distillkit label writes")
         except (pa.ArrowInvalid, KeyError) as error:
             raise InputError(f"{path}: damaged: {error}; delete this shard and label again") from None
-    return tables
+        yield table
 
 
-def stored_keys(store: Path) -> set[bytes]:
-    """Return the content keys that a store has logits for."""
-    return {key for table in _shards(store, ["key"]) for key in table["key"].to_pylist()}
-
-
-def join_logits(table: pa.Table, store: Path) -> np.ndarray:
-    """Look up each row's logits by its content.
+def join_logits(table: pa.Table, store: Path, weights: Mapping[str, float] | None = None) -> np.ndarray:
+    """Look up each row's logits by its content, and average the teachers'.
 
     Args:
         table: Canonical table of N rows, in any order.
         store: A logit store.
+        weights: Weight of each teacher by name, above 0; they are scaled to sum to 1. None or empty: all, alike.
 
     Returns:
-        Logits, (N, C) float32, in the order of the table.
+        Logits, (N, C) float32, in the order of the table and of `joined_labels`.
 
     Raises:
-        InputError: A row has no logits.
+        InputError: A row has no logits, a teacher is unknown, or the teachers' labels are not the same.
     """
-    shards = _shards(store, ["key", "logits"])
-    wanted = _as_void(content_keys(*texts_of(table)))
-    keys = _as_void([key for shard in shards for key in shard["key"].to_pylist()])
-    order = np.argsort(keys, kind="stable")
-    place = np.searchsorted(keys[order], wanted)
-    found = np.zeros(len(wanted), bool)
-    inside = place < len(keys)
-    found[inside] = keys[order][place[inside]] == wanted[inside]
-    if not found.all():
-        row = int(np.flatnonzero(~found)[0])
-        count, first = int((~found).sum()), table["text"][row].as_py()
-        raise InputError(
-            f"{store}: {count} of {len(table)} rows have no logits, the first is {first!r}; run distillkit label on this table"
-        )
-    values = np.concatenate([s["logits"].combine_chunks().flatten().to_numpy().reshape(len(s), -1) for s in shards])
-    return values[order[place]]
-
-
-def _as_void(keys: list[bytes]) -> np.ndarray:
-    # "S16" would drop trailing zero bytes; two big-endian integers compare like the bytes and sort fast.
-    pairs = np.frombuffer(b"".join(keys), dtype=">u8").reshape(-1, KEY_BYTES // 8).astype("u8")
-    out = np.empty(len(pairs), dtype=[("high", "u8"), ("low", "u8")])
-    out["high"], out["low"] = pairs[:, 0], pairs[:, 1]
+    chosen = _chosen(store, weights)
+    total, keys = sum(chosen.values()), keys_of(table)
+    labels = joined_labels(store, weights)
+    out = np.zeros((len(table), len(labels)), np.float32)
+    for name, weight in chosen.items():
+        out += np.float32(weight / total) * _teacher_logits(table, keys, store / name, labels)
     return out
+
+
+def with_logits(table: pa.Table, store: Path) -> pa.Table:
+    """Give a table the logits of every teacher of a store as columns.
+
+    Args:
+        table: Canonical table.
+        store: A logit store.
+
+    Returns:
+        The table with a column `logits_<name>` a teacher, fixed_size_list<float>[C], labels in the order of `joined_labels`.
+
+    Raises:
+        InputError: As for `join_logits`.
+    """
+    keys, labels = keys_of(table), joined_labels(store)
+    for name in read_store(store):
+        values = _teacher_logits(table, keys, store / name, labels)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), len(labels))
+        table = table.append_column(f"logits_{name}", column)
+    return table
+
+
+def joined_labels(store: Path, weights: Mapping[str, float] | None = None) -> list[str]:
+    """Return what each joined logit means: the labels of the first teacher by name.
+
+    Raises:
+        InputError: A teacher is unknown, or the teachers' labels are not the same.
+    """
+    manifests = read_store(store)
+    first, *others = _chosen(store, weights)
+    labels = list(manifests[first]["labels"])
+    for name in others:
+        theirs = manifests[name]["labels"]
+        if sorted(theirs) != sorted(labels):
+            raise InputError(
+                f"{store}: teacher {name!r} has the labels {', '.join(theirs)}, teacher {first!r} {', '.join(labels)}; choose some with --loss.teachers"
+            )
+    return labels
+
+
+def _chosen(store: Path, weights: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the weights of the teachers that are joined, in the order of their names."""
+    known = read_store(store)
+    for name in weights or ():
+        if name not in known:
+            raise InputError(f"{store}: no teacher {name!r}; there is {', '.join(known)}")
+    return {name: weights[name] if weights else 1.0 for name in known if not weights or name in weights}
+
+
+def _teacher_logits(table: pa.Table, keys: pa.Array, folder: Path, labels: Sequence[str]) -> np.ndarray:
+    """Return a teacher's logits for rows with these keys, (N, C) float32, in the order of `labels`."""
+    order = [read_manifest(folder)["labels"].index(name) for name in labels]
+    stored, values = [pa.array([], _KEY)], [np.empty((0, len(order)), np.float16)]
+    for shard in _shards(folder, ["key", "logits"]):
+        stored.append(shard["key"].combine_chunks())
+        values.append(shard["logits"].combine_chunks().flatten().to_numpy().reshape(len(shard), -1))
+    place = pc.index_in(keys, value_set=pa.concat_arrays(stored))  # of equal keys the first counts
+    if place.null_count:
+        row = int(place.is_null().index(True).as_py())
+        raise InputError(
+            f"{folder}: {place.null_count} of {len(table)} rows have no logits, the first is {table['text'][row].as_py()!r}; run distillkit label on this table"
+        )
+    return np.concatenate(values)[place.to_numpy()][:, order].astype(np.float32)

@@ -4,14 +4,22 @@ import codecs
 import csv
 import importlib.resources
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from upath import UPath
 
 from distillkit.errors import InputError
 
+if TYPE_CHECKING:
+    import pyarrow
+
 EMBEDDED = ("reviews", "questions")
-_FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT"
+_FORMS = (
+    ".tsv, .csv, .jsonl, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT"
+)
 
 # The csv module's own limit, 131,072 characters a field, is shorter than some documents.
 csv.field_size_limit(2**31 - 1)
@@ -24,7 +32,8 @@ def read_rows(source: str) -> Iterator[Row]:
     """Read a source row by row.
 
     Args:
-        source: A path (.tsv, .csv, .jsonl, .parquet, .txt), `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT`.
+        source: A path (.tsv, .csv, .jsonl, .parquet, .txt), a folder of such files, an address that fsspec knows (s3://...),
+            `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT`.
 
     Returns:
         Each row with its place, `FILE:LINE` or `FILE row N`.
@@ -34,15 +43,40 @@ def read_rows(source: str) -> Iterator[Row]:
     """
     if source.startswith("datasets:"):
         return _read_datasets(source)
-    path = source_path(source)
+    return chain.from_iterable(_reader(path)(path) for path in source_files(source))
+
+
+def _reader(path: UPath) -> Callable[[UPath], Iterator[Row]]:
     reader = _READERS.get(path.suffix)
     if reader is None:
-        raise InputError(f"{source}: not a form that can be read; expected {_FORMS}")
-    return reader(path)
+        raise InputError(f"{path}: not a form that can be read; expected {_FORMS}")
+    return reader
+
+
+def source_files(source: str) -> list[UPath]:
+    """Return the files of a source that has any: itself, or, of a folder, those of one known form, by name.
+
+    Raises:
+        InputError: There is no such file, or a folder has none that can be read.
+    """
+    if source.startswith("embedded:"):
+        return [UPath(source_path(source))]
+    try:
+        path = UPath(source)
+        if not path.is_dir():
+            return [path if path.exists() else UPath(source_path(source))]
+        inside = sorted(p for p in path.iterdir() if p.suffix in _READERS and not p.name.startswith((".", "_")))
+    except (ImportError, ValueError, OSError) as error:
+        raise InputError(f"{source}: cannot be read: {' '.join(str(error).split())[:300]}") from None
+    if len({p.suffix for p in inside}) != 1:
+        raise InputError(
+            f"{source}: expected a folder of files of one form ({', '.join(_READERS)}), found {sorted({p.suffix for p in inside}) or 'none'}"
+        )
+    return inside
 
 
 def source_path(source: str) -> Path:
-    """Return the file of a source that has one.
+    """Return the file of a source that is one on this machine.
 
     Raises:
         InputError: There is no such file.
@@ -65,7 +99,7 @@ def source_path(source: str) -> Path:
     return path
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
+def _lines(path: UPath) -> Iterator[tuple[str, str]]:
     """Yield (place, line) with line ends and a byte order mark taken off; a stray U+2028 does not end a line."""
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, start=1):
@@ -88,7 +122,7 @@ def _header(place: str, fields: list[str]) -> list[str]:
     return fields
 
 
-def _read_tsv(path: Path) -> Iterator[Row]:
+def _read_tsv(path: UPath) -> Iterator[Row]:
     # Quoting is off: a reader that honours quotes swallows rows at a stray one.
     header: list[str] | None = None
     for place, line in _lines(path):
@@ -103,7 +137,7 @@ def _read_tsv(path: Path) -> Iterator[Row]:
             yield place, dict(zip(header, fields, strict=True))
 
 
-def _read_csv(path: Path) -> Iterator[Row]:
+def _read_csv(path: UPath) -> Iterator[Row]:
     header: list[str] | None = None
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
     start = 1
@@ -124,7 +158,7 @@ def _read_csv(path: Path) -> Iterator[Row]:
         ) from None
 
 
-def _read_jsonl(path: Path) -> Iterator[Row]:
+def _read_jsonl(path: UPath) -> Iterator[Row]:
     for place, line in _lines(path):
         if not line.strip():
             continue
@@ -139,24 +173,35 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
         yield place, row
 
 
-def _read_text(path: Path) -> Iterator[Row]:
+def _read_text(path: UPath) -> Iterator[Row]:
     for place, line in _lines(path):
         if line.strip():
             yield place, {"text": line}
 
 
-def _read_parquet(path: Path) -> Iterator[Row]:
+def read_batches(path: UPath, rows: int) -> Iterator[tuple[int, "pyarrow.RecordBatch"]]:
+    """Read a Parquet file in batches, each with the number of its first row, from 1.
+
+    Raises:
+        InputError: It is no Parquet file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: not a Parquet file: {error}") from None
-    number = 0
-    for batch in file.iter_batches():
-        for row in batch.to_pylist():
-            number += 1
+    with path.open("rb") as stream:
+        try:
+            file = pq.ParquetFile(stream)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path}: not a Parquet file: {error}") from None
+        number = 1
+        for batch in file.iter_batches(rows):
+            yield number, batch
+            number += len(batch)
+
+
+def _read_parquet(path: UPath) -> Iterator[Row]:
+    for first, batch in read_batches(path, 4096):
+        for number, row in enumerate(batch.to_pylist(), start=first):
             yield f"{path} row {number}", row
 
 

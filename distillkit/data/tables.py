@@ -3,10 +3,12 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,12 +18,20 @@ from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig
 
 KEY_BYTES = 16
+HASH = np.dtype([("high", "u8"), ("low", "u8")])
 # Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 
 
 def read_table(source: str, columns: ColumnsConfig, *, labels: str = "required", known: Sequence[str] = ()) -> pa.Table:
-    """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`.
+    """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`; see `read_blocks`."""
+    return pa.concat_tables(read_blocks(source, columns, labels=labels, known=known))
+
+
+def read_blocks(
+    source: str, columns: ColumnsConfig, *, labels: str = "required", known: Sequence[str] = (), rows: int = 65_536
+) -> Iterator[pa.Table]:
+    """Read a source block by block into the canonical columns `text`, `text_pair` (pairs only), `label`.
 
     Args:
         source: Anything `readers.read_rows` takes.
@@ -29,6 +39,7 @@ def read_table(source: str, columns: ColumnsConfig, *, labels: str = "required",
             (and a transfer set keeps its `origin`).
         labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored` (no label column).
         known: Labels that training saw; empty: any will do.
+        rows: Rows a block; the last may have fewer.
 
     Raises:
         InputError: A column is missing, a text is empty or no text, a label is missing, NaN or not `known`.
@@ -36,37 +47,75 @@ def read_table(source: str, columns: ColumnsConfig, *, labels: str = "required",
     wanted = {"text": columns.text}
     if columns.text_pair:
         wanted["text_pair"] = columns.text_pair
-    ours = None if known else _read_own(source)
-    if ours is not None and set(wanted) <= set(ours.column_names):
-        if labels == "ignored":
-            return ours.select([name for name in ours.column_names if name != "label"])
-        if "label" in ours.column_names and (labels == "optional" or not ours["label"].null_count):
-            return ours
+    if not known and _is_own(source, set(wanted), labels):
+        names = [*wanted, *(["label"] if labels != "ignored" else []), "origin"]
+        file = pq.ParquetFile(source)
+        found = [name for name in names if name in file.schema_arrow.names]
+        meta = file.schema_arrow.metadata
+        blocks = (pa.Table.from_batches([batch]) for batch in file.iter_batches(rows, columns=found))
+        yield from (block.select(found).replace_schema_metadata(meta) for block in resized(blocks, rows))
+        return
     # Anything else goes row by row, and a row that does not fit is said with its place.
-    rows: dict[str, list[Any]] = {name: [] for name in wanted}
-    rows["label"] = []
+    columns_of = _Columns(wanted, columns.label, labels, known)
+    empty = True
     for place, row in read_rows(source):
-        for name, column in wanted.items():
-            rows[name].append(_text(row, column if column in row else name, column, place))
-        if labels != "ignored":
-            rows["label"].append(_label(row, columns.label, place, known, required=labels == "required"))
-    if not rows["text"]:
+        columns_of.add(place, row)
+        if len(columns_of.rows["text"]) == rows:
+            yield columns_of.take()
+            empty = False
+    if columns_of.rows["text"]:
+        yield columns_of.take()
+    elif empty:
         raise InputError(f"{source}: no rows")
-    if labels == "ignored":
-        del rows["label"]
-    return pa.table(rows, schema=pa.schema([(name, pa.string()) for name in rows]))
 
 
-def _read_own(source: str) -> pa.Table | None:
-    """Read a table that `write_table` wrote, whose rows were checked before; None for any other source."""
+class _Columns:
+    """Canonical columns that fill row by row."""
+
+    def __init__(self, wanted: dict[str, str], label: str, labels: str, known: Sequence[str]) -> None:
+        self.wanted, self.label, self.labels, self.known = wanted, label, labels, known
+        self.names = [*wanted, *(["label"] if labels != "ignored" else [])]
+        self.rows: dict[str, list[Any]] = {name: [] for name in self.names}
+
+    def add(self, place: str, row: dict[str, Any]) -> None:
+        for name, column in self.wanted.items():
+            self.rows[name].append(_text(row, column if column in row else name, column, place))
+        if self.labels != "ignored":
+            self.rows["label"].append(_label(row, self.label, place, self.known, required=self.labels == "required"))
+
+    def take(self) -> pa.Table:
+        table = pa.table(self.rows, schema=pa.schema([(name, pa.string()) for name in self.names]))
+        self.rows = {name: [] for name in self.names}
+        return table
+
+
+def resized(blocks: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Cut a stream of tables anew into tables of `rows` rows, the last of what is left."""
+    waiting: list[pa.Table] = []
+    for block in blocks:
+        waiting.append(block)
+        while sum(map(len, waiting)) >= rows:
+            joined = pa.concat_tables(waiting)
+            yield joined.slice(0, rows)
+            waiting = [joined.slice(rows)]
+    if sum(map(len, waiting)):
+        yield pa.concat_tables(waiting)
+
+
+def _is_own(source: str, wanted: set[str], labels: str) -> bool:
+    """Say whether a source is a table that `write_table` wrote, whose rows were checked before, and has what is wanted."""
     if not source.endswith(".parquet") or not Path(source).is_file():
-        return None
+        return False
     try:
-        if _STAMP not in (pq.read_schema(source).metadata or {}):
-            return None
+        file = pq.ParquetFile(source)
     except pa.ArrowInvalid:
-        return None  # the reader of foreign files says what is wrong
-    return pq.read_table(source)
+        return False  # the reader of foreign files says what is wrong
+    names = file.schema_arrow.names
+    if _STAMP not in (file.schema_arrow.metadata or {}) or not wanted <= set(names) or not file.metadata.num_rows:
+        return False
+    if labels != "required":
+        return labels == "ignored" or "label" in names
+    return "label" in names and not pq.read_table(source, columns=["label"])["label"].null_count
 
 
 def mask_of(table: pa.Table) -> str:
@@ -244,11 +293,35 @@ def content_keys(texts: Sequence[str], text_pairs: Sequence[str] | None = None) 
     ]
 
 
+def content_hashes(texts: pa.Array, text_pairs: pa.Array | None = None) -> np.ndarray:
+    """Hash each row's content, as `content_keys` does, into two numbers: for sorting, joining and finding equals.
+
+    Args:
+        texts: N strings.
+        text_pairs: N strings, or None.
+
+    Returns:
+        (N,) of the fields `high` and `low`, uint64: the key's 16 bytes, big end first.
+    """
+    keys = content_keys(texts.to_pylist(), None if text_pairs is None else text_pairs.to_pylist())
+    halves = np.frombuffer(b"".join(keys), dtype=">u8").reshape(-1, 2)
+    out = np.empty(len(halves), dtype=HASH)
+    out["high"], out["low"] = halves[:, 0], halves[:, 1]
+    return out
+
+
+@contextmanager
+def table_writer(target: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Yield a writer of a Parquet file that is whole or absent; each table written is a row group."""
+    schema = schema.with_metadata({**(schema.metadata or {}), _STAMP: b"1"})
+    with whole_file(target) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+        yield writer
+
+
 def write_table(table: pa.Table, target: Path) -> None:
     """Write a table as Parquet, whole or not at all."""
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STAMP: b"1"})
-    with whole_file(target) as partial:
-        pq.write_table(table, partial, compression="zstd")
+    with table_writer(target, table.schema) as writer:
+        writer.write_table(table)
 
 
 def class_counts(table: pa.Table) -> dict[str, int]:

@@ -8,6 +8,7 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
 from distillkit.student.vocabulary import PAD, UNKNOWN
 
@@ -63,28 +64,10 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
         raise InputError(
             f"student.embeddings.source {str(path)!r}: no such file; expected teacher, random, or a word-vector text file"
         )
-    place = {word: i for i, word in enumerate(words)}
+    numbers, found = read_vectors(path, words, width, "set --student.embeddings.width to the file's own")
     table = (torch.rand(len(words), width) - 0.5) * 0.5
-    found, first = set(), True
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
-        for number, line in enumerate(stream, start=1):
-            fields = line.rstrip().split(" ")
-            if number == 1 and len(fields) == 2:
-                continue
-            # Some of GloVe's words hold spaces, but not its first: there a wrong width shows.
-            if len(fields) - 1 < width or (first and len(fields) - 1 != width):
-                what = f"{len(fields) - 1} numbers after the word, expected {width}"
-                raise InputError(f"{path}:{number}: {what}: set --student.embeddings.width to the file's own")
-            first = False
-            word, numbers = " ".join(fields[:-width]), fields[-width:]
-            i = place.get(word)
-            if i is not None:
-                try:
-                    table[i] = torch.tensor([float(n) for n in numbers])
-                except ValueError as error:
-                    raise InputError(f"{path}:{number}: {error}; expected a word and {width} numbers") from None
-                found.add(i)
+    table[torch.from_numpy(found)] = torch.from_numpy(numbers[found])
     for i, word in enumerate(words):
         if word in (PAD, UNKNOWN):
             table[i] = 0
-    return table, len(found) / len(words)
+    return table, float(found.mean())

@@ -2,12 +2,11 @@
 
 import importlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distillkit.errors import InputError
+from distillkit.errors import InputError, checkpoint_errors
 
 
 def resolve(model: str) -> str:
@@ -67,7 +66,7 @@ def load_classifier(model: str, labels: Sequence[str] | None = None) -> tuple[An
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
         id2label = dict(enumerate(labels))
         head = {"id2label": id2label, "label2id": {n: i for i, n in id2label.items()}, "ignore_mismatched_sizes": True}
-    with _one_line(model):
+    with checkpoint_errors(model):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, **head)
     if tokenizer.pad_token_id is None:
@@ -84,7 +83,7 @@ def load_config_of(model: str) -> Any:
     from transformers import AutoConfig
 
     folder = resolve(model)
-    with _one_line(model):
+    with checkpoint_errors(model):
         return AutoConfig.from_pretrained(folder)
 
 
@@ -93,16 +92,6 @@ def own_labels(model: str) -> list[str]:
     config = load_config_of(model)
     classifier = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
     return list(config.id2label.values()) if classifier else []
-
-
-@contextmanager
-def _one_line(model: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        # transformers, safetensors, tokenizers and the hub raise some ten unrelated classes here.
-        what = " ".join(str(error).split())[:300]
-        raise InputError(f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}") from None
 
 
 def labels_of(model: Any) -> list[str]:

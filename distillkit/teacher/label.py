@@ -1,142 +1,349 @@
-"""The logit store: a folder of Parquet shards, joined to text by content and never by position."""
+"""Give text a teacher's logits: a store that grows shard by shard, by any number of processes at once."""
 
 import json
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from sklearn.metrics import balanced_accuracy_score
-from torch import Tensor
 from tqdm import tqdm
 
-from distillkit.data.batches import encode
-from distillkit.data.files import whole_file
-from distillkit.data.logits import MANIFEST, read_store, stored_keys
-from distillkit.data.tables import check_labels_known, content_keys, label_ids, label_names, texts_of, write_table
+from distillkit.data.batches import Encoded, encode, word_pieces
+from distillkit.data.files import disk_errors, fingerprint, whole_file
+from distillkit.data.logits import (
+    FORMAT,
+    MANIFEST,
+    keys_of,
+    read_manifest,
+    rounding_error,
+    shard_table,
+    stored_keys,
+    teacher_folder,
+    write_shard,
+)
+from distillkit.data.tables import check_labels_known, label_ids, label_names, mask_of, texts_of
+from distillkit.data.workers import each
 from distillkit.errors import InputError
-from distillkit.recipe import LabelConfig
-from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of
+from distillkit.recipe import Engine, LabelConfig
+from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
+from distillkit.teacher.logits_file import LogitsFile
+from distillkit.teacher.shards import Shard, Turns, alone, plan_shards
 from distillkit.training.inference import predict_logits
+from distillkit.training.precision import pick_device
+from distillkit.training.precision import resolve as resolve_precision
 
 CHECKED_ROWS = 2000
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_WEIGHTS = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
+_TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model")
+
+
+class Labeller:
+    """A fine-tuned teacher, loaded once, that turns tables into shards. It is built from plain values, so any process can have its own.
+
+    Args:
+        teacher: Checkpoint of a fine-tuned classifier, as for `checkpoint.resolve`.
+        config: Batches, precision, storage.
+        mask: The transfer set's mask word, replaced by the teacher's own mask token; empty: nothing is replaced.
+        labels: What the logits mean, in their order; empty: what the checkpoint says.
+
+    Raises:
+        InputError: The teacher is no classifier.
+    """
+
+    def __init__(self, teacher: str, config: LabelConfig, mask: str = "", labels: Sequence[str] = ()) -> None:
+        device = pick_device()
+        self.teacher, self.config, self.mask = teacher, config, mask
+        self.precision = resolve_precision(config.precision, device)
+        self.model, self.tokenizer = load_classifier(teacher)
+        # Turned once: autocast would turn the same weights in every forward pass, which takes a tenth of the time.
+        self.model.to(device, _DTYPES[self.precision])
+        self.labels = list(labels) or labels_of(self.model)
+        self.max_tokens = max_tokens_of(self.model, self.tokenizer)
+        self._pieces = word_pieces(self.tokenizer, self.max_tokens)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Label the rows of a canonical table; the shard depends on nothing but these rows. `data.logits.write_shard` writes it."""
+        return self.shard(table, self.logits(self.encode(table)))
+
+    def encode(self, table: pa.Table) -> Encoded:
+        """Tokenise a canonical table; may run in another thread than `logits`."""
+        return encode(self.tokenizer, *texts_of(table), self.max_tokens, mask=self.mask, pieces=self._pieces)
+
+    def logits(self, rows: Encoded, on_rows: Callable[[int], object] | None = None) -> np.ndarray:
+        """Run the teacher; logits (N, C) float32. `on_rows` is called with the number of rows after each forward pass."""
+        return predict_logits(
+            self.model, rows, max_batch_tokens=self.config.max_batch_tokens, even=True, on_rows=on_rows
+        ).numpy()
+
+    def shard(self, table: pa.Table, logits: np.ndarray) -> pa.Table:
+        """Put a table and its logits together as the store has them."""
+        return shard_table(table, logits, self.config.storage, self.teacher, self.labels)
+
+    def manifest(self) -> dict[str, Any]:
+        """Say what the logits depend on: those of another teacher are never mixed in."""
+        path = Path(resolve(self.teacher))
+        prints = [_print(path, kinds) if path.is_dir() else str(path) for kinds in (_WEIGHTS, _TOKENIZER)]
+        return _manifest(prints, self.labels, self.max_tokens, self.precision, self.mask, self.config.storage)
 
 
 def label_table(
-    table: pa.Table, store: Path, teacher: str, teacher_fingerprint: str, config: LabelConfig, mask: str = ""
+    table: pa.Table,
+    store: Path,
+    teacher: str,
+    config: LabelConfig,
+    mask: str = "",
+    name: str = "teacher",
+    *,
+    engine: Engine = "local",
+    workers: int = 0,
 ) -> dict[str, Any]:
     """Give every row of a table the teacher's logits, in a store that grows shard by shard.
 
     Rows whose content the store has already are not done again, so an interrupted run resumes and a larger table adds only
-    what is new.
+    what is new. Processes that label the same table at the same time share the work; the files are the same whoever writes them.
 
     Args:
         table: Canonical table; rows with a label are used to check that the teacher knows the task.
         store: Folder of the store; made if absent.
         teacher: Checkpoint of a fine-tuned classifier, as for `checkpoint.resolve`.
-        teacher_fingerprint: What the store is tied to; logits of another teacher are never mixed in.
         config: Batches, precision, shards.
         mask: The transfer set's mask word, replaced by the teacher's own mask token; empty: nothing is replaced.
+        name: The teacher's folder in the store.
+        engine: `local`: this process, and whichever others do the same; `ray`: actors that hold the teacher, on a file system with the store.
+        workers: On Ray, how many; 0: one a GPU, or without any one a CPU but one.
 
     Returns:
-        `rows`, `distinct`, `labelled_now`, `labels`, and, where there were labelled rows, `accuracy_on_labelled`.
+        `rows`, `distinct`, `labelled_now`, `labels`, `rounding_error` (the largest in the store) and, where there were labelled rows,
+        `accuracy_on_labelled`.
 
     Raises:
-        InputError: The teacher is no classifier, has other labels, is at chance, or is not the one the store was made with.
+        InputError: The teacher is no classifier, has other labels, is at chance, or is not the one that the folder was made with.
     """
-    model, tokenizer = load_classifier(teacher)
-    labels = _labels(model, table, teacher)
-    manifest: dict[str, Any] = {
-        "format": 1,
-        "teacher": teacher_fingerprint,
-        "labels": labels,
-        "max_tokens": max_tokens_of(model, tokenizer),
-        "precision": config.precision,
-        "mask": mask,
-    }
-    _check_store(store, manifest)
-    score = _refuse_chance(model, tokenizer, table, labels, manifest["max_tokens"], config, teacher)
-    if not (store / MANIFEST).is_file():
-        # Only now: a teacher that is refused must not keep its successor out of the store.
-        with whole_file(store / MANIFEST) as partial:
-            partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    texts, pairs = texts_of(table)
-    keys = content_keys(texts, pairs)
-    done = stored_keys(store)
-    todo = list({key: i for i, key in reversed(list(enumerate(keys))) if key not in done}.values())[::-1]
-    number = 1 + max((int(path.stem.removeprefix("shard-")) for path in store.glob("shard-*.parquet")), default=-1)
-    with tqdm(total=len(todo), desc="label", unit="row", unit_scale=True, disable=None) as bar:
-        for start in range(0, len(todo), config.shard_rows):
-            part = todo[start : start + config.shard_rows]
-            part_texts, part_pairs = [texts[i] for i in part], None if pairs is None else [pairs[i] for i in part]
-            rows = encode(tokenizer, part_texts, part_pairs, manifest["max_tokens"], mask=mask)
-            logits = predict_logits(
-                model, rows, max_batch_tokens=config.max_batch_tokens, precision=config.precision, on_rows=bar.update
-            )
-            write_table(
-                _shard([keys[i] for i in part], part_texts, part_pairs, logits, store),
-                store / f"shard-{number:05}.parquet",
-            )
-            number += 1
-    summary: dict[str, Any] = {
+    folder = teacher_folder(store, name)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    labeller = Labeller(teacher, config, mask)
+    if _has_labels(table):
+        labeller.labels = match_labels(labeller.labels, label_names(table), teacher)
+    manifest = labeller.manifest()
+    _check_manifest(folder, manifest)
+    score = _refuse_chance(table, lambda rows: labeller.logits(labeller.encode(rows)), labeller.labels, teacher)
+    if engine == "ray":
+        path = Path(resolve(teacher))  # actors may stand elsewhere
+        model = str(path.absolute()) if path.is_dir() else teacher
+        step = partial(_label_shard, model, config, mask, tuple(labeller.labels), folder.absolute())
+        return _fill_on_ray(table, folder, manifest, config, step, score, workers)
+    return _fill(table, folder, manifest, config, labeller.encode, labeller.logits, labeller.shard, score)
+
+
+def label_from_file(
+    table: pa.Table,
+    store: Path,
+    file: LogitsFile,
+    config: LabelConfig,
+    labels: Sequence[str] = (),
+    name: str = "teacher",
+) -> dict[str, Any]:
+    """Give every row of a table logits that came from anywhere, joined by content; else as `label_table`.
+
+    Args:
+        table: Canonical table; rows with a label are used to check that the logits know the task.
+        store: Folder of the store; made if absent.
+        file: The logits.
+        config: Shards and storage.
+        labels: What the logits mean, in their order; empty: what the file says, or the table's labels.
+        name: The teacher's folder in the store.
+
+    Raises:
+        InputError: A row has no logits in the file, the labels are not known or not as many as the logits, or the logits are at chance.
+    """
+    folder = teacher_folder(store, name)
+    names = file.name_labels(labels, label_names(table) if _has_labels(table) else [])
+    manifest = _manifest([file.fingerprint(), None], names, None, None, mask_of(table), config.storage)
+    _check_manifest(folder, manifest)
+    file.check_covers(table)
+    score = _refuse_chance(table, file.find, names, file.source)
+
+    def shard(part: pa.Table, logits: np.ndarray) -> pa.Table:
+        return shard_table(part, logits, config.storage, file.source, names)
+
+    def found(logits: np.ndarray, on_rows: Callable[[int], object]) -> np.ndarray:
+        on_rows(len(logits))
+        return logits
+
+    return _fill(table, folder, manifest, config, file.find, found, shard, score)
+
+
+def _fill(
+    table: pa.Table,
+    folder: Path,
+    manifest: dict[str, Any],
+    config: LabelConfig,
+    prepare: Callable[[pa.Table], Any],
+    answer: Callable[[Any, Callable[[int], object]], np.ndarray],
+    shard_of: Callable[[pa.Table, np.ndarray], pa.Table],
+    score: float | None,
+) -> dict[str, Any]:
+    """Write every shard that is missing: while one is answered the next is prepared and the last one written."""
+    rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    table, keys = _content(table)
+    with disk_errors(folder):
+        _keep_manifest(folder, manifest)
+        plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
+        todo = sum(len(shard.rows) for shard in plan)
+        with (
+            tqdm(total=todo, desc="label", unit="row", unit_scale=True, disable=True if rank else None) as bar,
+            Turns(folder, plan, rank, world, bar.update) as turns,
+            ThreadPoolExecutor(1) as preparer,  # one thread each: a tokenizer is not for two at once
+            ThreadPoolExecutor(1) as writer,
+        ):
+
+            def ready(shard: Shard) -> tuple[pa.Table, Any]:
+                part = table.take(shard.rows)
+                return part, prepare(part)
+
+            def begin(shard: Shard | None) -> tuple[Shard, Future[Any]] | None:
+                return None if shard is None else (shard, preparer.submit(ready, shard))
+
+            def finish() -> None:
+                while writing:
+                    shard, write = writing.pop()
+                    write.result()
+                    turns.done(shard)
+
+            writing: list[tuple[Shard, Future[Any]]] = []
+            ahead = begin(turns.take(wait=False))
+            while True:
+                if ahead is None:
+                    finish()  # others may wait for what this process holds
+                    ahead = begin(turns.take(wait=True))
+                if ahead is None:
+                    break
+                shard, rows = ahead
+                ahead = begin(turns.take(wait=False))
+                part, prepared = rows.result()
+                logits = answer(prepared, bar.update)
+                finish()
+                writing.append((shard, writer.submit(lambda p, z: write_shard(folder, shard_of(p, z)), part, logits)))
+    return _summary(keys, todo, folder, manifest, score)
+
+
+def _fill_on_ray(
+    table: pa.Table, folder: Path, manifest: dict[str, Any], config: LabelConfig, step: Callable[[pa.Table], int], score: float | None, workers: int
+) -> dict[str, Any]:  # fmt: skip
+    """Have actors write every shard that is missing."""
+    table, keys = _content(table)
+    with disk_errors(folder):
+        _keep_manifest(folder, manifest)
+        plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
+        todo = sum(len(shard.rows) for shard in plan)
+        with tqdm(total=todo, desc="label", unit="row", unit_scale=True, disable=None) as bar:
+            parts = [table.take(shard.rows) for shard in plan]
+            for rows in each(step, parts, engine="ray", workers=workers, holds_model=True):
+                bar.update(rows)
+    return _summary(keys, todo, folder, manifest, score)
+
+
+def _label_shard(
+    teacher: str, config: LabelConfig, mask: str, labels: tuple[str, ...], folder: Path, part: pa.Table
+) -> int:
+    """Label rows and write their shard, with a teacher that stays loaded for the next; return how many rows it has."""
+    write_shard(folder, _loaded(teacher, config, mask, labels)(part))
+    return len(part)
+
+
+_loaded = lru_cache(maxsize=1)(Labeller)
+
+
+def _content(table: pa.Table) -> tuple[pa.Table, pa.Array]:
+    """Return the columns that are labelled, and each row's key."""
+    table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
+    return table, keys_of(table)
+
+
+def _summary(keys: pa.Array, todo: int, folder: Path, manifest: dict[str, Any], score: float | None) -> dict[str, Any]:
+    summary = {
         "rows": len(keys),
-        "distinct": len(set(keys)),
-        "labelled_now": len(todo),
-        "labels": labels,
+        "distinct": len(keys.unique()),
+        "labelled_now": todo,
+        "labels": manifest["labels"],
+        "rounding_error": rounding_error(folder),
     }
     return summary if score is None else summary | {"accuracy_on_labelled": score}
 
 
-def _labels(model: Any, table: pa.Table, teacher: str) -> list[str]:
-    own = labels_of(model)
-    if "label" not in table.column_names or table["label"].null_count == len(table):
-        return own
-    return match_labels(own, label_names(table), teacher)
+def _manifest(
+    prints: Sequence[str | None],
+    labels: list[str],
+    max_tokens: int | None,
+    precision: str | None,
+    mask: str,
+    storage: str,
+) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "weights": prints[0],
+        "tokenizer": prints[1],
+        "labels": labels,
+        "max_tokens": max_tokens,
+        "precision": precision,
+        "head": "softmax",
+        "mask": mask,
+        "storage": storage,
+    }
 
 
-def _check_store(store: Path, manifest: dict[str, Any]) -> None:
-    if not (store / MANIFEST).is_file():
+def _print(folder: Path, kinds: Sequence[str]) -> str:
+    return fingerprint(*sorted({path for kind in kinds for path in folder.glob(kind) if path.is_file()}))
+
+
+def _check_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    if not (folder / MANIFEST).is_file():
         return
-    old = read_store(store)
+    old = read_manifest(folder)
     for key, value in manifest.items():
         if old.get(key) != value:
-            made, mend = (
-                f"made with {key} {old.get(key)!r}, now {value!r}",
-                "choose another folder, or delete this one to label anew",
+            raise InputError(
+                f"{folder / MANIFEST}: made with {key} {old.get(key)!r}, now {value!r}; choose another --name, or delete this folder to label anew"
             )
-            raise InputError(f"{store / MANIFEST}: {made}; {mend}")
+
+
+def _keep_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    # Written only now: a teacher that is refused must not keep its successor out of the store.
+    with alone(folder):
+        _check_manifest(folder, manifest)  # again: another process may have been faster
+        if not (folder / MANIFEST).is_file():
+            with whole_file(folder / MANIFEST) as partial:
+                partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _has_labels(table: pa.Table) -> bool:
+    return "label" in table.column_names and table["label"].null_count < len(table)
 
 
 def _refuse_chance(
-    model: Any,
-    tokenizer: Any,
-    table: pa.Table,
-    labels: Sequence[str],
-    max_tokens: int,
-    config: LabelConfig,
-    teacher: str,
+    table: pa.Table, logits_of: Callable[[pa.Table], np.ndarray], labels: Sequence[str], source: str
 ) -> float | None:
-    """Return the teacher's accuracy on the labelled rows, or None without any.
+    """Return the accuracy of the logits on the labelled rows, or None without any.
 
     Raises:
-        InputError: Its balanced accuracy is within two standard errors of guessing.
+        InputError: Their balanced accuracy is within two standard errors of guessing.
     """
-    if "label" not in table.column_names:
+    if not _has_labels(table):
         return None
     labelled = table.filter(table["label"].is_valid())
-    if not len(labelled):
-        return None
     check_labels_known(labelled, labels, "the labelled rows")
     if len(labelled) > CHECKED_ROWS:
         labelled = labelled.take(np.linspace(0, len(labelled) - 1, CHECKED_ROWS).astype(int))
-    rows = encode(tokenizer, *texts_of(labelled), max_tokens)
-    found = (
-        predict_logits(model, rows, max_batch_tokens=config.max_batch_tokens, precision=config.precision)
-        .argmax(1)
-        .numpy()
-    )
+    found = logits_of(labelled).argmax(1)
     gold = np.array(label_ids(labelled, labels))
     # Balanced, so that a teacher that always says the commonest label is at chance whatever its share.
     classes = len(set(gold.tolist()))
@@ -145,21 +352,7 @@ def _refuse_chance(
     bound = chance + 2 * math.sqrt(chance * (1 - chance) / len(gold))
     if score < bound:
         raise InputError(
-            f"{teacher}: the teacher is at chance on the labelled rows: balanced accuracy {score:.3f} over {len(gold)} rows, "
+            f"{source}: the teacher is at chance on the labelled rows: balanced accuracy {score:.3f} over {len(gold)} rows, "
             f"{chance:.3f} is guessing and {bound:.3f} the least accepted; fine-tune it on this task (distillkit train-teacher)"
         )
     return float((gold == found).mean())
-
-
-def _shard(keys: list[bytes], texts: list[str], pairs: list[str] | None, logits: Tensor, store: Path) -> pa.Table:
-    values = logits.numpy()
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-        raise InputError(
-            f"{store}: the teacher's logits are not finite for {texts[row]!r}; label with --label.precision fp32"
-        )
-    columns: dict[str, Any] = {"key": pa.array(keys, pa.binary(16)), "text": texts}
-    if pairs is not None:
-        columns["text_pair"] = pairs
-    columns["logits"] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), pa.float32()), values.shape[1])
-    return pa.table(columns)

@@ -16,6 +16,7 @@ def predict_logits(
     *,
     max_batch_tokens: int = 4096,
     precision: Precision = "fp32",
+    even: bool = False,
     on_rows: Callable[[int], object] | None = None,
 ) -> Tensor:
     """Run a classifier over tokenised rows.
@@ -25,6 +26,7 @@ def predict_logits(
         rows: N rows.
         max_batch_tokens: Tokens a forward pass, padding included.
         precision: Autocast of the forward pass.
+        even: Batch rows of equal length where there are enough of them: transformers needs no attention mask for such a batch.
         on_rows: Called with the number of rows after each forward pass.
 
     Returns:
@@ -38,7 +40,7 @@ def predict_logits(
     lengths = rows.lengths
     rows = rows.to(device)
     with torch.inference_mode(), autocast(precision, device):
-        for batch in budget_batches(lengths, max_batch_tokens):
+        for batch in budget_batches(lengths, max_batch_tokens, even=even):
             logits = model(**rows.batch(batch.to(device))).logits.float().cpu()
             if out is None:
                 out = logits.new_empty(len(rows), logits.shape[1])

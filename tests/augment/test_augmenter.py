@@ -1,3 +1,5 @@
+"""The augmenter in memory: texts in, new texts out."""
+
 from collections import Counter
 
 import pytest
@@ -6,7 +8,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from distillkit import AugmentConfig, Augmenter
+from distillkit.augment.variants import schema
+from distillkit.data.tables import paired, texts_of
 from distillkit.errors import InputError
+from distillkit.recipe import MixConfig
 
 OFF = {"p_mask": 0.0, "p_pos": 0.0, "p_ng": 0.0}
 WORDS = "one two three four five six seven eight"
@@ -17,13 +22,18 @@ def augmenter(seed=1, tagger="none", **options):
     return Augmenter(AugmentConfig(**OFF | {"n_iter": 3, "tagger": tagger} | options), seed=seed)
 
 
+def drawn(augmenter, texts, pairs=None):
+    """Every variant as (text, second text), row by row."""
+    return [row for table in augmenter.variants(texts, pairs) for row in paired(*texts_of(table))]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=4))
 @pytest.mark.parametrize("tagger", ["none", "pattern"])
 def test_without_any_rule_every_text_comes_back_byte_for_byte(tagger, texts):
     new = augmenter(tagger=tagger, n_iter=2)
     texts = [text for text in texts if "[MASK]" not in text]
-    assert list(new.variants(texts)) == [(text, None) for text in texts] * 2
+    assert drawn(new, texts) == [(text, None) for text in texts for _ in range(2)]
     assert new(texts) == []
 
 
@@ -31,7 +41,7 @@ def test_without_any_rule_every_text_comes_back_byte_for_byte(tagger, texts):
 def test_without_any_rule_other_taggers_change_nothing_either(tagger):
     pytest.importorskip(tagger)
     texts = [*ODD, "这部电影 很好看！ok", "", " "]
-    assert list(augmenter(tagger=tagger, n_iter=1).variants(texts)) == [(text, None) for text in texts]
+    assert drawn(augmenter(tagger=tagger, n_iter=1), texts) == [(text, None) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +55,7 @@ def test_without_any_rule_other_taggers_change_nothing_either(tagger):
     ],
 )
 def test_masking_every_word_leaves_the_spacing_alone(text, masked):
-    assert list(augmenter(p_mask=1.0, n_iter=1).variants([text])) == [(masked, None)]
+    assert drawn(augmenter(p_mask=1.0, n_iter=1), [text]) == [(masked, None)]
 
 
 def test_another_mask_word_may_be_chosen():
@@ -64,7 +74,7 @@ def test_an_ngram_is_kept_and_the_rest_dropped():
 
 
 def test_an_ngram_as_long_as_the_text_is_the_text():
-    assert set(augmenter(p_ng=1.0, n_iter=200)(["  a b  c "])) == {"a", "b", "c", "a b", "b  c"}
+    assert set(augmenter(p_ng=1.0, n_iter=200)(["a b  c "])) == {"a", "b", "c", "a b", "b  c"}
 
 
 def test_the_ngram_is_cut_from_the_masked_text():
@@ -78,7 +88,7 @@ def test_words_are_replaced_within_their_tag_by_unigram_frequency():
         return [[(word, "number" if word.isdigit() else "letter") for word in text.split()] for text in texts]
 
     config = AugmentConfig(**OFF | {"p_pos": 1.0, "n_iter": 20})
-    words = [text.split() for text, _ in Augmenter(config, 3, tag).variants(texts)]
+    words = [text.split() for text, _ in drawn(Augmenter(config, 3, tag), texts)]
     assert {row[-1] for row in words} == {"7"}
     counts = Counter(word for row in words for word in row[:-1])
     assert chisquare([counts["b"], counts["c"]], [2800, 1200]).pvalue > 1e-4
@@ -114,7 +124,7 @@ def test_a_seed_draws_everything_and_another_draws_something_else(pairs):
     texts = [WORDS] * 5
 
     def made(seed):
-        return list(Augmenter(AugmentConfig(tagger="none"), seed).variants(texts, pairs))
+        return drawn(Augmenter(AugmentConfig(tagger="none"), seed), texts, pairs)
 
     assert made(4) == made(4)
     assert made(4) != made(5)
@@ -129,29 +139,31 @@ def test_new_texts_are_distinct_and_none_of_the_given():
 
 @pytest.mark.parametrize("n_iter", [0, 1, 7])
 def test_each_text_is_varied_n_iter_times(n_iter):
-    assert len(list(augmenter(n_iter=n_iter, p_mask=0.5).variants(["a b", "c", ""]))) == 3 * n_iter
+    assert len(drawn(augmenter(n_iter=n_iter, p_mask=0.5), ["a b", "c", ""])) == 3 * n_iter
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "word", ""]])
 def test_no_text_an_empty_text_and_one_word_pass_every_rule(texts):
-    rows = list(Augmenter(AugmentConfig(p_mask=0.3, p_pos=0.3, p_ng=1.0, tagger="none", n_iter=30)).variants(texts))
+    rows = drawn(Augmenter(AugmentConfig(p_mask=0.3, p_pos=0.3, p_ng=1.0, tagger="none", n_iter=30)), texts)
     assert {text for text, _ in rows} <= {"", "word", "[MASK]"}
     assert len(rows) == 30 * len(texts)
 
 
-def test_a_text_beyond_the_first_block_keeps_its_own_words():
+def test_a_text_beyond_the_first_slice_keeps_its_own_words():
     texts = [f"w{i} w{i}" for i in range(5000)]
-    rows = list(augmenter(p_mask=0.5, p_ng=0.5, n_iter=1).variants(texts))
-    assert all(set(new.split()) <= {f"w{i}", "[MASK]"} for i, (new, _) in enumerate(rows))
+    rows = drawn(augmenter(p_mask=0.5, p_ng=0.5, n_iter=4), texts)
+    assert len(rows) == 20_000
+    assert all(set(new.split()) <= {f"w{i // 4}", "[MASK]"} for i, (new, _) in enumerate(rows))
 
 
 def test_pairs_change_the_first_text_then_the_second_then_both():
-    rows = list(augmenter(p_mask=1.0, n_iter=6).variants(["a b"], ["c"]))
+    rows = drawn(augmenter(p_mask=1.0, n_iter=6), ["a b"], ["c"])
     assert rows == [("[MASK] [MASK]", "c"), ("a b", "[MASK]"), ("[MASK] [MASK]", "[MASK]")] * 2
 
 
 def test_the_two_sides_of_a_pair_are_drawn_independently():
-    rows = list(augmenter(p_mask=0.5, n_iter=3).variants([WORDS] * 200, [WORDS] * 200))[400:]
+    rows = drawn(augmenter(p_mask=0.5, n_iter=3), [WORDS] * 200, [WORDS] * 200)[2::3]
+    assert len(rows) == 200
     assert sum(a == b for a, b in rows) < 20
 
 
@@ -160,3 +172,38 @@ def test_pairs_come_back_as_distinct_new_pairs():
     new = augmenter(p_mask=0.5, n_iter=30)(texts, pairs)
     assert len(new) == len(set(new)) > 6
     assert not set(new) & set(zip(texts, pairs, strict=True))
+
+
+def test_new_pairs_are_in_the_order_of_the_given():
+    new = augmenter(p_mask=0.5, n_iter=9)(["a b", "c d"], ["e f", "g h"])
+    given = ["ab" if set(a + b) & set("abef") else "cd" for a, b in new if set(a + b) & set("abcdefgh")]
+    assert given == sorted(given)
+
+
+def test_variants_come_with_where_they_are_from():
+    (table,) = Augmenter(AugmentConfig(tagger="none", n_iter=2)).variants(["a b", "c"])
+    assert table.schema == schema(pairs=False)
+    assert list(zip(table["source_row"].to_pylist(), table["iteration"].to_pylist(), strict=True)) == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+
+
+def test_words_of_both_texts_of_a_pair_are_drawn_from():
+    rows = drawn(augmenter(p_pos=1.0, n_iter=60), ["a"], ["b"])
+    assert set(rows) == {(a, b) for a in "ab" for b in "ab"}
+
+
+def test_one_text_more_leaves_the_masks_of_the_others_where_they_are():
+    """A variant is a function of its text, its number and the seed; only replacements look at the whole corpus."""
+    texts = [WORDS] * 3
+    few, many = (drawn(augmenter(p_mask=0.3, p_ng=0.3, n_iter=5), t) for t in (texts, [*texts, "and one more"]))
+    assert many[:15] == few
+
+
+@pytest.mark.parametrize("way", ["infill", "neighbours", "sentences", "generated"])
+def test_ways_that_need_models_are_refused_in_memory(way):
+    with pytest.raises(InputError, match=r"augment\.mix: only the rules are made in memory"):
+        augmenter(mix=MixConfig(**{way: 1.0}))

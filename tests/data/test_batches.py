@@ -145,3 +145,19 @@ def test_budget_has_every_row_exactly_once_and_is_kept_with_padding(lengths, bud
 def test_budget_comes_longest_first_and_is_filled():
     lengths = torch.tensor([1, 5, 2, 9, 2])
     assert [lengths[batch].tolist() for batch in budget_batches(lengths, 6)] == [[9], [5], [2, 2, 1]]
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 200))
+def test_even_budget_has_every_row_exactly_once_and_is_kept(lengths, budget):
+    batches = list(budget_batches(lengths, budget, even=True))
+    assert torch.cat(batches).sort().values.tolist() == list(range(len(lengths)))
+    assert all(len(batch) == 1 or len(batch) * int(lengths[batch].max()) <= budget for batch in batches)
+
+
+def test_even_batches_end_where_the_length_changes_once_they_are_half_full():
+    lengths = torch.tensor([4] * 5 + [3] * 2 + [2] * 3)
+    found = [lengths[batch].tolist() for batch in budget_batches(lengths, 12, even=True)]
+    assert found == [[4, 4, 4], [4, 4], [3, 3], [2, 2, 2]]
+    few = [lengths[batch].tolist() for batch in budget_batches(lengths, 40, even=True)]
+    assert few == [[4] * 5, [3, 3, 2, 2, 2]]  # two of thirteen are not worth a batch

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from upath import UPath
 
-from distillkit.data.readers import read_rows, source_path
+from distillkit.data.readers import read_rows, source_files, source_path
 from distillkit.errors import InputError
 
 
@@ -172,7 +173,9 @@ def test_utf16_is_refused_at_its_first_byte(write):
 @pytest.fixture
 def saved(tmp_path):
     """A dataset with named classes, as datasets saves it: one split hides a label."""
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])})
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
+    )
     train = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
     test = datasets.Dataset.from_dict({"text": ["c"], "label": [-1]}, features=features)
     datasets.DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "saved")
@@ -222,7 +225,7 @@ def test_unknown_embedded_data_is_told_what_there_is():
 
 def test_absent_file_and_folder_are_told_apart(tmp_path):
     assert f"{tmp_path / 'a.tsv'}: no such file; expected .tsv, .csv" in failure(str(tmp_path / "a.tsv"))
-    assert f"{tmp_path}: is a folder, not a file" in failure(str(tmp_path))
+    assert f"{tmp_path}: expected a folder of files of one form (.tsv" in failure(str(tmp_path))
 
 
 def test_unknown_ending_is_told_the_known_ones(write):
@@ -232,3 +235,106 @@ def test_unknown_ending_is_told_the_known_ones(write):
 def test_source_path_is_the_file_itself(write):
     source = write("a.tsv", "text\n")
     assert str(source_path(source)) == source
+
+
+# ---- folders of files, and addresses
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Write files into a folder and return its path as text."""
+
+    def to_disk(**files):
+        (tmp_path / "parts").mkdir()
+        for name, content in files.items():
+            (tmp_path / "parts" / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(tmp_path / "parts")
+
+    return to_disk
+
+
+def test_files_of_a_folder_are_read_by_name_each_with_its_own_header(folder):
+    source = folder(**{"b.tsv": "text\tlabel\ntwo\ty\n", "a.tsv": "label\ttext\nx\tone\n", "c.tsv": "text\tlabel\n"})
+    assert read(source) == [{"label": "x", "text": "one"}, {"text": "two", "label": "y"}]
+    assert places(source) == ["a.tsv:2", "b.tsv:2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "text\none\n"), ("a.jsonl", '{"text": "one"}\n'), ("a.json", '{"text": "one"}\n'), ("a.txt", "one\n")],
+)
+def test_a_folder_may_be_of_any_form(folder, name, content):
+    assert read(folder(**{name: content, name.replace("a.", "b."): content})) == [{"text": "one"}] * 2
+
+
+def test_a_folder_of_parquet_as_other_tools_write_it_is_read(tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for number, text in enumerate("ab"):
+        pq.write_table(pa.table({"text": [text]}), parts / f"part-{number:05}.snappy.parquet")
+    for name in ("_SUCCESS", "_metadata.parquet", ".part-00000.parquet", "._hidden.tsv", "NOTES.md"):
+        (parts / name).write_text("not a table")
+    (parts / "inner").mkdir()
+    assert read(str(parts)) == [{"text": "a"}, {"text": "b"}]
+    assert places(str(parts)) == ["part-00000.snappy.parquet row 1", "part-00001.snappy.parquet row 1"]
+
+
+def test_a_mistake_in_a_folder_is_said_with_its_file_and_line(folder):
+    assert "parts/b.tsv:3: 1 fields" in failure(folder(**{"a.tsv": "t\tl\na\tx\n", "b.tsv": "t\tl\nb\ty\nc\n"}))
+
+
+def test_a_folder_of_two_forms_or_none_is_refused(folder, tmp_path):
+    source = folder(**{"a.tsv": "text\na\n", "b.csv": "text\nb\n"})
+    assert f"{source}: expected a folder of files of one form" in failure(source)
+    assert "found ['.csv', '.tsv']" in failure(source)
+    (tmp_path / "empty").mkdir()
+    assert failure(str(tmp_path / "empty")).endswith("found none")
+
+
+@pytest.fixture
+def memory(request):
+    """A folder in memory, as an address that fsspec knows."""
+    address = f"memory://{request.node.name.replace('[', '-').replace(']', '')}"
+    UPath(address).mkdir(parents=True, exist_ok=True)
+    yield address
+    UPath(address).fs.rm(UPath(address).path, recursive=True)
+
+
+def test_an_address_is_read_like_a_file(memory, tmp_path):
+    table = pa.table({"text": ["one", "é"], "label": ["x", "y"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    contents = {
+        "a.tsv": "text\tlabel\none\tx\né\ty\n".encode(),
+        "a.csv": 'text,label\n"one",x\né,y\n'.encode(),
+        "a.jsonl": '{"text": "one", "label": "x"}\n{"text": "é", "label": "y"}\n'.encode(),
+        "a.parquet": (tmp_path / "a.parquet").read_bytes(),
+    }
+    for name, content in contents.items():
+        UPath(f"{memory}/{name}").write_bytes(content)
+        assert read(f"{memory}/{name}") == table.to_pylist()
+        assert places(f"{memory}/{name}")[0].startswith(name)
+
+
+def test_an_address_of_a_folder_is_read_like_a_folder(memory):
+    for name in ("b.txt", "a.txt", "_b.txt"):
+        UPath(f"{memory}/{name}").write_text(f"{name}\n")
+    assert read(memory) == [{"text": "a.txt"}, {"text": "b.txt"}]
+    assert [path.name for path in source_files(memory)] == ["a.txt", "b.txt"]
+
+
+def test_a_mistake_at_an_address_is_said_with_it(memory):
+    UPath(f"{memory}/a.tsv").write_bytes(b"text\ncaf\xe9\n")
+    assert f"{memory}/a.tsv:2: byte 4 of the line (0xe9) is not UTF-8" in failure(f"{memory}/a.tsv").replace(
+        "memory:///", "memory://"
+    )
+
+
+def test_an_address_where_nothing_is_or_that_nobody_knows_is_refused(memory):
+    assert "/nothing.tsv: no such file" in failure(f"{memory}/nothing.tsv")
+    assert failure("nosuchprotocol://bucket/a.tsv").startswith("nosuchprotocol://bucket/a.tsv: ")
+
+
+def test_source_files_of_a_file_and_of_embedded_data(write):
+    source = write("a.tsv", "text\n")
+    assert [str(path) for path in source_files(source)] == [source]
+    assert [path.name for path in source_files("embedded:reviews/dev")] == ["dev.tsv"]

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -10,15 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distillkit.data.tables import (
+    HASH,
     check_labels_known,
     class_counts,
+    content_hashes,
     content_keys,
     label_ids,
     label_names,
     mask_of,
     paired,
+    read_blocks,
     read_table,
+    resized,
     split_dev,
+    table_writer,
     texts_of,
     with_mask,
     write_table,
@@ -97,7 +103,9 @@ def test_same_label_has_the_same_name_in_every_form(write):
         write("a.jsonl", [{"text": "a", "label": 1}]),
         write("a.parquet", [{"text": "a", "label": 1.0}]),
     ]
-    assert [read_table(source, ColumnsConfig()).to_pylist() for source in sources] == [[{"text": "a", "label": "1"}]] * 4
+    assert [read_table(source, ColumnsConfig()).to_pylist() for source in sources] == [
+        [{"text": "a", "label": "1"}]
+    ] * 4
 
 
 @pytest.mark.parametrize(
@@ -284,7 +292,9 @@ def test_split_moves_at_most_one_row_when_another_is_added(count):
 
 
 def test_label_too_rare_to_split_is_refused():
-    with pytest.raises(InputError, match=r"label 'y' has 1 distinct texts: too few to set 10% aside as dev; give --data\.dev"):
+    with pytest.raises(
+        InputError, match=r"label 'y' has 1 distinct texts: too few to set 10% aside as dev; give --data\.dev"
+    ):
         split_dev(labelled({"x": 10, "y": 1}), 0.1, seed=1)
 
 
@@ -323,3 +333,119 @@ def test_write_leaves_nothing_behind_when_it_cannot(tmp_path):
     with pytest.raises(InputError, match=r"a\.parquet: cannot be written"):
         write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+# ---- block by block
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 100])
+@pytest.mark.parametrize("form", ["tsv", "own"])
+def test_a_source_is_read_in_blocks_of_so_many_rows(tmp_path, write, form, rows):
+    table = pa.table({"text": [f"t {i}" for i in range(5)], "label": list("xyxyx")})
+    if form == "own":
+        source = str(tmp_path / "own.parquet")
+        with table_writer(tmp_path / "own.parquet", table.schema) as writer:
+            for part in (table.slice(0, 1), table.slice(1, 3), table.slice(4)):
+                writer.write_table(part)
+    else:
+        source = write("a.tsv", "text\tlabel\n" + "".join(f"t {i}\t{'xyxyx'[i]}\n" for i in range(5)))
+    blocks = list(read_blocks(source, ColumnsConfig(), rows=rows))
+    assert [len(block) for block in blocks] == [rows] * (5 // rows) + ([5 % rows] if 5 % rows else [])
+    assert pa.concat_tables(blocks).to_pylist() == table.to_pylist()
+
+
+def test_blocks_of_a_transfer_set_keep_mask_origin_and_the_order_of_the_columns(tmp_path):
+    table = pa.table(
+        {"origin": ["original", "augmented"], "label": ["x", None], "text": ["a", "b"], "rules": ["", "mask"]}
+    )
+    write_table(with_mask(table, "<m>"), tmp_path / "own.parquet")
+    for block in read_blocks(str(tmp_path / "own.parquet"), ColumnsConfig(), labels="optional", rows=1):
+        assert block.column_names == ["text", "label", "origin"]
+        assert mask_of(block) == "<m>"
+
+
+def test_blocks_before_a_bad_row_are_read_and_the_row_is_said_with_its_line(write):
+    source = write("a.tsv", "text\tlabel\na\tx\nb\tx\nc\t\n")
+    blocks = read_blocks(source, ColumnsConfig(), rows=1)
+    assert [next(blocks)["text"].to_pylist() for _ in range(2)] == [["a"], ["b"]]
+    with pytest.raises(InputError, match=r"a\.tsv:4: column 'label' is empty"):
+        next(blocks)
+
+
+def test_a_source_that_fills_its_last_block_has_rows(write):
+    blocks = list(read_blocks(write("a.txt", "a\nb\n"), ColumnsConfig(), labels="ignored", rows=2))
+    assert [len(block) for block in blocks] == [2]
+
+
+def test_a_folder_of_files_is_one_table(write, tmp_path):
+    (tmp_path / "parts").mkdir()
+    write("parts/1.tsv", "text\tlabel\na\tx\n")
+    write("parts/2.tsv", "label\ttext\ny\tb\n")
+    table = read_table(str(tmp_path / "parts"), ColumnsConfig())
+    assert table.to_pylist() == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+
+
+@given(st.lists(st.integers(0, 7), max_size=8), st.integers(1, 10))
+def test_resized_tables_have_the_same_rows_so_many_at_a_time(sizes, rows):
+    table = pa.table({"n": list(range(sum(sizes)))})
+    starts = np.cumsum([0, *sizes])
+    found = list(
+        resized((table.slice(a, b - a) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)), rows)
+    )
+    assert [row["n"] for part in found for row in part.to_pylist()] == list(range(sum(sizes)))
+    assert all(len(part) == rows for part in found[:-1])
+    assert not found or 0 < len(found[-1]) <= rows
+
+
+def test_resized_holds_no_more_than_it_must():
+    given = []
+
+    def blocks():
+        for i in range(10):
+            given.append(i)
+            yield pa.table({"n": [i, i]})
+
+    stream = resized(blocks(), 4)
+    assert len(next(stream)) == 4
+    assert given == [0, 1]
+
+
+def test_what_is_written_row_group_by_row_group_is_one_table(tmp_path):
+    schema = pa.schema([("text", pa.string()), ("label", pa.string())])
+    with table_writer(tmp_path / "a.parquet", with_mask(schema.empty_table(), "<m>").schema) as writer:
+        for text in "abc":
+            writer.write_table(pa.table({"text": [text], "label": ["x"]}, schema=schema))
+        assert not (tmp_path / "a.parquet").exists()
+    assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 3
+    table = read_table(str(tmp_path / "a.parquet"), ColumnsConfig())
+    assert table["text"].to_pylist() == ["a", "b", "c"]
+    assert mask_of(table) == "<m>"
+
+
+def test_a_writer_that_fails_leaves_the_old_file(tmp_path):
+    write_table(pa.table({"text": ["old"]}), tmp_path / "a.parquet")
+
+    def fail():
+        with table_writer(tmp_path / "a.parquet", pa.schema([("text", pa.string())])) as writer:
+            writer.write_table(pa.table({"text": ["new"]}))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert pq.read_table(tmp_path / "a.parquet")["text"].to_pylist() == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.text("01\0é"))))
+def test_hashes_are_the_keys_as_two_numbers(rows):
+    texts, pairs = [a for a, _ in rows], [b for _, b in rows]
+    for second in (None, pairs):
+        hashes = content_hashes(pa.array(texts, pa.string()), None if second is None else pa.array(second, pa.string()))
+        assert hashes.dtype == HASH
+        joined = [int(h["high"]).to_bytes(8, "big") + int(h["low"]).to_bytes(8, "big") for h in hashes]
+        assert joined == content_keys(texts, second)
+
+
+def test_hashes_of_a_slice_are_its_rows():
+    texts = pa.array(["a", "b", "c", "d"])
+    assert content_hashes(texts.slice(1, 2)).tolist() == content_hashes(texts)[1:3].tolist()

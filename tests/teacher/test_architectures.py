@@ -25,7 +25,7 @@ def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(kind, encoder_folde
     model, tokenizer, result = fine_tune(train_table, dev_table, TeacherConfig(str(tmp_path / "encoder"), 16, training), seed=1)
     assert result.best_score > 0.9
     save(model, tokenizer, tmp_path / "teacher", 16)
-    summary = label_table(train_table, tmp_path / "store", str(tmp_path / "teacher"), "print", LabelConfig(precision="fp32"))
+    summary = label_table(train_table, tmp_path / "store", str(tmp_path / "teacher"), LabelConfig(precision="fp32"))
     assert summary["labelled_now"] == len(train_table)
     vectors = word_vectors(model, tokenizer, ["good", "bad", "film"])
     assert vectors.shape == (3, 16)

@@ -19,10 +19,12 @@ def by_hand(model, tokenizer):
         return torch.cat([model.eval()(**tokenizer(text, return_tensors="pt")).logits for text in TEXTS])
 
 
+@pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("max_batch_tokens", [1, 25, 4096])
-def test_every_row_is_answered_in_its_own_order_whatever_the_batches(teacher, max_batch_tokens):
+def test_every_row_is_answered_in_its_own_order_whatever_the_batches(teacher, max_batch_tokens, even):
     model, tokenizer = teacher
-    found = predict_logits(model, encode(tokenizer, TEXTS, None, 32), max_batch_tokens=max_batch_tokens)
+    rows = encode(tokenizer, TEXTS, None, 32)
+    found = predict_logits(model, rows, max_batch_tokens=max_batch_tokens, even=even)
     torch.testing.assert_close(found, by_hand(model, tokenizer), atol=1e-5, rtol=0)
     assert found.dtype == torch.float32
 

@@ -1,0 +1,103 @@
+"""Kill augment and label at random moments, run them again, and see that the bytes are those of an undisturbed run.
+
+python benchmarks/kill.py sst2/train.tsv TEACHER --column sentence --rows 4000 --times 50
+
+A moment is drawn anew for each try, over the time that an undisturbed run takes; every third try is killed twice. The signal is SIGKILL.
+"""
+
+import argparse
+import hashlib
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from distillkit import pipeline
+from distillkit.data.tables import read_table, write_table
+from distillkit.recipe import AugmentConfig, ColumnsConfig, LabelConfig
+
+AUGMENT, LABEL = AugmentConfig(tagger="pattern", n_iter=20, memory_mb=5), LabelConfig(shard_rows=256)
+
+
+def augment(source: str, target: Path) -> None:
+    """Build a transfer set in two processes."""
+    pipeline.augment(source, target, AUGMENT, workers=2)
+    os._exit(0)  # a process started by multiprocessing would wait for its own idle workers
+
+
+def label(source: str, target: Path, teacher: str) -> None:
+    """Label a table."""
+    pipeline.label(source, target, teacher, LABEL)
+
+
+def digest(path: Path) -> str:
+    """Hash a file, or all files of a folder with their names, hidden ones too: nothing may be left behind."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return hashlib.sha256(b"".join(str(p.relative_to(path)).encode() + p.read_bytes() for p in files)).hexdigest()
+
+
+def started(step, *args):  # noqa: ANN001, ANN002, ANN201
+    """Start a step in a process of its own, which has everything imported already."""
+    process = multiprocessing.get_context("forkserver").Process(target=step, args=args)
+    process.start()
+    return process
+
+
+def trial(step, source: str, target: Path, *more: str, seconds: float, kills: int) -> int:  # noqa: ANN001
+    """Kill a step some times, then let it end; return how often it was alive to be killed."""
+    hits = 0
+    for _ in range(kills):
+        process = started(step, source, target, *more)
+        process.join(random.uniform(0, seconds))
+        hits += process.is_alive()
+        process.kill()
+        process.join()
+    process = started(step, source, target, *more)
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"{step.__name__}: exit status {process.exitcode} after a kill")
+    return hits
+
+
+def main() -> int:
+    """Try both steps; exit with 1 at the first difference."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("source")
+    parser.add_argument("teacher")
+    parser.add_argument("--column", default="text")
+    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--times", type=int, default=50)
+    options = parser.parse_args()
+    multiprocessing.set_forkserver_preload(["distillkit.pipeline"])
+    random.seed(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        table = read_table(options.source, ColumnsConfig(text=options.column), labels="optional").slice(0, options.rows)
+        write_table(table, folder / "source.parquet")
+        source = str(folder / "source.parquet")
+        for step, target, more in ((augment, "transfer.parquet", ()), (label, "store", (options.teacher,))):
+            began = time.perf_counter()
+            trial(step, source, folder / target, *more, seconds=0, kills=0)
+            seconds, expected, hits = time.perf_counter() - began, digest(folder / target), 0
+            for number in tqdm(range(options.times), desc=step.__name__, disable=None):
+                again = folder / "again" / target
+                hits += trial(step, source, again, *more, seconds=seconds, kills=1 + (number % 3 == 2))
+                left = [p.name for p in again.parent.iterdir() if p.name != again.name]
+                if digest(again) != expected or left:
+                    print(f"{step.__name__}: try {number} differs, or left {left}")
+                    return 1
+                shutil.rmtree(again.parent)
+            print(
+                f"{step.__name__}: {options.times} tries, {hits} times killed at work ({seconds:.1f} s undisturbed): all bytes equal"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

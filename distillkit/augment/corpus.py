@@ -1,0 +1,267 @@
+"""A corpus as flat arrays: tagged texts, the lexicon they share, and writing changed texts out again."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distillkit.augment.counter import below
+from distillkit.data.files import read_arrow, whole_file, write_arrow
+from distillkit.errors import InputError
+
+# A text's (word, tag) pairs.
+TaggedText = Sequence[tuple[str, str]]
+_LIST = pa.list_(pa.dictionary(pa.int32(), pa.string()))
+# A text is its words, each after its gap, and the tail: "".join(gap + word ...) + tail, byte for byte.
+TAGGED = pa.schema([("word", _LIST), ("gap", _LIST), ("tag", _LIST), ("tail", pa.dictionary(pa.int32(), pa.string()))])
+
+
+def tagged_batch(texts: Sequence[str], tagged: Iterable[TaggedText]) -> pa.RecordBatch:
+    """Lay tagged texts out flat.
+
+    Args:
+        texts: N texts.
+        tagged: Each text's (word, tag) pairs.
+
+    Returns:
+        N rows of the schema TAGGED.
+
+    Raises:
+        InputError: A tagger's word does not stand in its text.
+    """
+    words, gaps, tags, tails = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+    offsets = [0]
+    for text, pairs in zip(texts, tagged, strict=True):
+        end = 0
+        for word, tag in pairs:
+            start = text.find(word, end)
+            if start < 0 or not word:
+                raise InputError(
+                    f"the tagger's word {word!r} does not stand in {text!r}; a tagger must return the words of the text, in order and unchanged"
+                )
+            words.add(word)
+            gaps.add(text[end:start])
+            tags.add(tag)
+            end = start + len(word)
+        tails.add(text[end:])
+        offsets.append(len(words.numbers))
+    where = pa.array(offsets, pa.int32())
+    lists = [pa.ListArray.from_arrays(where, column.array()) for column in (words, gaps, tags)]
+    return pa.record_batch([*lists, tails.array()], schema=TAGGED)
+
+
+class _Numbers:
+    """Strings, numbered as they first come."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+        self.numbers: list[int] = []
+
+    def add(self, value: str) -> None:
+        self.numbers.append(self.known.setdefault(value, len(self.known)))
+
+    def array(self) -> pa.DictionaryArray:
+        return pa.DictionaryArray.from_arrays(
+            pa.array(self.numbers, pa.int32()), pa.array(list(self.known), pa.string())
+        )
+
+
+@dataclass(frozen=True)
+class Block:
+    """N tagged texts; all numbers but offsets point into the lexicon's `strings`.
+
+    Word w of the block stands after gap w; text i has the words `offsets[i]` to `offsets[i + 1] - 1` and then its tail.
+    """
+
+    words: np.ndarray  # (W,) int32
+    gaps: np.ndarray  # (W,) int32
+    tags: np.ndarray  # (W,) int32, into the lexicon's tags
+    tails: np.ndarray  # (N,) int32
+    offsets: np.ndarray  # (N + 1,) int64
+
+    def __len__(self) -> int:
+        return len(self.tails)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Words a text, (N,) int64."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Every string of a corpus once, and for each tag an alias table that draws its words by their frequency in constant time.
+
+    Source: Walker 1977, An efficient method for generating discrete random variables with general distributions.
+    """
+
+    strings: pa.StringArray
+    """Words, gaps and tails; number 0 is the empty string, number 1 the mask word."""
+    tags: pa.StringArray
+    entries: np.ndarray  # (E,) int32: the words of tag 0, then those of tag 1, ..., as numbers of strings
+    accept: np.ndarray  # (E,) uint64: below it an entry stands, else its alias, of 2 ** 32
+    alias: np.ndarray  # (E,) int32: as entries
+    starts: np.ndarray  # (tags + 1,) int64: where a tag begins in entries
+    empty: int = field(default=0, init=False)
+    mask: int = field(default=1, init=False)
+
+    @classmethod
+    def build(cls, batches: Iterable[pa.RecordBatch], mask: str) -> "Lexicon":
+        """Count the words of every tag over a corpus given batch by batch (of the schema TAGGED); only types are kept in memory."""
+        seen: list[pa.Table] = []
+        strings = pa.array([], pa.string())
+        for batch in batches:
+            seen.append(_counts(batch))
+            spacing = [batch["gap"].values.dictionary, batch["tail"].dictionary]
+            strings = pc.unique(pa.concat_arrays([strings, *spacing]))
+            if len(seen) == 64:
+                seen = [_sum(seen)]
+        counts = _sum(seen).sort_by([("tag", "ascending"), ("word", "ascending")])
+        words = counts["word"].combine_chunks()
+        others = pc.unique(pa.concat_arrays([strings, words]))
+        others = others.filter(pc.invert(pc.is_in(others, value_set=pa.array(["", mask]))))
+        strings = pa.concat_arrays([pa.array(["", mask]), others.take(pc.sort_indices(others))])
+        tags = pc.unique(counts["tag"].combine_chunks())
+        numbers = pc.index_in(words, value_set=strings).to_numpy(zero_copy_only=False).astype(np.int32)
+        tag_of = pc.index_in(counts["tag"].combine_chunks(), value_set=tags).to_numpy(zero_copy_only=False)
+        starts = np.searchsorted(tag_of, np.arange(len(tags) + 1))
+        accept, alias = np.empty(len(numbers), np.uint64), np.empty(len(numbers), np.int32)
+        n = counts["n"].to_numpy().astype(np.int64)
+        for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+            accept[a:b], place = _alias_table(n[a:b])
+            alias[a:b] = numbers[a:b][place]
+        return cls(strings, tags, numbers, accept, alias, starts)
+
+    def block(self, batch: pa.RecordBatch) -> Block:
+        """Turn tagged texts of this corpus into a block of numbers."""
+        word, gap, tag, tail = (batch[name] for name in TAGGED.names)
+        first, last = word.offsets[0].as_py(), word.offsets[-1].as_py()
+        flat = [
+            _renumber(column.values.slice(first, last - first), known)
+            for column, known in ((word, self.strings), (gap, self.strings), (tag, self.tags))
+        ]
+        offsets = word.offsets.to_numpy().astype(np.int64) - first
+        return Block(flat[0], flat[1], flat[2], _renumber(tail, self.strings), offsets)
+
+    def draw_words(self, tags: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Draw a word of each tag by its frequency there.
+
+        Args:
+            tags: (M,) int32.
+            u: (M,) uint64, of which the lower 32 bits are used.
+
+        Returns:
+            Numbers of words, (M,) int32.
+        """
+        start = self.starts[tags]
+        count = (self.starts[tags + 1] - start).astype(np.uint64)
+        place = start + below(u, count)
+        # What is left of the 32 bits after the entry is chosen decides between it and its alias.
+        rest = (u & np.uint64(0xFFFFFFFF)) * count & np.uint64(0xFFFFFFFF)
+        return np.where(rest < self.accept[place], self.entries[place], self.alias[place])
+
+    @cached_property
+    def _spaced(self) -> pa.StringArray:
+        """All strings, and all of them again behind one space: most words need no other gap, and half the pieces are half the work."""
+        return pa.concat_arrays([self.strings, pc.binary_join_element_wise("", self.strings, " ")])
+
+    @cached_property
+    def _space(self) -> int:
+        return pc.index(self.strings, " ").as_py()
+
+    def write_out(self, gaps: np.ndarray, words: np.ndarray, offsets: np.ndarray, tails: np.ndarray) -> pa.StringArray:
+        """Write texts out, as `assemble` does, from this lexicon's strings."""
+        behind = gaps == self._space
+        if not (behind | (gaps == self.empty)).all():
+            return assemble(self.strings, gaps, words, offsets, tails)
+        numbers = words + behind * np.int32(len(self.strings))
+        lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), self._spaced.take(pa.array(numbers)))
+        return _with_tails(pc.binary_join(lists, ""), self.strings, tails)
+
+    def save(self, folder: Path) -> None:
+        """Write the lexicon for other processes; `lexicon.npz` comes last and says that it is whole."""
+        write_arrow(pa.table({"strings": self.strings}), folder / "lexicon-strings.arrow")
+        write_arrow(pa.table({"tags": self.tags}), folder / "lexicon-tags.arrow")
+        with whole_file(folder / "lexicon.npz") as partial, partial.open("wb") as sink:
+            np.savez(sink, entries=self.entries, accept=self.accept, alias=self.alias, starts=self.starts)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Lexicon":
+        """Read what `save` wrote."""
+        strings, tags = (_array(read_arrow(folder / f"lexicon-{name}.arrow")) for name in ("strings", "tags"))
+        with np.load(folder / "lexicon.npz", allow_pickle=False) as arrays:
+            return cls(strings, tags, arrays["entries"], arrays["accept"], arrays["alias"], arrays["starts"])
+
+
+def assemble(
+    strings: pa.StringArray, gaps: np.ndarray, words: np.ndarray, offsets: np.ndarray, tails: np.ndarray
+) -> pa.StringArray:
+    """Write texts out.
+
+    Args:
+        strings: What the numbers mean.
+        gaps: (W,) int32, the gap before each word.
+        words: (W,) int32.
+        offsets: Text i has the words `offsets[i]` to `offsets[i + 1] - 1`, (M + 1,).
+        tails: (M,) int32.
+    """
+    segments = np.empty((len(words), 2), np.int32)
+    segments[:, 0], segments[:, 1] = gaps, words
+    lists = pa.ListArray.from_arrays(pa.array((2 * offsets).astype(np.int32)), strings.take(pa.array(segments.ravel())))
+    return _with_tails(pc.binary_join(lists, ""), strings, tails)
+
+
+def _with_tails(texts: pa.StringArray, strings: pa.StringArray, tails: np.ndarray) -> pa.StringArray:
+    return pc.binary_join_element_wise(texts, strings.take(pa.array(tails)), "") if tails.any() else texts
+
+
+def _counts(batch: pa.RecordBatch) -> pa.Table:
+    word, tag = batch["word"].flatten(), batch["tag"].flatten()
+    table = (
+        pa.table({"tag": tag.indices, "word": word.indices}).group_by(["tag", "word"]).aggregate([([], "count_all")])
+    )
+    return pa.table(
+        {
+            "tag": tag.dictionary.take(table["tag"]),
+            "word": word.dictionary.take(table["word"]),
+            "n": table["count_all"],
+        }
+    )
+
+
+def _sum(tables: list[pa.Table]) -> pa.Table:
+    if not tables:
+        return pa.table(
+            {"tag": pa.array([], pa.string()), "word": pa.array([], pa.string()), "n": pa.array([], pa.int64())}
+        )
+    total = pa.concat_tables(tables).group_by(["tag", "word"]).aggregate([("n", "sum")])
+    return total.select(["tag", "word", "n_sum"]).rename_columns(["tag", "word", "n"])
+
+
+def _renumber(column: pa.DictionaryArray, known: pa.StringArray) -> np.ndarray:
+    numbers = pc.index_in(column.dictionary, value_set=known).to_numpy(zero_copy_only=False).astype(np.int32)
+    return numbers[column.indices.to_numpy(zero_copy_only=False)] if len(numbers) else np.empty(0, np.int32)
+
+
+def _alias_table(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Build Walker's table: entry i stands below accept[i] of 2 ** 32, else alias[i]; in whole numbers, so alike on every machine."""
+    n, total = len(counts), int(counts.sum())
+    share = [int(c) * n for c in counts]  # of `total` each
+    accept, alias = np.full(n, 2**32, np.uint64), np.arange(n)
+    small = [i for i in range(n) if share[i] < total]
+    large = [i for i in range(n) if share[i] >= total]
+    while small and large:
+        i, j = small.pop(), large[-1]
+        accept[i], alias[i] = (share[i] << 32) // total, j
+        share[j] -= total - share[i]
+        if share[j] < total:
+            small.append(large.pop())
+    return accept, alias
+
+
+def _array(table: pa.Table) -> pa.StringArray:
+    return pa.chunked_array(table.column(0), pa.string()).combine_chunks()

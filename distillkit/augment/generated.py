@@ -1,0 +1,187 @@
+"""Texts written by a causal language model that was fine-tuned on the task's own."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from distillkit.augment.counter import draw, seed_key
+from distillkit.augment.language_model import draw_tokens, load_language_model, one_thread
+from distillkit.data.batches import Encoded
+from distillkit.data.files import read_arrow, whole_folder, write_arrow
+from distillkit.data.tables import paired, texts_of
+from distillkit.data.workers import each, processes
+from distillkit.errors import InputError
+from distillkit.recipe import Engine, GeneratedConfig, TrainingConfig
+from distillkit.training.loop import fit
+from distillkit.training.precision import autocast, pick_device, resolve
+
+_SHARD = 1024  # texts a file: what a killed run may lose
+_BATCH = 128  # texts written together
+_SEQUENCE = 3  # of the seed's numbers: 0 to 2 are those of the variants and the sentences
+_BETWEEN = "\t"  # the two texts of a pair
+
+
+def generate(
+    texts: Iterable[pa.Table], wanted: int, model: str, config: GeneratedConfig, seed: int, mask: str, work: Path, *, engine: Engine, workers: int
+) -> Iterator[pa.Table]:  # fmt: skip
+    """Fine-tune a causal language model on a task's texts and have it write more.
+
+    Args:
+        texts: Tables with `text` and, for pairs, `text_pair`; they are kept in memory as tokens, four bytes each.
+        wanted: Texts to be written; empty ones, those that hold the mask word and, of pairs, those that are none are left out.
+        model: Folder or hub name.
+        config: How it is fine-tuned and drawn from.
+        seed: Draws everything; text i is the same, up to rounding, however many are wanted.
+        mask: The mask word.
+        work: Folder for the fine-tuned model and for what is written; what lies there from a killed run is not done again.
+        engine: Where the work is done,
+        workers: and in how many processes; the texts do not depend on it.
+
+    Yields:
+        Tables with `text` and, for pairs, `text_pair`.
+
+    Raises:
+        InputError: The model cannot be loaded, or does not know where a text ends.
+
+    Source: Tang et al. 2019, Natural language generation for effective knowledge distillation (DeepLo 2019), section 3.2.
+    """
+    if not wanted:
+        return
+    if not (work / "model").is_dir():
+        _fine_tune(model, texts, config, seed, work / "model")
+    shards = list(range(-(-wanted // _SHARD)))
+    write = partial(_write_shard, work, wanted, config, seed, mask)
+    steps = each(write, shards, engine=engine, workers=processes(workers, len(shards)), holds_model=True)
+    for path in tqdm(steps, desc="augment: generate", total=len(shards), unit="shard", disable=None):
+        table = read_arrow(Path(path))
+        if len(table):
+            yield table
+
+
+def write_texts(model: Any, tokenizer: Any, numbers: Sequence[int], config: GeneratedConfig, seed: int) -> list[str]:
+    """Have a language model write texts from nothing.
+
+    Args:
+        model: What AutoModelForCausalLM loads, in eval mode.
+        tokenizer: Its tokenizer.
+        numbers: Which texts, N of them; each draws numbers of its own, whatever else is written with it (rounding aside).
+        config: Longest text, temperature.
+        seed: Draws everything.
+
+    Returns:
+        N texts.
+    """
+    first, end = _ends(tokenizer)
+    device = next(model.parameters()).device
+    # Of the special tokens only the end may come.
+    never = torch.tensor([i for i in tokenizer.all_special_ids if i != end], dtype=torch.long, device=device)
+    keys = draw(seed_key(seed, _SEQUENCE), np.array(numbers))
+    written = np.full((len(keys), config.max_tokens), end, np.int64)
+    rows, cache = np.arange(len(keys)), None  # who has not come to an end
+    ids = torch.full((len(keys), 1), first, device=device)
+    with one_thread(), torch.inference_mode(), autocast(resolve("auto", device), device):
+        for step in range(config.max_tokens):
+            out = model(input_ids=ids, past_key_values=cache, use_cache=True)
+            logits = out.logits[:, -1].float().index_fill(1, never, -torch.inf)
+            u = draw(keys[rows], np.full(len(rows), step))
+            written[rows, step] = token = draw_tokens(logits, config.temperature, u)
+            going = np.flatnonzero(token != end)
+            if not len(going):
+                break
+            cache = out.past_key_values
+            if len(going) < len(rows):
+                cache.batch_select_indices(torch.from_numpy(going).to(device))
+            rows, ids = rows[going], torch.from_numpy(token[going, None]).to(device)
+    lengths = np.argmax(np.concatenate([written == end, np.ones((len(keys), 1), bool)], 1), axis=1)
+    ids_of = [row[:n] for row, n in zip(written.tolist(), lengths, strict=True)]
+    return tokenizer.batch_decode(ids_of, clean_up_tokenization_spaces=False)
+
+
+def _write_shard(work: Path, wanted: int, config: GeneratedConfig, seed: int, mask: str, shard: int) -> str:
+    """Write a shard's texts; return their file."""
+    first, last = shard * _SHARD, min((shard + 1) * _SHARD, wanted)
+    path = work / f"texts-{first:09}-{last:09}.arrow"
+    if not path.is_file():
+        model, tokenizer, pairs = _loaded(work / "model")
+        texts = [
+            text
+            for start in range(first, last, _BATCH)
+            for text in write_texts(model, tokenizer, range(start, min(start + _BATCH, last)), config, seed)
+        ]
+        write_arrow(_table(texts, mask, pairs), path)
+    return str(path)
+
+
+def _table(texts: Sequence[str], mask: str, pairs: bool) -> pa.Table:
+    """Keep what can be used of the texts."""
+    split = [text.split(_BETWEEN) if pairs else [text] for text in texts if mask not in text]
+    columns = ["text", "text_pair"] if pairs else ["text"]
+    rows = [[side.strip() for side in sides] for sides in split if len(sides) == len(columns)]
+    rows = [sides for sides in rows if all(sides)]
+    return pa.table({name: pa.array([sides[i] for sides in rows], pa.string()) for i, name in enumerate(columns)})
+
+
+@lru_cache(maxsize=1)
+def _loaded(folder: Path) -> tuple[Any, Any, bool]:
+    from transformers import AutoModelForCausalLM
+
+    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, str(folder))
+    return model.to(pick_device()), tokenizer, (folder / "pairs").is_file()
+
+
+def _fine_tune(model: str, texts: Iterable[pa.Table], config: GeneratedConfig, seed: int, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    network, tokenizer, missing = load_language_model(AutoModelForCausalLM, model)
+    if missing:
+        raise InputError(
+            f"{model}: has no causal language model's weights ({min(missing)}); augment.generated.model must be one such as GPT-2"
+        )
+    first, end = _ends(tokenizer)
+    ids: list[np.ndarray] = []
+    lengths: list[int] = []
+    pairs = False
+    for table in texts:
+        pairs = "text_pair" in table.column_names
+        joined = [a if b is None else f"{a}{_BETWEEN}{b}" for a, b in paired(*texts_of(table))]
+        for own in tokenizer(joined, add_special_tokens=False)["input_ids"]:
+            row = [first, *own, end][: config.max_tokens + 1]
+            ids.append(np.array(row, np.int32))
+            lengths.append(len(row))
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    flat = torch.from_numpy(np.concatenate(ids))
+    rows = Encoded(flat, None, offsets, end)
+    targets = Encoded(flat, None, offsets, -100).to(pick_device())
+
+    def loss(batch: Tensor, logits: Tensor) -> Tensor:
+        target = targets.batch(batch)["input_ids"][:, 1:]
+        return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), target.flatten(), ignore_index=-100)
+
+    training = TrainingConfig(epochs=config.epochs, learning_rate=config.learning_rate)
+    fit(network, rows, loss, lambda _: 0.0, training, seed, "augment: language model")
+    with whole_folder(folder) as partial_folder:
+        network.cpu().save_pretrained(partial_folder)
+        tokenizer.save_pretrained(partial_folder)
+        if pairs:
+            (partial_folder / "pairs").touch()
+
+
+def _ends(tokenizer: Any) -> tuple[int, int]:
+    """Return the tokens that a text begins and ends with.
+
+    Raises:
+        InputError: The tokenizer has no end.
+    """
+    end = tokenizer.eos_token_id
+    if end is None:
+        raise InputError(
+            f"{tokenizer.name_or_path}: its tokenizer has no end-of-text token; augment.generated.model must be a causal language model such as GPT-2"
+        )
+    return (end if tokenizer.bos_token_id is None else tokenizer.bos_token_id), end

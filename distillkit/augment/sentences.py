@@ -1,0 +1,155 @@
+"""In-domain documents cut into sentences that look like the task's own texts."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import regex
+from nltk.tokenize import TreebankWordTokenizer
+from tqdm import tqdm
+
+from distillkit.augment.counter import draw, seed_key
+from distillkit.data.files import fingerprint, read_arrow, write_arrow
+from distillkit.data.tables import resized
+from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.workers import each, processes
+from distillkit.errors import InputError
+from distillkit.recipe import Engine, SentencesConfig
+
+_DOCUMENTS = 1024  # cut together
+_SEQUENCE = 2  # of the seed's numbers: 0 and 1 are those of the variants
+_BUCKETS = 16  # bits of a sentence's number by which they are counted
+
+_BREAK = regex.compile(r"<br\s*/?>|</?p>|\n\s*\n", regex.IGNORECASE)
+_CLOSING = r"""["'”’»)\]]"""
+# After these, or an initial, a full stop ends no sentence.
+_ABBREVIATED = (
+    r"(?<!\b(?i:mr|mrs|ms|dr|prof|sr|jr|st|mt|gen|col|sgt|capt|lt|rev|hon|gov|sen|rep|vs|etc|no|vol|fig|al|approx|dept|inc|co|ltd|corp"
+    r"|e\.g|i\.e|\p{L}))"
+)
+_END = regex.compile(
+    # Three dots, or an end inside quotation marks, may stand within a sentence: a small letter goes on with it.
+    rf"(?:\.(?:\s?\.)++|…){_CLOSING}*+(?=\s+\P{{Ll}})"
+    rf"|(?:[!?][!?.]*|{_ABBREVIATED}(?<!\.)\.(?!\s?\.))(?:(?=\s)|{_CLOSING}+(?=\s+\P{{Ll}}))"
+    r"|[。！？]+[”’」』）】]*"
+)
+_SPACE_BEFORE, _NO_SPACE_BEFORE = regex.compile(r"\s[.,!?;:]"), regex.compile(r"\S[.,!?;:](?:\s|$)")
+_QUOTES = str.maketrans("’‘“”", "''\"\"")
+
+
+def cut_sentences(
+    documents: Iterable[pa.Table], wanted: int, style: str, config: SentencesConfig, seed: int, work: Path, *, engine: Engine, workers: int
+) -> Iterator[pa.Table]:  # fmt: skip
+    """Cut documents into sentences and draw some of them.
+
+    Every sentence has a 64-bit number; those with the smallest are taken. Of whole documents, and of all the sentences, memory holds a block.
+
+    Args:
+        documents: Tables with `text`, block by block.
+        wanted: Sentences; if there are fewer, all of them.
+        style: `plain` or `penn`.
+        config: Which sentences are left out.
+        seed: Draws the numbers.
+        work: Folder for what is done; what lies there from a killed run is not done again.
+        engine: Where the work is done,
+        workers: and in how many processes; the sentences do not depend on it.
+
+    Yields:
+        Tables with `text`, in the order of the documents.
+
+    Raises:
+        InputError: The documents are pairs.
+    """
+    paths: list[Path] = []
+    for table in resized(documents, _DOCUMENTS):
+        if "text_pair" in table.column_names:
+            raise InputError(
+                "augment.mix.sentences cuts single texts; of pairs nobody knows which sentences belong together"
+            )
+        path = work / f"documents-{len(paths):06}.arrow"
+        write_arrow(table.select(["text"]).replace_schema_metadata(None).combine_chunks(), path)
+        paths.append(path)
+    if not wanted:
+        return
+    settings = json.dumps([asdict(config), style]).encode()
+    steps = each(partial(_cut, config, style, settings), paths, engine=engine, workers=processes(workers, len(paths)))
+    cut = [Path(path) for path in tqdm(steps, desc="augment: sentences", total=len(paths), unit="block", disable=None)]
+    key = seed_key(seed, _SEQUENCE)
+    numbers = partial(_numbers, key, [len(read_arrow(path)) for path in cut])
+    last = _smallest(numbers, wanted, len(cut))
+    for block, path in enumerate(cut):
+        table = read_arrow(path).filter(pa.array(numbers(block) <= last))
+        if len(table):
+            yield table
+
+
+def sentences_of(text: str) -> list[str]:
+    """Cut a document at the ends of its sentences, white space made single spaces.
+
+    >>> sentences_of("Mr. Lee paid $3.50. Why? He saw it ...  twice!<br />So did I")
+    ['Mr. Lee paid $3.50.', 'Why?', 'He saw it ... twice!', 'So did I']
+    """
+    parts = (" ".join(part.split()) for part in _BREAK.split(text))
+    return [
+        sentence for part in parts for piece in _END.sub("\\g<0>\n", part).split("\n") if (sentence := piece.strip())
+    ]
+
+
+def penn(sentence: str) -> str:
+    r"""Write a sentence in lower case and Penn tokens; brackets stay brackets, as in SST-2.
+
+    >>> penn('It isn\'t "bad" (at all).')
+    "it is n't `` bad '' ( at all ) ."
+    """
+    return " ".join(_TREEBANK.tokenize(sentence.translate(_QUOTES))).lower()
+
+
+_TREEBANK = TreebankWordTokenizer()
+
+
+def style_of(style: str, texts: Sequence[str]) -> str:
+    """Say what `auto` means: `penn` if the texts are in lower case with a space before every sign, else `plain`."""
+    if style != "auto":
+        return style
+    sample = list(texts[:1000])
+    spaced, tight = (sum(len(p.findall(text)) for text in sample) for p in (_SPACE_BEFORE, _NO_SPACE_BEFORE))
+    small = sum(text == text.lower() for text in sample)
+    return "penn" if small > 0.99 * len(sample) and spaced > 20 * tight else "plain"
+
+
+def _cut(config: SentencesConfig, style: str, settings: bytes, path: Path) -> str:
+    """Cut a block of documents; return the file of its sentences, which is named by what is in it."""
+    content = hashlib.sha256(settings + fingerprint(path).encode()).hexdigest()[:16]
+    target = path.with_name(f"sentences-{path.stem.removeprefix('documents-')}-{content}.arrow")
+    if not target.is_file():
+        documents = read_arrow(path)["text"].to_pylist()
+        count = split_characters if is_unsegmented(documents) else split_words
+        found = (sentence for text in documents for sentence in sentences_of(text))
+        written = map(penn, found) if style == "penn" else found
+        kept = [text for text in written if config.min_words <= len(count(text)) <= config.max_words]
+        write_arrow(pa.table({"text": pa.array(kept, pa.string())}), target)
+    return str(target)
+
+
+def _numbers(key: int, counts: Sequence[int], block: int) -> np.ndarray:
+    """Return the numbers of a block's sentences, (n,) uint64."""
+    return draw(int(draw(key, np.array([block]))[0]), np.arange(counts[block]))
+
+
+def _smallest(numbers: partial[np.ndarray], wanted: int, blocks: int) -> np.uint64:
+    """Return the number that just `wanted` of all numbers do not exceed: the bucket that it is in is looked at closely, the others counted."""
+    shift = np.uint64(64 - _BUCKETS)
+    counts = np.zeros(2**_BUCKETS, np.int64)
+    for block in range(blocks):
+        counts += np.bincount((numbers(block) >> shift).astype(np.int64), minlength=2**_BUCKETS)
+    total = np.cumsum(counts)
+    if wanted >= total[-1]:
+        return np.uint64(2**64 - 1)
+    bucket = int(np.searchsorted(total, wanted))
+    inside = [u[(u >> shift) == np.uint64(bucket)] for u in map(numbers, range(blocks))]
+    return np.partition(np.concatenate(inside), (nth := wanted - int(total[bucket] - counts[bucket]) - 1))[nth]

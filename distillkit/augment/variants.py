@@ -1,0 +1,160 @@
+"""n_iter variants of every text or pair, each made one way, with where it comes from: a table, the same whoever asks for it."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distillkit.augment.corpus import Block
+from distillkit.augment.counter import draw, high, seed_key
+from distillkit.augment.rules import RULES, SWAPPED, Variants, Variation
+from distillkit.recipe import AugmentConfig
+
+ORIGINS = ("original", "unlabelled", "generated", "augmented")
+ORIGIN = pa.dictionary(pa.int8(), pa.string())
+RULE = pa.dictionary(pa.int8(), pa.string())
+# Every combination of rules as it is written, found by its bits.
+_NAMES = pa.array(["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * SWAPPED)])
+# Sequences of a slot's own numbers: how it is made, whether the pair is turned; its sides draw from keys of their own.
+_WAY, _TURN, _SIDES = 0, 1, 2
+_SLICE = 16_384  # variants worked on at a time: their arrays stay in the processor's cache
+
+
+def schema(pairs: bool) -> pa.Schema:
+    """Return the columns of a transfer set."""
+    sides = ("", "_pair") if pairs else ("",)
+    where = [
+        column
+        for side in sides
+        for column in (
+            (f"changed{side}", pa.list_(pa.int32())),
+            (f"start{side}", pa.int32()),
+            (f"stop{side}", pa.int32()),
+        )
+    ]
+    return pa.schema(
+        [(f"text{side}", pa.string()) for side in sides]
+        + [("label", pa.string()), ("origin", ORIGIN), ("source_row", pa.int64()), ("iteration", pa.int32())]
+        + [("rules", RULE), *where]
+    )
+
+
+def origin_column(name: str, rows: int) -> pa.DictionaryArray:
+    """Return an `origin` column that says the same of every row."""
+    numbers = pa.array(np.full(rows, ORIGINS.index(name), np.int8))
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(ORIGINS))
+
+
+def rules_column(fired: np.ndarray) -> pa.DictionaryArray:
+    """Turn bits of RULES, (M,) uint8, into names: mask, pos, ngram, ..., joined by a plus."""
+    return pa.DictionaryArray.from_arrays(pa.array(fired.astype(np.int8)), _NAMES)
+
+
+class VariantMaker:
+    """Makes variants as the configuration mixes them.
+
+    Args:
+        config: Iterations, weights, which sides of a pair.
+        seed: Draws everything.
+        ways: A Variation for each way in use: `rules`, `infill`, `neighbours`.
+        unlabelled: The texts are the unlabelled ones, which draw numbers of their own.
+    """
+
+    def __init__(
+        self, config: AugmentConfig, seed: int, ways: Mapping[str, Variation], *, unlabelled: bool = False
+    ) -> None:
+        self.config, self.ways = config, ways
+        self.key = seed_key(seed, int(unlabelled))
+        mix = config.mix
+        weights = [mix.rules, mix.infill, mix.neighbours, mix.sentences, mix.generated]
+        # Where the first three end, of 2 ** 32; a slot past them is a sentence's or a generated text's, made elsewhere.
+        self.bounds = np.round(np.cumsum(weights)[:3] / sum(weights) * 2**32).astype(np.uint64)
+
+    def __call__(self, first: Block, second: Block | None, table: pa.Table, first_row: int) -> Iterator[pa.Table]:
+        """Make every variant of some rows, row by row, iteration by iteration.
+
+        Args:
+            first: The rows' texts, tagged.
+            second: The rows' second texts, tagged; None for single texts.
+            table: The rows, with `text` and, for pairs, `text_pair`.
+            first_row: Number of the first of them in its source.
+
+        Yields:
+            Tables of `schema`, some thousand rows each; `source_row` and `iteration` say which variants they are.
+        """
+        n_iter, total = self.config.n_iter, len(first) * self.config.n_iter
+        for begin in range(0, total, _SLICE):
+            slots = np.arange(begin, min(begin + _SLICE, total))
+            rows, iterations = slots // n_iter, slots % n_iter
+            keys = draw(draw(self.key, first_row + rows), iterations)
+            yield self._slots(first, second, table, first_row, rows, iterations, keys)
+
+    def _slots(
+        self, first: Block, second: Block | None, table: pa.Table, first_row: int, rows: np.ndarray, iterations: np.ndarray, keys: np.ndarray
+    ) -> pa.Table:  # fmt: skip
+        way = np.searchsorted(self.bounds, high(draw(keys, np.full(len(keys), _WAY))), side="right")
+        if way.max(initial=0) > 2:
+            made = way <= 2
+            rows, iterations, keys, way = rows[made], iterations[made], keys[made], way[made]
+        sides = [first] if second is None else [first, second]
+        results = []
+        for number, block in enumerate(sides):
+            changes = np.ones(len(rows), bool) if second is None else self._changes(iterations, number)
+            own = draw(keys, np.full(len(keys), _SIDES + number))
+            results.append(self._side(block, table.column(("text", "text_pair")[number]), rows, own, way, changes))
+        fired = np.bitwise_or.reduce([side.fired for side in results])
+        if self.config.swap and second is not None:
+            turned = (draw(keys, np.full(len(keys), _TURN)) & np.uint64(1)).astype(bool)
+            fired = fired | np.where(turned, SWAPPED, 0).astype(np.uint8)
+            a, b = (side.texts for side in results)
+            results = [
+                _with_texts(results[0], pc.if_else(turned, b, a)),
+                _with_texts(results[1], pc.if_else(turned, a, b)),
+            ]
+        columns = [side.texts for side in results]
+        columns += [pa.nulls(len(rows), pa.string()), origin_column("augmented", len(rows)), pa.array(first_row + rows)]
+        columns += [pa.array(iterations.astype(np.int32)), rules_column(fired)]
+        columns += [column for side in results for column in (side.changed, pa.array(side.start), pa.array(side.stop))]
+        return pa.table(columns, schema=schema(second is not None))
+
+    def _changes(self, iterations: np.ndarray, side: int) -> np.ndarray:
+        """Say of which pairs this side is changed, (M,) bool."""
+        if self.config.pair_sides == "turn":  # the first, the second, both
+            return iterations % 3 != 1 - side
+        return np.full(len(iterations), self.config.pair_sides in (("first", "second")[side], "both"))
+
+    def _side(
+        self, block: Block, texts: pa.ChunkedArray, rows: np.ndarray, keys: np.ndarray, way: np.ndarray, changes: np.ndarray
+    ) -> Variants:  # fmt: skip
+        """Make one side's variants, each in its way, and put them back in order."""
+        parts: list[tuple[np.ndarray, Variants]] = []
+        for number, name in enumerate(("rules", "infill", "neighbours")):
+            mine = np.flatnonzero(changes & (way == number))
+            if len(mine):
+                parts.append((mine, self.ways[name](block, rows[mine], keys[mine])))
+        same = np.flatnonzero(~changes)
+        if len(same) or not parts:
+            parts.append((same, _unchanged(block, texts, rows[same])))
+        if len(parts) == 1:
+            return parts[0][1]
+        order = np.argsort(np.concatenate([mine for mine, _ in parts]))
+        every = [part for _, part in parts]
+        return Variants(
+            pa.concat_arrays([part.texts for part in every]).take(pa.array(order)),
+            np.concatenate([part.fired for part in every])[order],
+            pa.concat_arrays([part.changed for part in every]).take(pa.array(order)),
+            np.concatenate([part.start for part in every])[order],
+            np.concatenate([part.stop for part in every])[order],
+        )
+
+
+def _unchanged(block: Block, texts: pa.ChunkedArray, rows: np.ndarray) -> Variants:
+    length = block.lengths[rows].astype(np.int32)
+    nothing = pa.ListArray.from_arrays(pa.array(np.zeros(len(rows) + 1, np.int32)), pa.array([], pa.int32()))
+    same = pa.chunked_array(texts.take(pa.array(rows))).combine_chunks()
+    return Variants(same, np.zeros(len(rows), np.uint8), nothing, np.zeros_like(length), length)
+
+
+def _with_texts(side: Variants, texts: pa.StringArray) -> Variants:
+    return Variants(texts, side.fired, side.changed, side.start, side.stop)

@@ -1,0 +1,149 @@
+"""Word pieces gathered: BERT's tokenizer asked once for each distinct word between spaces, and the rows put together with numpy.
+
+BERT's normaliser and pre-tokeniser look at no character beyond a space, so a text's pieces are those of its space-separated chunks, one
+after the other. A transfer set has few distinct chunks in its many rows.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# Chunks remembered before all are forgotten: text without spaces would fill the memory.
+_MOST_CHUNKS = 1 << 18
+
+
+class WordPieces:
+    """A word-piece tokenizer that remembers the pieces of every chunk it has seen.
+
+    Args:
+        tokenizer: One that `gathers` says yes to.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        from tokenizers import Tokenizer
+
+        # A copy: truncation is a state of the backend, and other callers set it.
+        self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._cls, self._sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._place: dict[str, int] = {}  # chunk -> its number
+        self._ids = np.empty(0, np.int32)  # pieces of all chunks, in the order of their numbers
+        self._start, self._count = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def rows(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None, max_tokens: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokenise rows as the tokenizer itself does, special tokens included.
+
+        Args:
+            texts: N texts.
+            text_pairs: N second texts, or None.
+            max_tokens: Longer rows are truncated on the right, of a pair the longer side first; 4 at least.
+
+        Returns:
+            Ids and token types of all rows, one after the other, int32, and tokens a row, (N,) int64.
+        """
+        if len(self._place) > _MOST_CHUNKS:
+            self._forget()
+        sides = [self._pieces(side) for side in ([texts] if text_pairs is None else [texts, text_pairs])]
+        kept = _truncated([np.diff(offsets) for _, offsets in sides], max_tokens - len(sides) - 1)
+        lengths = np.sum(kept, axis=0) + len(kept) + 1  # [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
+        at = np.cumsum(lengths) - lengths
+        total = int(lengths.sum())
+        ids, types = np.empty(total, np.int32), np.zeros(total, np.int32)
+        ids[at] = self._cls
+        at = at + 1
+        for number, ((flat, offsets), count) in enumerate(zip(sides, kept, strict=True)):
+            target = _ranges(at, count)
+            ids[target] = flat[_ranges(offsets[:-1], count)]
+            types[target] = number
+            at = at + count
+            ids[at], types[at] = self._sep, number
+            at = at + 1
+        return ids, types, lengths
+
+    def _pieces(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pieces of all texts, one after the other, and where each text begins (N + 1)."""
+        lists = pc.split_pattern(pa.array(texts, pa.large_string()), pattern=" ")
+        chunks = lists.flatten().dictionary_encode()
+        number = self._numbers(chunks.dictionary.to_pylist())[chunks.indices.to_numpy()]
+        count = self._count[number]
+        ends = np.concatenate([[0], np.cumsum(count)])
+        return self._ids[_ranges(self._start[number], count)], ends[lists.offsets.to_numpy()]
+
+    def _numbers(self, chunks: list[str]) -> np.ndarray:
+        """Return each chunk's number, asking the tokenizer for those that are new."""
+        new = [chunk for chunk in chunks if chunk not in self._place]
+        if new:
+            found = [encoding.ids for encoding in self._backend.encode_batch_fast(new, add_special_tokens=False)]
+            self._place.update(zip(new, range(len(self._place), len(self._place) + len(new)), strict=True))
+            self._ids = np.concatenate([self._ids, *(np.array(ids, np.int32) for ids in found)])
+            self._count = np.concatenate([self._count, [len(ids) for ids in found]])
+            self._start = np.cumsum(self._count) - self._count
+        return np.fromiter((self._place[chunk] for chunk in chunks), np.int64, len(chunks))
+
+
+def gathers(tokenizer: Any, max_tokens: int) -> bool:
+    """Say whether a tokenizer's rows can be put together from chunks: BERT's own pipeline, with nothing that looks over a space."""
+    if not tokenizer.is_fast or tokenizer.truncation_side != "right" or max_tokens < 4:
+        return False
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    kinds = [(backend[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not _frames_as_bert(tokenizer, backend):
+        return False
+    return not any(
+        token["lstrip"] or token["rstrip"] or token["single_word"] or " " in token["content"]
+        for token in backend["added_tokens"]
+    )
+
+
+def _frames_as_bert(tokenizer: Any, backend: dict[str, Any]) -> bool:
+    """Say whether rows are [CLS] a [SEP] and [CLS] a [SEP] b [SEP], the second side with its [SEP] of type 1."""
+    cls, sep = (
+        {"SpecialToken": {"id": token, "type_id": 0}} for token in (str(tokenizer.cls_token), str(tokenizer.sep_token))
+    )
+    frame = backend["post_processor"] or {}
+    if frame.get("type") == "BertProcessing":
+        return frame["cls"] == [tokenizer.cls_token, tokenizer.cls_token_id] and frame["sep"] == [
+            tokenizer.sep_token,
+            tokenizer.sep_token_id,
+        ]
+    if frame.get("type") != "TemplateProcessing":
+        return False
+    first, second = ({"Sequence": {"id": side, "type_id": number}} for number, side in enumerate("AB"))
+    last = {"SpecialToken": {"id": str(tokenizer.sep_token), "type_id": 1}}
+    ids = [
+        frame["special_tokens"].get(str(token), {}).get("ids") for token in (tokenizer.cls_token, tokenizer.sep_token)
+    ]
+    return (
+        frame["single"] == [cls, first, sep]
+        and frame["pair"] == [cls, first, sep, second, last]
+        and ids == [[tokenizer.cls_token_id], [tokenizer.sep_token_id]]
+    )
+
+
+def _truncated(counts: list[np.ndarray], room: int) -> list[np.ndarray]:
+    """Return how many pieces each side keeps where `room` are left beside the special tokens."""
+    if len(counts) == 1:
+        return [np.minimum(counts[0], room)]
+    first, second = counts
+    short, long = np.minimum(first, second), np.maximum(first, second)
+    # The longer side gives way until both are equal, then both do; an odd piece stays with the longer.
+    long_kept = np.minimum(long, np.maximum(room - short, room - room // 2))
+    short_kept = np.minimum(short, room - long_kept)
+    swap = first > second
+    return [np.where(swap, long_kept, short_kept), np.where(swap, short_kept, long_kept)]
+
+
+def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Concatenate `range(start, start + count)` of every pair."""
+    total = int(counts.sum())
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(total)

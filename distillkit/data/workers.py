@@ -1,0 +1,139 @@
+"""Call a function on many things, in processes of this machine or on a Ray cluster; what it makes of them it leaves in files."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from threading import Thread
+from typing import Any, TypeVar
+
+from joblib import Parallel, delayed
+
+from distillkit.errors import InputError
+from distillkit.recipe import Engine
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(
+    function: Callable[[T], R],
+    items: Sequence[T],
+    *,
+    engine: Engine = "local",
+    workers: int = 1,
+    holds_model: bool = False,
+) -> Iterator[R]:
+    """Yield the function's result for each item, in order.
+
+    Args:
+        function: At module level, or a `functools.partial` of such a one; it and the items travel between processes. On Ray its result must be
+            what JSON can say.
+        items: What it is called with.
+        engine: `local`: processes of this machine; `ray`: the cluster that RAY_ADDRESS names, or one started here.
+        workers: Processes; 1: this one. On Ray: actors, where `holds_model`; 0: one a GPU, or without any one a CPU but one.
+        holds_model: The function keeps something dear between calls: on Ray it runs in actors, which have a GPU each if there are any.
+
+    Raises:
+        InputError: The engine is not installed, or the function raised it.
+    """
+    if engine == "ray":
+        yield from _ray(function, items, workers, holds_model)
+    elif workers == 1 or len(items) < 2:
+        yield from map(function, items)
+    else:
+        parallel = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2*n_jobs")
+        yield from parallel(delayed(_in_worker)(function, item, os.getpid()) for item in items)
+
+
+def processes(wanted: int, items: int) -> int:
+    """Return how many processes to use: as many as wanted, or, for 0, one a core as far as each has four things to do."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return wanted or max(1, min(cores, items // 4))
+
+
+def _in_worker(function: Callable[[T], R], item: T, parent: int) -> R:
+    _follow(parent)
+    return function(item)
+
+
+@cache
+def _follow(parent: int) -> None:
+    """End this process when its parent has gone: what was killed must not go on writing beside the run that takes its place."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def _ray(function: Callable[[T], R], items: Sequence[T], workers: int, holds_model: bool) -> Iterable[R]:
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise InputError("engine ray is not installed: pip install 'distillkit[ray]'") from None
+    quiet = {"log_to_driver": False, "logging_level": "error"}
+    if not ray.is_initialized():
+        try:
+            ray.init(address="auto", **quiet)
+        except (
+            ConnectionError
+        ):  # no cluster: one is started here, with a CPU to spare beside the workers that are asked for
+            cores = max(processes(0, 10**6), workers + 1)
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
+    context = ray.data.DataContext.get_current()
+    context.execution_options.preserve_order = True
+    context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    rows = ray.data.range(len(items), override_num_blocks=min(len(items), 10_000))
+    # What a model works on is large, and goes to the one actor that asks for it.
+    shared = [ray.put(item) for item in items] if holds_model else ray.put(list(items))
+    if holds_model:
+        gpus, cpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("GPU", "CPU"))
+        # One CPU is left for reading: with none, the actors wait for ever for rows that nobody may bring them.
+        size = min(workers or gpus or cpus - 1, len(items))
+        if not 0 < size < cpus:
+            raise InputError(
+                f"workers: {workers} asked of a Ray cluster of {cpus} CPUs, one of which must stay free; expected 1 to {cpus - 1}"
+            )
+        results = rows.map_batches(
+            _Step, fn_constructor_args=(function, shared), batch_size=1, num_cpus=1, num_gpus=1 if gpus else 0, compute=ray.data.ActorPoolStrategy(size=size)
+        )  # fmt: skip
+    else:
+        results = rows.map_batches(_Step(function, shared).__call__, batch_size=1, num_cpus=1)
+    for row in results.iter_rows():
+        said, result = json.loads(row["result"])
+        if not said:
+            raise InputError(result)
+        yield result
+
+
+class _Step:
+    """What Ray calls with the numbers of items."""
+
+    def __init__(self, function: Callable[[Any], Any], items: Any) -> None:
+        self.function, self.items = function, items
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+        import ray
+
+        items = self.items if isinstance(self.items, list) else ray.get(self.items)
+        return {"result": [self._call(_got(items[number])) for number in batch["id"]]}
+
+    def _call(self, item: Any) -> str:
+        # Ray wraps what is raised, and its cause gets lost on the way.
+        try:
+            return json.dumps([True, self.function(item)])
+        except InputError as error:
+            return json.dumps([False, str(error)])
+
+
+def _got(item: Any) -> Any:
+    import ray
+
+    return ray.get(item) if isinstance(item, ray.ObjectRef) else item

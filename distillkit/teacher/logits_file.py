@@ -1,0 +1,128 @@
+"""Logits that came from elsewhere, an interface on the net or another tool, joined to text by content."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distillkit.data.files import fingerprint
+from distillkit.data.logits import LABELS, keys_of
+from distillkit.data.readers import read_rows, source_files
+from distillkit.data.tables import read_table
+from distillkit.errors import InputError
+from distillkit.recipe import ColumnsConfig
+
+_BLOCK_ROWS = 65_536
+
+
+class LogitsFile:
+    """A file with text (text_pair) and `logits`, a list of C numbers; what is not normalised may be log-probabilities as well.
+
+    Args:
+        source: .parquet or .jsonl.
+        columns: Names of its text columns; canonical names are found too.
+
+    Raises:
+        InputError: A row has no text or no logits, they are of another length than the first row's, not finite, or not those that the same
+            text has elsewhere in the file.
+    """
+
+    def __init__(self, source: str, columns: ColumnsConfig) -> None:
+        self.source = source
+        self._keys = keys_of(read_table(source, columns, labels="ignored"))
+        self._values = np.concatenate(list(self._blocks()))
+        self._refuse_contradictions()
+
+    @property
+    def classes(self) -> int:
+        """Numbers a row, C."""
+        return self._values.shape[1]
+
+    def fingerprint(self) -> str:
+        """Return what a store is tied to: the hash of the file, or the name of one that is not on this machine."""
+        elsewhere = "://" in self.source or self.source.startswith("datasets:")
+        return self.source if elsewhere else fingerprint(*(Path(str(path)) for path in source_files(self.source)))
+
+    def name_labels(self, given: Sequence[str], data: Sequence[str]) -> list[str]:
+        """Say what the C logits of a row mean.
+
+        Args:
+            given: What the user says; empty: the file's own metadata, if it is a shard of a store, or else `data`.
+            data: Labels of the labelled rows, in their order.
+
+        Raises:
+            InputError: Nobody says, or there are not C of them.
+        """
+        names = list(given) or self._own_labels() or list(data)
+        if len(names) != self.classes or len(set(names)) != len(names):
+            said = f"{len(names)} labels ({', '.join(names)})" if names else "no labels"
+            raise InputError(
+                f"{self.source}: {self.classes} logits a row, but {said}; name {self.classes} different ones, in the order of the logits, with --labels"
+            )
+        return names
+
+    def check_covers(self, table: pa.Table) -> None:
+        """Refuse a table with rows that are not in the file.
+
+        Raises:
+            InputError: There are some; the message counts them and quotes the first.
+        """
+        missing = pc.invert(pc.is_in(keys_of(table), value_set=self._keys))
+        count = pc.sum(missing).as_py()
+        if count:
+            first = table["text"][missing.index(True).as_py()].as_py()
+            raise InputError(
+                f"{self.source}: {count} of {len(table)} rows have no logits there, the first is {first!r}; add them to the file"
+            )
+
+    def find(self, table: pa.Table) -> np.ndarray:
+        """Look up the logits of rows that are all in the file, (N, C) float32."""
+        return self._values[pc.index_in(keys_of(table), value_set=self._keys).to_numpy()]
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        width = 0
+        block: list[list[float]] = []
+        for place, row in read_rows(self.source):
+            values = _numbers(row, place)
+            width = width or len(values)
+            if len(values) != width:
+                raise InputError(f"{place}: {len(values)} logits, but the first row has {width}; expected one a label")
+            block.append(values)
+            if len(block) == _BLOCK_ROWS:
+                yield np.array(block, np.float32)
+                block = []
+        if block:
+            yield np.array(block, np.float32)
+
+    def _refuse_contradictions(self) -> None:
+        first = pc.index_in(self._keys, value_set=self._keys).to_numpy()
+        other = (self._values != self._values[first]).any(axis=1)
+        if other.any():
+            row = int(other.argmax())
+            place, earlier = (next(islice(read_rows(self.source), int(i), None))[0] for i in (row, first[row]))
+            raise InputError(f"{place}: the text of {earlier} with other logits; keep one of the two")
+
+    def _own_labels(self) -> list[str]:
+        if not self.source.endswith(".parquet"):
+            return []
+        return json.loads((pq.read_schema(self.source).metadata or {}).get(LABELS, b"[]"))
+
+
+def _numbers(row: dict[str, Any], place: str) -> list[float]:
+    if "logits" not in row:
+        raise InputError(f"{place}: no column 'logits'; there is {', '.join(map(repr, row))}")
+    try:
+        values = [float(value) for value in row["logits"]]
+    except (TypeError, ValueError):
+        raise InputError(f"{place}: logits are {row['logits']!r}; expected a list of numbers") from None
+    if not values or isinstance(row["logits"], str):
+        raise InputError(f"{place}: logits are {row['logits']!r}; expected a list of numbers")
+    if not np.isfinite(np.array(values, np.float32)).all():
+        raise InputError(f"{place}: logits are {values}, expected finite numbers")
+    return values

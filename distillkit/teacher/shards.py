@@ -1,0 +1,157 @@
+"""What there is to label, cut into shards, and which process labels which: they share a store by locks on files alone."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from filelock import FileLock, Timeout
+
+from distillkit.data.logits import shard_name, shard_path
+
+WAIT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Rows that are labelled and written together: their numbers in the table, int64, and the shard's name."""
+
+    name: str
+    rows: np.ndarray
+
+
+def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard]:
+    """Cut the distinct rows that are not stored yet into shards, in the order of the table.
+
+    Every process that plans the same table gets the same shards, whatever of them is done: what is missing are whole shards, all of them full
+    but the last, so cutting the rest anew gives the same cuts.
+
+    Args:
+        keys: Each row's content key.
+        stored: Keys that there are logits for.
+        shard_rows: Rows a shard; the last may have fewer.
+    """
+    new = keys.unique()
+    new = new.filter(pc.invert(pc.is_in(new, value_set=stored)))
+    rows = pc.index_in(new, value_set=keys).to_numpy().astype(np.int64)  # the first row of each
+    return [
+        Shard(shard_name(new.slice(start, shard_rows)), rows[start : start + shard_rows])
+        for start in range(0, len(new), shard_rows)
+    ]
+
+
+class Turns:
+    """Hands out the shards of a plan, each to one process at a time, until every one of them is written.
+
+    A shard is taken by a lock on a file beside it. The system lets go of it when a process ends, however it ends, and another process
+    takes the shard over.
+
+    Args:
+        folder: The teacher's folder in the store; made if absent.
+        shards: The plan.
+        rank: This process among `world`; each begins at its own share of the plan.
+        world: Processes that were started together.
+        on_other: Called with the rows of a shard that another process has written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        shards: Sequence[Shard],
+        rank: int = 0,
+        world: int = 1,
+        on_other: Callable[[int], object] | None = None,
+    ) -> None:
+        start = len(shards) * rank // world
+        self._folder = folder
+        self._left = {shard.name: shard for shard in [*shards[start:], *shards[:start]]}
+        self._held: dict[str, FileLock] = {}
+        self._on_other = on_other
+
+    def __enter__(self) -> "Turns":
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self._held):
+            self._release(name)
+        # What killed processes have left: a lock that can be had is nobody's.
+        for lock in self._folder.glob(".shard-*.lock"):
+            name = lock.name.removeprefix(".shard-").removesuffix(".lock")
+            if self._take(name):
+                self._release(name)
+
+    def take(self, *, wait: bool) -> Shard | None:
+        """Return a shard that is neither written nor in another process's hands, for this process to write and hand to `done`.
+
+        Args:
+            wait: Where others hold all that is left, wait until they have written it, or have died.
+
+        Returns:
+            None: every shard is written, or, without `wait`, none is free now.
+        """
+        while True:
+            for name, shard in list(self._left.items()):
+                free = not self._written(name) and self._take(name)
+                # Looked at again: the lock may be free because its holder has just written the shard.
+                if self._written(name):
+                    self._release(name)
+                    del self._left[name]
+                    if self._on_other is not None:
+                        self._on_other(len(shard.rows))
+                elif free:
+                    del self._left[name]
+                    return shard
+            if not (wait and self._left):
+                return None
+            time.sleep(WAIT_SECONDS)
+
+    def done(self, shard: Shard) -> None:
+        """Let go of a shard that is written."""
+        self._release(shard.name)
+
+    def _written(self, name: str) -> bool:
+        return shard_path(self._folder, name).is_file()
+
+    def _take(self, name: str) -> bool:
+        lock = FileLock(self._folder / f".shard-{name}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        self._held[name] = lock
+        for partial in self._folder.glob(f".shard-{name}.*.partial"):
+            partial.unlink(missing_ok=True)  # of a process that died over it
+        return True
+
+    def _release(self, name: str) -> None:
+        if name in self._held:
+            _let_go(self._held.pop(name))
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time look at a teacher's manifest and write it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".manifest.lock")
+    with lock:
+        for partial in folder.glob(".manifest.*.partial"):
+            partial.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            _let_go(lock)
+
+
+def _let_go(lock: FileLock) -> None:
+    # Removed while it is held: whoever gets hold of the removed file looks whether the work is done before doing it.
+    with suppress(OSError):
+        Path(lock.lock_file).unlink(missing_ok=True)
+    lock.release()

@@ -1,0 +1,127 @@
+"""Which rows come first: as a plain Python dict says, whatever the shares, and where half of a hash is equal too."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distillkit.augment.duplicates import keep_first, kept, write_hashes
+from distillkit.data.tables import HASH
+
+
+def find(folder, units, shares):
+    """Kept (place, torn) of each unit; units are lists of (high, low, class, label)."""
+    paths = [folder / f"hashes-{number}.npy" for number in range(len(units))]
+    for number, (path, rows) in enumerate(zip(paths, units, strict=True)):
+        hashes = np.array([row[:2] for row in rows], dtype=HASH)
+        write_hashes(
+            path,
+            hashes,
+            np.array([row[2] for row in rows], np.int64),
+            number,
+            np.array([row[3] for row in rows], np.uint32),
+        )
+    targets = [folder / f"first-{share}.npy" for share in range(shares)]
+    for share, target in enumerate(targets):
+        keep_first(paths, share, shares, target)
+    found = [kept(targets, number) for number in range(len(units))]
+    return [list(zip(places.tolist(), torn.tolist(), strict=True)) for places, torn in found]
+
+
+def reference(units):
+    best, labels = {}, {}
+    for number, rows in enumerate(units):
+        for place, (high, low, kind, label) in enumerate(rows):
+            key, rank = (high, low), (kind, number, place)
+            best[key] = min(best.get(key, rank), rank)
+            labels.setdefault(key, set()).update({label} - {0})
+    found = [[] for _ in units]
+    for key, (_, number, place) in best.items():
+        found[number].append((place, len(labels[key]) > 1))
+    return [sorted(rows) for rows in found]
+
+
+# Few values, so that equal ones are many; the ends of shares and of all among them; halves that agree where the others do not.
+HALF = st.sampled_from([0, 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1])
+ROW = st.tuples(HALF, st.sampled_from([0, 7, 2**64 - 1]), st.integers(0, 3), st.sampled_from([0, 0, 1, 5, 2**32 - 1]))
+
+
+@pytest.mark.parametrize("shares", [1, 2, 3, 16])
+@settings(max_examples=60, deadline=None)
+@given(units=st.lists(st.lists(ROW, max_size=12), min_size=1, max_size=4))
+def test_rows_that_stay_are_those_of_a_plain_dict(shares, units, tmp_path_factory):
+    assert find(tmp_path_factory.mktemp("hashes"), units, shares) == reference(units)
+
+
+@pytest.mark.parametrize("shares", [1, 5, 64])
+def test_many_random_rows_in_many_units(shares, tmp_path):
+    rng = np.random.default_rng(1)
+    pool = rng.integers(0, 2**64, (600, 2), dtype=np.uint64).tolist()
+    units = [
+        [(*pool[i], int(rng.integers(4)), int(rng.integers(3))) for i in rng.integers(0, 600, size)]
+        for size in (300, 0, 700, 1)
+    ]
+    assert find(tmp_path, units, shares) == reference(units)
+
+
+def test_equal_upper_halves_do_not_make_equal_rows(tmp_path):
+    units = [[(5, low, 3, 0) for low in (9, 3, 9, 3, 1)], [(5, 3, 0, 0), (5, 4, 3, 0)]]
+    assert find(tmp_path, units, 1) == [[(0, False), (4, False)], [(0, False), (1, False)]]
+
+
+def test_an_original_of_a_late_unit_comes_before_a_variant_of_an_early_one(tmp_path):
+    units = [[(1, 1, 3, 0), (2, 2, 1, 0)], [(3, 3, 3, 0), (1, 1, 0, 4), (2, 2, 3, 0)]]
+    assert find(tmp_path, units, 2) == [[(1, False)], [(0, False), (1, False)]]
+
+
+def test_within_a_class_the_earliest_unit_and_then_the_earliest_row_stays(tmp_path):
+    units = [[(9, 9, 3, 0)], [(1, 1, 3, 0), (1, 1, 3, 0)], [(1, 1, 3, 0)]]
+    assert find(tmp_path, units, 1) == [[(0, False)], [(0, False)], []]
+
+
+@pytest.mark.parametrize(
+    ("labels", "torn"),
+    [
+        ((4, 4), False),
+        ((4, 5), True),
+        ((0, 4), False),
+        ((4, 0, 4), False),
+        ((4, 0, 5), True),
+        ((1, 2**32 - 1), True),
+        ((0, 0), False),
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_row_with_two_labels_is_torn(tmp_path, labels, torn, apart):
+    rows = [(8, 8, 0, label) for label in labels]
+    units = [[row] for row in rows] if apart else [rows]
+    assert find(tmp_path, units, 1) == [[(0, torn)]] + [[]] * (len(units) - 1)
+
+
+def test_another_rows_labels_tear_nothing(tmp_path):
+    assert find(tmp_path, [[(8, 8, 0, 4), (8, 9, 0, 5), (7, 8, 0, 6)]], 1) == [[(0, False), (1, False), (2, False)]]
+
+
+def test_empty_units_and_no_units(tmp_path):
+    assert find(tmp_path, [[], []], 3) == [[], []]
+    keep_first([], 0, 1, tmp_path / "none.npy")
+    places, torn = kept([tmp_path / "none.npy"], 0)
+    assert len(places) == len(torn) == 0
+
+
+def test_units_beyond_the_width_of_a_byte_keep_their_rows(tmp_path):
+    units = [[] for _ in range(300)]
+    units[255], units[256], units[299] = [(1, 1, 3, 0)], [(1, 1, 3, 0), (2, 2, 3, 0)], [(2, 2, 1, 0), (3, 3, 3, 0)]
+    assert find(tmp_path, units, 2) == reference(units)
+
+
+def test_shares_part_the_hashes_evenly(tmp_path):
+    hashes = np.zeros(40_000, HASH)
+    hashes["high"] = np.random.default_rng(2).integers(0, 2**64, 40_000, dtype=np.uint64)
+    write_hashes(tmp_path / "h.npy", hashes, np.zeros(40_000, np.int64), 0, np.zeros(40_000, np.uint32))
+    sizes = []
+    for share in range(8):
+        keep_first([tmp_path / "h.npy"], share, 8, tmp_path / "s.npy")
+        sizes.append(len(kept([tmp_path / "s.npy"], 0)[0]))
+    assert sum(sizes) == 40_000
+    assert max(sizes) < 5400

@@ -1,0 +1,298 @@
+"""The three rules: word for word as a plain Python reference makes them, and at the rates of the paper."""
+
+import importlib.util
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest, chisquare
+
+from distillkit.augment.corpus import Lexicon, tagged_batch
+from distillkit.augment.counter import draw, seed_key
+from distillkit.augment.rules import CUT, MASKED, REPLACED, RULES, Rules, any_of, lists_of
+from distillkit.augment.taggers import load_tagger
+from distillkit.recipe import AugmentConfig
+
+FAIR = 1e-4
+OFF = {"p_mask": 0.0, "p_pos": 0.0, "p_ng": 0.0}
+LETTERS = " ".join("abcdefgh")
+WRAP, LOW = 2**64, 2**32 - 1
+
+
+def splitmix64(seed, n):
+    z = (seed + (n + 1) * 0x9E3779B97F4A7C15) % WRAP
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % WRAP
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % WRAP
+    return z ^ z >> 31
+
+
+def reference(text, pairs, key, config, lexicon):
+    """One variant in plain Python: text, names of the rules that fired, positions changed, start, stop."""
+    p_mask, p_pos, p_ng = (round(p * 2**32) for p in (config.p_mask, config.p_pos, config.p_ng))
+    gaps, end = [], 0
+    for word, _ in pairs:
+        gaps.append(text[end : text.index(word, end)])
+        end += len(gaps[-1]) + len(word)
+    start, stop = 0, len(pairs)
+    if splitmix64(key, 0) >> 32 < p_ng:
+        span = splitmix64(key, 1)
+        n = min(1 + ((span >> 32) * config.max_ngram >> 32), len(pairs))
+        start = (span & LOW) * (len(pairs) - n + 1) >> 32
+        stop = start + n
+    rules, changed, new = set(), [], ""
+    for i in range(start, stop):
+        u = splitmix64(key, 2 + i)
+        word, tag = pairs[i]
+        if u >> 32 < p_mask + p_pos:
+            changed.append(i)
+            if u >> 32 < p_mask:
+                rules.add("mask")
+                word = config.mask
+            else:
+                rules.add("pos")
+                number = lexicon.tags.to_pylist().index(tag)
+                drawn = lexicon.draw_words(np.array([number], np.int32), np.array([u], np.uint64))
+                word = lexicon.strings[int(drawn[0])].as_py()
+        new += ("" if i == start > 0 else gaps[i]) + word
+    if (start, stop) == (0, len(pairs)):
+        return new + text[end:], rules, changed, start, stop
+    return new, rules | {"ngram"}, changed, start, stop
+
+
+def made(texts, rows, keys, config, tagger=None):
+    """Variants by the rules, and the same by the reference."""
+    pairs = [list(tagged) for tagged in (tagger or load_tagger(config.tagger, texts))(texts)]
+    batch = tagged_batch(texts, pairs)
+    lexicon = Lexicon.build([batch], config.mask)
+    found = Rules(lexicon, config)(lexicon.block(batch), np.array(rows, np.int64), np.array(keys, np.uint64))
+    names = [{name for bit, name in RULES.items() if int(fired) & bit} for fired in found.fired]
+    columns = found.texts.to_pylist(), names, found.changed.to_pylist(), found.start.tolist(), found.stop.tolist()
+    expected = [reference(texts[row], pairs[row], key, config, lexicon) for row, key in zip(rows, keys, strict=True)]
+    return list(zip(*columns, strict=True)), expected
+
+
+def one_text(text, n, tag=lambda word: "X", seed=5, **rates):
+    """N variants of one text with one rule, or some, on."""
+    batch = tagged_batch([text], [[(word, tag(word)) for word in text.split()]])
+    lexicon = Lexicon.build([batch], "[MASK]")
+    rules = Rules(lexicon, AugmentConfig(**OFF | rates))
+    return rules(lexicon.block(batch), np.zeros(n, np.int64), draw(seed_key(seed), np.arange(n)))
+
+
+WORDS = st.sampled_from(["a", "film", "Film", "the", "isn't", ",", "42", "😀", "👍🏽", "e\u0301", "é", "ﬁ", "x"])
+GAPS = st.sampled_from(["", " ", "  ", "\t", "\u3000", "\u00a0", "\n"])
+SPACED = st.builds(
+    lambda words, end: "".join(gap + word for gap, word in words) + end,
+    st.lists(st.tuples(GAPS, WORDS), max_size=9),
+    GAPS,
+)
+CHINESE = st.text("这部电影很好看演员真棒，。ok 😀", max_size=15)
+RATES = st.sampled_from(
+    [(0.1, 0.1, 0.25), (0.5, 0.5, 0.5), (1.0, 0.0, 1.0), (0.0, 1.0, 0.0), (0.3, 0.3, 1.0), (0.0, 0.0, 1.0)]
+)
+KEYS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12)
+
+
+def needs(name):
+    return pytest.param(name, marks=pytest.mark.skipif(not importlib.util.find_spec(name), reason=f"no {name}"))
+
+
+@pytest.mark.parametrize("tagger", ["none", "pattern", needs("jieba")])
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_rules_are_the_references_word_for_word(tagger, data):
+    texts = data.draw(st.lists(CHINESE if tagger == "jieba" else SPACED, min_size=1, max_size=5))
+    p_mask, p_pos, p_ng = data.draw(RATES)
+    max_ngram = data.draw(st.sampled_from([1, 2, 5, 50]))
+    keys = data.draw(KEYS)
+    rows = data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=len(keys), max_size=len(keys)))
+    config = AugmentConfig(tagger, p_mask, p_pos, p_ng, max_ngram)
+    found, expected = made(texts, rows, keys, config)
+    assert found == expected
+
+
+def test_rules_are_the_references_over_many_variants():
+    texts = ["  one two  three, four five six seven ", "one", "", " ", "7 8 9", "the film is n't bad"]
+    rows = np.repeat(np.arange(len(texts)), 400)
+    keys = draw(draw(seed_key(3), rows), np.arange(len(rows)))
+    found, expected = made(texts, rows.tolist(), keys.tolist(), AugmentConfig("pattern", 0.2, 0.3, 0.5))
+    assert found == expected
+    assert {frozenset(rules) for _, rules, *_ in found} >= {frozenset(s) for s in (["mask"], ["pos"], ["ngram"], [])}
+
+
+def test_a_variant_does_not_depend_on_what_is_made_with_it():
+    texts = ["one two three", "", "four five", "six"]
+    batch = tagged_batch(texts, load_tagger("none")(texts))
+    lexicon = Lexicon.build([batch], "[MASK]")
+    rules = Rules(lexicon, AugmentConfig("none", 0.3, 0.3, 0.5))
+    rows, keys = np.arange(200) % 4, draw(seed_key(1), np.arange(200))
+    together = rules(lexicon.block(batch), rows, keys)
+    order = np.random.default_rng(0).permutation(200)
+    shuffled = rules(lexicon.block(batch), rows[order], keys[order])
+    assert shuffled.texts.equals(together.texts.take(pa.array(order)))
+    for i in (0, 1, 7, 199):
+        row = int(rows[i])
+        alone = rules(lexicon.block(batch.slice(row, 1)), np.zeros(1, np.int64), keys[i : i + 1])
+        assert alone.texts[0] == together.texts[i]
+        assert alone.changed[0] == together.changed[i]
+
+
+def test_nothing_asked_for_makes_nothing():
+    found, expected = made(["a b"], [], [], AugmentConfig("none"))
+    assert found == expected == []
+
+
+def test_where_a_variant_comes_from_explains_it():
+    """From the source's words and the provenance columns alone."""
+    texts = ["one two three four five six", "a b", "seven", "  odd   spacing  all over "]
+    source = [text.split() for text in texts]
+    rows = np.arange(4000) % 4
+    batch = tagged_batch(texts, load_tagger("none")(texts))
+    lexicon = Lexicon.build([batch], "[MASK]")
+    config = AugmentConfig("none", 0.2, 0.2, 0.5)
+    found = Rules(lexicon, config)(lexicon.block(batch), rows, draw(seed_key(9), np.arange(4000)))
+    known = {word for words in source for word in words}
+    kept = 0
+    for row, text, fired, changed, start, stop in zip(
+        rows, found.texts.to_pylist(), found.fired, found.changed.to_pylist(), found.start, found.stop, strict=True
+    ):
+        words = text.split()
+        assert len(words) == stop - start
+        assert bool(fired & CUT) == (len(words) < len(source[row]))
+        assert changed == sorted(set(changed))
+        assert all(start <= i < stop for i in changed)
+        new = {i: words[i - start] for i in range(start, stop)}
+        assert all(new[i] == source[row][i] for i in new if i not in changed)
+        assert bool(fired & MASKED) == any(new[i] == "[MASK]" for i in changed)
+        assert bool(fired & REPLACED) == any(new[i] in known for i in changed)
+        kept += not changed and not fired
+        assert text == texts[row] or fired
+    assert 0 < kept < 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  a  b c ", {"  a", "b", "c", "  a  b", "b c", "  a  b c "}),
+        (" a ", {" a "}),
+        ("", {""}),
+        ("  ", {"  "}),
+    ],
+)
+def test_an_ngram_loses_the_spacing_of_the_words_that_went(text, expected):
+    assert set(one_text(text, 300, p_ng=1.0).texts.to_pylist()) == expected
+
+
+def test_the_ngram_is_of_the_changed_text():
+    assert set(one_text("a b", 100, p_ng=1.0, p_mask=1.0).texts.to_pylist()) == {"[MASK]", "[MASK] [MASK]"}
+
+
+# ---- rates, each against its own expectation at a fixed seed
+
+
+def test_defaults_are_the_papers():
+    config = AugmentConfig()
+    assert (config.p_mask, config.p_pos, config.p_ng, config.max_ngram, config.n_iter) == (0.1, 0.1, 0.25, 5, 20)
+
+
+@pytest.mark.parametrize(("p_mask", "p_pos"), [(0.1, 0.1), (0.5, 0.0), (0.0, 0.3), (0.25, 0.75)])
+def test_words_are_masked_replaced_and_kept_at_their_rates(p_mask, p_pos):
+    # The tag has no word of the text, so that every replacement shows.
+    batch = tagged_batch(["a b c d e"], [[(word, "X") for word in "abcde"]])
+    counted = tagged_batch(["a b c d e", "1 2"], [[(word, "Z") for word in "abcde"], [("1", "X"), ("2", "X")]])
+    rules = Rules(Lexicon.build([counted], "[MASK]"), AugmentConfig(p_mask=p_mask, p_pos=p_pos, p_ng=0.0))
+    n = 20_000
+    texts = rules(rules.lexicon.block(batch), np.zeros(n, np.int64), draw(seed_key(1), np.arange(n))).texts
+    for place in range(5):
+        words = Counter(text.split()[place] for text in texts.to_pylist())
+        counts = [words["[MASK]"], words["1"] + words["2"], words["abcde"[place]]]
+        assert sum(counts) == n
+        for count, p in zip(counts, (p_mask, p_pos, 1 - p_mask - p_pos), strict=True):
+            assert binomtest(count, n, min(p, 1.0)).pvalue > FAIR
+
+
+@pytest.mark.parametrize("p_ng", [0.0, 0.25, 0.9, 1.0])
+def test_texts_are_cut_at_their_rate(p_ng):
+    n = 20_000
+    found = one_text(LETTERS, n, p_ng=p_ng)  # longer than any n-gram, so that every cut shows
+    cut = int((found.stop - found.start < 8).sum())
+    assert cut == int((found.fired == CUT).sum())
+    assert binomtest(cut, n, p_ng).pvalue > FAIR
+
+
+@pytest.mark.parametrize("max_ngram", [1, 3, 5])
+def test_n_is_uniform(max_ngram):
+    found = one_text(LETTERS, 12_000, p_ng=1.0, max_ngram=max_ngram)
+    counts = Counter((found.stop - found.start).tolist())
+    assert sorted(counts) == list(range(1, max_ngram + 1))
+    assert max_ngram == 1 or chisquare(list(counts.values())).pvalue > FAIR
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("length", [5, 6, 8])
+def test_start_is_uniform_over_every_start_the_last_included(n, length):
+    found = one_text(LETTERS[: 2 * length - 1], 12_000, p_ng=1.0)
+    counts = Counter(found.start[found.stop - found.start == n].tolist())
+    assert sorted(counts) == list(range(length - n + 1))
+    assert len(counts) == 1 or chisquare(list(counts.values())).pvalue > FAIR
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 4, 5])
+def test_an_n_of_the_texts_length_or_more_keeps_it_whole(length):
+    found = one_text(LETTERS[: max(2 * length - 1, 0)], 5000, p_ng=1.0)
+    whole = found.stop - found.start == length
+    assert (found.start[whole] == 0).all()
+    assert not found.fired[whole].any()
+    share = (6 - max(length, 1)) / 5  # n = length and every longer one
+    assert binomtest(int(whole.sum()), 5000, share).pvalue > FAIR
+
+
+def test_replacements_have_the_tags_unigram_frequencies_the_word_itself_included():
+    text = " ".join(["a"] * 7 + ["b"] * 2 + ["c"] + ["9"] * 5)
+    found = one_text(text, 2000, tag=lambda word: "digit" if word.isdigit() else "letter", p_pos=1.0)
+    words = [text.split() for text in found.texts.to_pylist()]
+    assert {word for row in words for word in row[10:]} == {"9"}
+    for place in (0, 8, 9):
+        counts = Counter(row[place] for row in words)
+        assert chisquare([counts["a"], counts["b"], counts["c"]], [1400, 400, 200]).pvalue > FAIR
+    counts = Counter(word for row in words for word in row[:10])
+    assert chisquare([counts["a"], counts["b"], counts["c"]]).pvalue < 1e-12  # uniform over types is something else
+    assert (found.fired == REPLACED).all()
+
+
+def test_which_word_is_drawn_does_not_depend_on_how_narrowly_it_was():
+    """X, of which only small values replace, and the draw are of the same number."""
+    found = one_text("a b", 40_000, p_mask=0.0, p_pos=0.05)
+    drawn = Counter(
+        text[0] for text, fired in zip(found.texts.to_pylist(), found.changed.to_pylist(), strict=True) if 0 in fired
+    )
+    assert binomtest(drawn["a"], drawn["a"] + drawn["b"], 0.5).pvalue > FAIR
+    assert binomtest(drawn["a"] + drawn["b"], 40_000, 0.05).pvalue > FAIR
+
+
+def test_cut_n_start_and_words_are_drawn_independently():
+    found = one_text(LETTERS, 40_000, p_ng=0.5, p_mask=0.5)
+    cut = found.fired & CUT > 0
+    first = np.array([0 in changed for changed in found.changed.to_pylist()])
+    for n, start in ((1, 0), (3, 0), (5, 0)):
+        mine = cut & (found.stop - found.start == n) & (found.start == start)
+        assert binomtest(int(first[mine].sum()), int(mine.sum()), 0.5).pvalue > FAIR
+    assert binomtest(int(first[~cut].sum()), int((~cut).sum()), 0.5).pvalue > FAIR
+    halves = Counter(
+        (n <= 2, start * 2 >= 9 - n) for n, start in zip((found.stop - found.start)[cut], found.start[cut], strict=True)
+    )
+    short = halves[True, True] + halves[True, False]
+    assert binomtest(short, int(cut.sum()), 0.4).pvalue > FAIR
+    # Of n = 1 and 2 with 8 and 7 starts, 4 and 3 are in the upper half.
+    assert binomtest(halves[True, True], short, (4 / 8 + 3 / 7) / 2).pvalue > FAIR
+
+
+def test_any_of_and_lists_of_take_empty_lists():
+    flags, offsets = np.array([False, True, True, False, True]), np.array([0, 0, 1, 3, 4, 5, 5])
+    assert any_of(flags, offsets).tolist() == [False, False, True, False, True, False]
+    lists = lists_of(np.array([7, 8, 9]), flags, offsets)
+    assert lists.to_pylist() == [[], [], [7, 8], [], [9], []]
+    assert lists.type == pa.list_(pa.int32())
