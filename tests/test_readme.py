@@ -38,14 +38,21 @@ def student_folder(tmp_path, train_table, dev_table):
     folder = tmp_path / "runs" / "quickstart" / "student" / "model"
     student = StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig(source="random", width=4))
     train_student(
-        str(tmp_path / "train.tsv"), str(tmp_path / "dev.tsv"), folder, student, loss=LossConfig(alpha=1.0), training=TrainingConfig(epochs=1)
+        str(tmp_path / "train.tsv"),
+        str(tmp_path / "dev.tsv"),
+        folder,
+        student,
+        loss=LossConfig(alpha=1.0),
+        training=TrainingConfig(epochs=1),
     )
     return tmp_path
 
 
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_runs_as_it_stands(block, student_folder):
-    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=student_folder)
+    done = subprocess.run(
+        [sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=student_folder
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -79,7 +86,9 @@ def test_links_lead_somewhere():
 
 def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
     pytest.importorskip("hatchling")
-    shutil.copytree(ROOT, tmp_path / "src", ignore=shutil.ignore_patterns(".git", ".venv*", "runs", ".*_cache", ".hypothesis"))
+    shutil.copytree(
+        ROOT, tmp_path / "src", ignore=shutil.ignore_patterns(".git", ".venv*", "runs", ".*_cache", ".hypothesis")
+    )
     code = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=tmp_path / "src", check=True, capture_output=True)
     wheel = next(tmp_path.glob("*.whl"))
@@ -88,7 +97,16 @@ def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
         "from distillkit import shelf, pipeline; print(*shelf.entries('recipes'));"
         "print(len(pipeline.read_table('embedded:reviews/train', pipeline.COLUMNS)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(tmp_path / "site")}, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(tmp_path / "site")},
+        cwd=tmp_path,
+    )
     assert "quickstart" in done.stdout.splitlines()[0].split()
     assert done.stdout.splitlines()[1] == "2600"
-    assert sorted(path.name for path in (tmp_path / "site").iterdir() if not path.name.endswith(".dist-info")) == ["distillkit"]
+    assert sorted(path.name for path in (tmp_path / "site").iterdir() if not path.name.endswith(".dist-info")) == [
+        "distillkit"
+    ]

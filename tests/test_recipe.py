@@ -176,7 +176,10 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         (lambda: LossConfig(temperature=0.0), "loss.temperature is 0.0: expected more than 0"),
         (lambda: LossConfig(alpha=float("nan")), "loss.alpha is nan"),
         (lambda: LossConfig(temperature=float("nan")), "loss.temperature is nan"),
-        (lambda: LossConfig(teachers=("a", "b=0")), "loss.teachers has 'b=0': expected NAME or NAME=WEIGHT, the weight a number above 0"),
+        (
+            lambda: LossConfig(teachers=("a", "b=0")),
+            "loss.teachers has 'b=0': expected NAME or NAME=WEIGHT, the weight a number above 0",
+        ),
         (lambda: LossConfig(teachers=("a=nan",)), "loss.teachers has 'a=nan'"),
         (lambda: LossConfig(teachers=("a=",)), "loss.teachers has 'a='"),
         (lambda: LossConfig(teachers=("a=much",)), "loss.teachers has 'a=much'"),
@@ -199,7 +202,9 @@ def test_dumped_recipe_loads_to_an_equal_one(tmp_path, name):
 
 
 @settings(deadline=None)
-@given(text=st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])), rate=st.floats(0, 1), seed=st.integers())
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])), rate=st.floats(0, 1), seed=st.integers()
+)
 def test_any_text_and_number_survives_dump_and_load(tmp_path_factory, text, rate, seed):
     path = tmp_path_factory.mktemp("dump") / "r.yaml"
     recipe = Recipe(seed=seed, data=DataConfig(train=text, unlabelled=(text,)), loss=LossConfig(alpha=rate))

@@ -37,7 +37,9 @@ def recipe(tmp_path, encoder_folder, train_table, dev_table):
     """Everything tiny, everything real: teacher, transfer set, logits, both students."""
     return Recipe(
         data=DataConfig(train=_tsv(tmp_path / "train.tsv", train_table), dev=_tsv(tmp_path / "dev.tsv", dev_table)),
-        teacher=TeacherConfig(encoder_folder, 16, TrainingConfig(epochs=30, batch_size=16, learning_rate=3e-3, precision="fp32")),
+        teacher=TeacherConfig(
+            encoder_folder, 16, TrainingConfig(epochs=30, batch_size=16, learning_rate=3e-3, precision="fp32")
+        ),
         augment=AugmentConfig(n_iter=3),
         label=LabelConfig(precision="fp32", shard_rows=50),
         student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(width=8)),
@@ -52,7 +54,11 @@ def _tsv(path, table):
 
 
 def _stamps(folder):
-    return {stage: (folder / stage / "stage.json").stat().st_mtime_ns for stage in STAGES if (folder / stage / "stage.json").is_file()}
+    return {
+        stage: (folder / stage / "stage.json").stat().st_mtime_ns
+        for stage in STAGES
+        if (folder / stage / "stage.json").is_file()
+    }
 
 
 @pytest.fixture
@@ -69,7 +75,12 @@ def test_result_holds_every_model_on_the_same_dev_rows(finished, dev_table):
     assert models["teacher"]["dev"]["agreement"] == 1
     assert models["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
     assert models["student"]["parameters"]["total"] < models["teacher"]["parameters"]["total"]
-    assert set(json.loads((finished / "proof" / "latency.json").read_text())) == {"tfidf", "student_gold", "student", "teacher"}
+    assert set(json.loads((finished / "proof" / "latency.json").read_text())) == {
+        "tfidf",
+        "student_gold",
+        "student",
+        "teacher",
+    }
 
 
 def test_saved_recipe_repeats_the_run(recipe, finished, tmp_path):
@@ -113,7 +124,17 @@ def test_a_changed_data_file_redoes_everything(recipe, finished, tmp_path):
 def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished, tmp_path):
     folder = tmp_path / "runs" / "killed"
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
-    args = [sys.executable, "-m", "distillkit", "run", str(tmp_path / "recipe.yaml"), "--name", "killed", "--runs", str(folder.parent)]
+    args = [
+        sys.executable,
+        "-m",
+        "distillkit",
+        "run",
+        str(tmp_path / "recipe.yaml"),
+        "--name",
+        "killed",
+        "--runs",
+        str(folder.parent),
+    ]
     for stage in STAGES:
         before = _stamps(folder)
         process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -148,7 +169,11 @@ def test_a_folder_that_no_run_made_is_never_replaced(recipe, tmp_path):
 
 def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(recipe, tmp_path, dev_table):
     odd = pa.table({"text": ["Zyzzyva is good ."], "label": ["positive"]})
-    data = replace(recipe.data, dev=_tsv(tmp_path / "dev.tsv", pa.concat_tables([dev_table, odd])), test=_tsv(tmp_path / "test.tsv", dev_table))
+    data = replace(
+        recipe.data,
+        dev=_tsv(tmp_path / "dev.tsv", pa.concat_tables([dev_table, odd])),
+        test=_tsv(tmp_path / "test.tsv", dev_table),
+    )
     runs.run(replace(recipe, data=data), tmp_path / "run")
     transfer = read_table(str(tmp_path / "run" / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional")
     added = transfer.filter(pa.compute.not_equal(transfer["origin"], "original"))
@@ -162,7 +187,10 @@ def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(r
 def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
     path = tmp_path / "pairs.jsonl"
     # The second text alone decides: what is shown is that every stage takes pairs.
-    pairs = [{"text": "this score is dull .", "text_pair": row["text"], "label": row["label"]} for row in train_table.to_pylist()]
+    pairs = [
+        {"text": "this score is dull .", "text_pair": row["text"], "label": row["label"]}
+        for row in train_table.to_pylist()
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in pairs))
     data = DataConfig(train=str(path), dev_fraction=0.2, columns=ColumnsConfig(text_pair="text_pair"))
     student, training = replace(recipe.student, kind="siamese-bilstm"), replace(recipe.training, epochs=10)

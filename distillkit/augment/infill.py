@@ -188,18 +188,18 @@ def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -
     network.cpu().eval()
 
 
-def _whole_words(tokenizer: Any, mask: str) -> tuple[list[int], list[str]]:
-    """List the tokens that are a word or a sign by themselves, and what they read."""
+def _whole_words(tokenizer: Any, mask_word: str) -> tuple[list[int], list[str]]:
+    """List the tokens that are a word by themselves, and what they read."""
     tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     # Byte-pair and sentence-piece tokenizers mark where a word begins, WordPiece where it goes on.
     mark = next((mark for mark in ("Ġ", "▁") if sum(token.startswith(mark) for token in tokens) > 1), "")
     special, found = set(tokenizer.all_special_ids), {}
     for i, token in enumerate(tokens):
-        begins = token.startswith(mark) or not any(map(str.isalnum, token)) if mark else not token.startswith("##")
+        begins = token.startswith(mark) if mark else not token.startswith("##")
         if i in special or not begins:
             continue
         word = tokenizer.convert_tokens_to_string([token]).strip()
-        if split_words(word) == [word] and "\ufffd" not in word and mask not in word:
+        if split_words(word) == [word] and any(map(str.isalnum, word)) and mask_word not in word:
             found[i] = word
     return list(found), list(found.values())
 

@@ -27,15 +27,16 @@ _BUCKETS = 16  # bits of a sentence's number by which they are counted
 
 _BREAK = regex.compile(r"<br\s*/?>|</?p>|\n\s*\n", regex.IGNORECASE)
 _CLOSING = r"""["'”’»)\]]"""
-# After these, or an initial, a full stop ends no sentence.
+# After these, or an initial, a full stop ends no sentence; nor before a number after the next.
 _ABBREVIATED = (
-    r"(?<!\b(?i:mr|mrs|ms|dr|prof|sr|jr|st|mt|gen|col|sgt|capt|lt|rev|hon|gov|sen|rep|vs|etc|no|vol|fig|al|approx|dept|inc|co|ltd|corp"
-    r"|e\.g|i\.e|\p{L}))"
+    r"(?<!\b(?i:mr|mrs|ms|dr|prof|sr|jr|st|mt|gen|col|sgt|capt|lt|rev|hon|gov|sen|rep|vs|etc|al|approx|dept|inc|co|ltd|corp|e\.g|i\.e)"
+    r"|(?<![\w'’])(?!I)\p{Lu})"
 )
+_NUMBERED = r"(?!(?<=\b(?i:no|vol|fig)\.)\s+\p{N})"
 _END = regex.compile(
     # Three dots, or an end inside quotation marks, may stand within a sentence: a small letter goes on with it.
     rf"(?:\.(?:\s?\.)++|…){_CLOSING}*+(?=\s+\P{{Ll}})"
-    rf"|(?:[!?][!?.]*|{_ABBREVIATED}(?<!\.)\.(?!\s?\.))(?:(?=\s)|{_CLOSING}+(?=\s+\P{{Ll}}))"
+    rf"|(?:[!?][!?.]*|{_ABBREVIATED}(?<!\.\s?)\.(?!\s?\.){_NUMBERED})(?:(?=\s)|{_CLOSING}+(?=\s+\P{{Ll}}))"
     r"|[。！？]+[”’」』）】]*"
 )
 _SPACE_BEFORE, _NO_SPACE_BEFORE = regex.compile(r"\s[.,!?;:]"), regex.compile(r"\S[.,!?;:](?:\s|$)")

@@ -2,10 +2,13 @@
 
 import contextlib
 import errno
+import glob
 import hashlib
 import os
+import platform
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,9 +38,10 @@ def disk_errors(target: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """Yield a temporary path beside `target` that becomes `target` if the block succeeds and vanishes if it does not."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = _partial(target)
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target.parent)
         try:
             yield partial
             os.replace(partial, target)
@@ -48,8 +52,9 @@ def whole_file(target: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `target` that becomes `target`, replacing it, if the block succeeds; else it vanishes."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = _partial(target)
     with disk_errors(target):
+        _sweep(target.parent)
         try:
             partial.mkdir(parents=True)
             yield partial
@@ -58,6 +63,32 @@ def whole_folder(target: Path) -> Iterator[Path]:
             os.replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{platform.node()}-{os.getpid()}.partial")
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove what processes of this machine that are no more have left half-written in a folder; once is enough for those of the past."""
+    for old in folder.glob(f".*.{glob.escape(platform.node())}-*.partial"):
+        pid = old.name.removesuffix(".partial").rpartition("-")[2]
+        if pid.isdigit() and not _alive(int(pid)):
+            if old.is_dir():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def write_arrow(table: pa.Table, target: Path) -> None:

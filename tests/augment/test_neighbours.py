@@ -16,7 +16,14 @@ from distillkit.augment.taggers import load_tagger
 from distillkit.recipe import NeighboursConfig
 
 # Angles in degrees, and lengths that a dot product would be led astray by.
-PLACES = {"good": (0, 1.0), "great": (10, 9.0), "fine": (25, 0.1), "bad": (180, 5.0), "awful": (170, 1.0), "film": (85, 100.0)}
+PLACES = {
+    "good": (0, 1.0),
+    "great": (10, 9.0),
+    "fine": (25, 0.1),
+    "bad": (180, 5.0),
+    "awful": (170, 1.0),
+    "film": (85, 100.0),
+}
 
 
 def vectors(words):
@@ -75,7 +82,9 @@ def test_words_without_a_vector_neither_have_neighbours_nor_are_any(tmp_path):
 def test_a_corpus_without_two_words_is_left_as_it_is(tmp_path, texts):
     lexicon, block = corpus(texts)
     prepare_neighbours(lexicon, vectors, 3, tmp_path / "t.npy")
-    out = Neighbours(lexicon, NeighboursConfig(p=1.0), tmp_path / "t.npy")(block, np.array([0]), np.array([1], np.uint64))
+    out = Neighbours(lexicon, NeighboursConfig(p=1.0), tmp_path / "t.npy")(
+        block, np.array([0]), np.array([1], np.uint64)
+    )
     assert out.texts.to_pylist() == texts
     assert out.fired.tolist() == [0]
 

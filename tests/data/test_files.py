@@ -2,6 +2,9 @@
 
 import errno
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -84,7 +87,9 @@ def test_whole_folder_leaves_nothing_behind_and_the_old_one_alone(tmp_path, erro
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_full_disk_is_one_line_that_names_the_target(tmp_path):
     with (
-        pytest.raises(InputError, match=r"a\.txt: no space left on the disk; free some and run the same command again$"),
+        pytest.raises(
+            InputError, match=r"a\.txt: no space left on the disk; free some and run the same command again$"
+        ),
         disk_errors(tmp_path / "a.txt"),
         open("/dev/full", "w") as stream,
     ):
@@ -157,3 +162,21 @@ def test_fingerprint_leaves_hidden_files_out(tmp_path):
 def test_fingerprint_of_a_file_is_not_moved_by_its_name(tmp_path):
     folder = make(tmp_path, a="1", b="1", c="2")
     assert fingerprint(folder / "a") == fingerprint(folder / "b") != fingerprint(folder / "c")
+
+
+def test_what_a_killed_process_left_half_written_is_swept_away_by_the_next(tmp_path):
+    target = tmp_path / "a.parquet"
+    killed = subprocess.run(
+        [sys.executable, "-c", "import os, sys; from pathlib import Path; from distillkit.data.files import whole_file\n"
+         "with whole_file(Path(sys.argv[1])) as p: p.write_text('half'); os.kill(os.getpid(), 9)", str(target)],
+        check=False,
+    )  # fmt: skip
+    assert killed.returncode == -9
+    (left,) = tmp_path.iterdir()
+    other = tmp_path / f".a.parquet.{platform.node()}-{os.getpid()}0x.partial"  # not a name of ours
+    mine = left.with_name(f".a.parquet.{platform.node()}-{os.getppid()}.partial")  # a process at work
+    for path in (other, mine):
+        path.touch()
+    with whole_file(target) as partial:
+        partial.write_text("whole")
+    assert sorted(tmp_path.iterdir()) == sorted([target, other, mine])

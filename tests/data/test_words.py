@@ -52,7 +52,14 @@ def test_nothing_but_white_space_is_lost(text):
 
 def test_characters_are_single_but_latin_runs_stay_whole():
     splitter = pre_tokenizers.Split(Regex(CHARACTER_PATTERN), "removed", invert=True)
-    assert [piece for piece, _ in splitter.pre_tokenize_str("我爱BERT2,好 吗")] == ["我", "爱", "BERT2", ",", "好", "吗"]
+    assert [piece for piece, _ in splitter.pre_tokenize_str("我爱BERT2,好 吗")] == [
+        "我",
+        "爱",
+        "BERT2",
+        ",",
+        "好",
+        "吗",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,7 @@ def test_gold_labels_alone_need_no_teacher(train_table, dev_table):
 
 
 def test_the_same_seed_gives_the_same_student_and_another_another(train_table, dev_table):
-    first, again, other = (
-        state(learn(train_table, dev_table, logits_for(train_table), seed=s)[0]) for s in (4, 4, 5)
-    )
+    first, again, other = (state(learn(train_table, dev_table, logits_for(train_table), seed=s)[0]) for s in (4, 4, 5))
     assert equal(first, again)
     assert not equal(first, other)
 

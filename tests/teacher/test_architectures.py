@@ -8,7 +8,13 @@ from distillkit.recipe import LabelConfig, TeacherConfig, TrainingConfig
 from distillkit.teacher.fine_tune import fine_tune, save, word_vectors
 from distillkit.teacher.label import label_table
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+}
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "modernbert"])
@@ -22,7 +28,9 @@ def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(kind, encoder_folde
     AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
     tokenizer.save_pretrained(tmp_path / "encoder")
     training = TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32")
-    model, tokenizer, result = fine_tune(train_table, dev_table, TeacherConfig(str(tmp_path / "encoder"), 16, training), seed=1)
+    model, tokenizer, result = fine_tune(
+        train_table, dev_table, TeacherConfig(str(tmp_path / "encoder"), 16, training), seed=1
+    )
     assert result.best_score > 0.9
     save(model, tokenizer, tmp_path / "teacher", 16)
     summary = label_table(train_table, tmp_path / "store", str(tmp_path / "teacher"), LabelConfig(precision="fp32"))

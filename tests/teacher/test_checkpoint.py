@@ -83,9 +83,7 @@ def test_a_head_that_fits_is_kept_and_renamed_one_that_does_not_is_drawn_anew(cl
     three, _ = load_classifier(classifier_folder, ["a", "b", "c"])
     assert three.classifier.weight.shape == (3, 16)
     assert labels_of(three) == ["a", "b", "c"]
-    assert torch.equal(
-        three.bert.embeddings.word_embeddings.weight, saved.bert.embeddings.word_embeddings.weight
-    )
+    assert torch.equal(three.bert.embeddings.word_embeddings.weight, saved.bert.embeddings.word_embeddings.weight)
 
 
 def test_a_tokenizer_without_padding_is_refused(classifier_folder, tmp_path):

@@ -104,7 +104,9 @@ def test_an_unknown_word_has_a_finite_vector(classifier_folder):
     assert found.isfinite().all()
 
 
-def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained_in(build_classifier, train_table, dev_table):
+def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained_in(
+    build_classifier, train_table, dev_table
+):
     folder = build_classifier(["positive", "negative"], constant=True)  # it always says its first label
     kind = dev_table.filter(pa.compute.equal(dev_table["label"], "positive"))
     model, _, result = fine_tune(train_table, kind, TeacherConfig(folder, 16, TrainingConfig(epochs=0)), seed=1)

@@ -1,0 +1,159 @@
+"""Texts written by a causal language model: of the task's words, the same again, whatever they are written with."""
+
+import pyarrow as pa
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from distillkit.augment import generated
+from distillkit.augment.generated import generate, write_texts
+from distillkit.augment.language_model import load_language_model
+from distillkit.errors import InputError
+from distillkit.recipe import GeneratedConfig
+
+OTHER = [f"other{i}" for i in range(60)]
+CONFIG = GeneratedConfig(epochs=25, learning_rate=2e-2, max_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def model_folder(train_table, tmp_path_factory):
+    """A random GPT-2 of two layers and width 16, its tokenizer one token a word, most of them strange to the task."""
+    words = dict.fromkeys(" ".join(train_table["text"].to_pylist()).split())
+    vocabulary = {word: i for i, word in enumerate(["<|end|>", "<unk>", "\t", *words, *OTHER])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.Split("\t", "isolated")]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<|end|>", eos_token="<|end|>", unk_token="<unk>"
+    )
+    assert tokenizer("the film\tis").input_ids == [vocabulary[word] for word in ("the", "film", "\t", "is")]
+    folder = tmp_path_factory.mktemp("gpt")
+    torch.manual_seed(0)
+    GPT2LMHeadModel(GPT2Config(
+        vocab_size=len(vocabulary), n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0
+    )).save_pretrained(folder)  # fmt: skip
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def texts_of(tables):
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def make(model, work, table, wanted=300, config=CONFIG, seed=1, mask="[MASK]", workers=1):
+    return texts_of(generate([table], wanted, model, config, seed, mask, work, engine="local", workers=workers))
+
+
+@pytest.fixture(scope="module")
+def made(model_folder, train_table, tmp_path_factory):
+    work = tmp_path_factory.mktemp("work")
+    return work, make(model_folder, work, train_table)
+
+
+def test_after_fine_tuning_the_texts_are_of_the_tasks_words(made, model_folder, train_table, tmp_path):
+    own = set(" ".join(train_table["text"].to_pylist()).split())
+    before = make(model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=12))
+
+    def share(texts):
+        words = [word for (text,) in texts for word in text.split()]
+        return sum(word in own for word in words) / len(words)
+
+    assert share(before) < 0.5
+    assert share(made[1]) > 0.97
+    texts = [text for (text,) in made[1]]
+    assert len(set(texts)) > 30
+    assert sum(text.endswith(" .") for text in texts) > 0.8 * len(texts)  # they come to an end
+    assert not any("<" in text for text in texts)
+
+
+def test_the_same_seed_writes_the_same_and_another_does_not(made, model_folder, train_table, tmp_path):
+    assert make(model_folder, tmp_path / "a", train_table) == made[1]
+    assert make(model_folder, tmp_path / "b", train_table, seed=2) != made[1]
+
+
+def test_a_text_does_not_depend_on_those_it_is_written_with(made):
+    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, str(made[0] / "model"))
+    many = write_texts(model, tokenizer, range(40), CONFIG, 1)
+    alone = [write_texts(model, tokenizer, [number], CONFIG, 1)[0] for number in range(40)]
+    assert sum(a == b for a, b in zip(many, alone, strict=True)) >= 36  # half precision may round a draw away
+    assert len(set(many)) > 10
+
+
+def test_texts_are_the_same_in_shards_by_any_workers_and_after_a_kill(
+    made, model_folder, train_table, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(generated, "_SHARD", 64)
+    work = tmp_path / "work"
+    alone = make(model_folder, work, train_table)
+    files = {path.name: path.read_bytes() for path in work.glob("texts-*")}
+    assert len(files) == 5
+    weights = (work / "model" / "model.safetensors").read_bytes()
+    for name in sorted(files)[2:4]:
+        (work / name).unlink()
+    monkeypatch.setattr(generated, "_fine_tune", lambda *_: pytest.fail("the model is there"))
+    assert make(model_folder, work, train_table) == alone
+    assert {path.name: path.read_bytes() for path in work.glob("texts-*")} == files
+    monkeypatch.undo()
+    monkeypatch.setattr(generated, "_SHARD", 64)
+    for name in files:
+        (work / name).unlink()
+    assert weights == (work / "model" / "model.safetensors").read_bytes()
+
+
+def test_workers_change_nothing(model_folder, train_table, tmp_path):
+    config = GeneratedConfig(epochs=1, learning_rate=2e-2, max_tokens=6)
+    alone, shared = (make(model_folder, tmp_path / str(n), train_table, 1500, config, workers=n) for n in (1, 2))
+    assert alone == shared
+    assert len(alone) > 1000
+
+
+def test_pairs_are_written_as_pairs(model_folder, pair_table, tmp_path):
+    found = make(
+        model_folder,
+        tmp_path,
+        pair_table.select(["text", "text_pair"]),
+        config=GeneratedConfig(epochs=30, learning_rate=2e-2, max_tokens=16),
+    )
+    assert len(found) > 150
+    assert all(len(row) == 2 and row[0] and row[1] and "\t" not in row[0] + row[1] for row in found)
+    assert sum(first.startswith("the film is") for first, _ in found) > 0.5 * len(found)
+    assert sum(second.startswith("this story was") for _, second in found) > 0.5 * len(found)
+
+
+def test_texts_that_are_empty_or_hold_the_mask_are_left_out(made, model_folder, train_table):
+    with_film = sum("film" in text for (text,) in made[1])
+    assert with_film > 10
+    for path in made[0].glob("texts-*"):
+        path.unlink()
+    kept = make(model_folder, made[0], train_table, mask="film")
+    assert kept == [row for row in made[1] if "film" not in row[0]]
+    assert all(text.strip() for (text,) in kept)
+
+
+def test_no_text_is_longer_than_allowed(model_folder, train_table, tmp_path):
+    found = make(model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=3))
+    assert max(len(text.split()) for (text,) in found) == 3
+
+
+def test_when_cold_every_token_is_the_likeliest_after_all_before_it(made):
+    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, str(made[0] / "model"))
+    for text in write_texts(model, tokenizer, range(20), GeneratedConfig(temperature=1e-4, max_tokens=12), 1):
+        ids = torch.tensor([0, *tokenizer(text).input_ids, 0])
+        with torch.inference_mode():
+            logits = model(ids[None, :-1]).logits[0]
+        drawn = logits.gather(1, ids[1:, None]).ravel()
+        assert (logits.amax(1) - drawn).max() < 0.2  # half precision decides near ties
+
+
+def test_what_is_no_causal_language_model_is_refused_in_one_line(encoder_folder, tmp_path):
+    with pytest.raises(InputError, match=r"has no causal language model's weights|no end-of-text token"):
+        make(encoder_folder, tmp_path / "a", pa.table({"text": ["a"]}))
+    assert not (tmp_path / "a" / "model").exists()
+    with pytest.raises(InputError, match="nowhere: not a checkpoint"):
+        make(str(tmp_path / "nowhere"), tmp_path / "b", pa.table({"text": ["a"]}))
+
+
+def test_nothing_is_loaded_where_nothing_is_wanted(tmp_path):
+    assert make("nowhere", tmp_path, pa.table({"text": ["a"]}), wanted=0) == []

@@ -1,0 +1,163 @@
+"""All ways together: the same bytes however the work is shared out or broken off, and each way's share."""
+
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_generated import model_folder  # noqa: F401
+
+from distillkit.augment import infill, neighbours, transfer_set
+from distillkit.augment.mix import Models, share_of
+from distillkit.augment.transfer_set import build_transfer_set
+from distillkit.errors import InputError
+from distillkit.pipeline import models_of
+from distillkit.recipe import AugmentConfig, ColumnsConfig, GeneratedConfig, InfillConfig, MixConfig, NeighboursConfig
+from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.fine_tune import word_vectors
+
+CONFIG = AugmentConfig(
+    tagger="none",
+    n_iter=12,
+    mix=MixConfig(rules=1.0, infill=1.0, neighbours=1.0, sentences=0.5, generated=0.5),
+    infill=InfillConfig(head_steps=3),
+    neighbours=NeighboursConfig(k=4),
+    generated=GeneratedConfig(epochs=2, learning_rate=2e-2, max_tokens=8),
+)
+
+
+@pytest.fixture(scope="module")
+def models(encoder_folder, model_folder):  # noqa: F811
+    def ask(model, words):
+        return word_vectors(*load_classifier(model, ["a", "b"]), words)
+
+    return Models(infill=encoder_folder, generated=model_folder, vectors=encoder_folder, ask=ask)
+
+
+@pytest.fixture(scope="module")
+def build(models, train_table):
+    more = pa.table(
+        {"text": [f"This is the {i}th. It was shown in {i} places, then? {i} more of it!" for i in range(400)]}
+    )
+
+    def build(target, config=CONFIG, workers=1, **options):
+        sources = {"original": [train_table], "unlabelled": [more]}
+        options = {"models": models} | options
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(transfer_set, "BLOCK_ROWS", 40)  # several blocks of originals
+            return build_transfer_set(sources, target, config, 1, workers=workers, **options)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def made(build, tmp_path_factory):
+    target = tmp_path_factory.mktemp("made") / "t.parquet"
+    return target, build(target)
+
+
+def test_each_way_has_its_share(made):
+    rows = pq.read_table(made[0]).to_pylist()
+    made_of = {
+        name: [row for row in rows if row["origin"] == name] for name in ("unlabelled", "generated", "augmented")
+    }
+    assert len(made_of["unlabelled"]) == share_of(CONFIG, "sentences", 96) == 144
+    assert all(row["text"].endswith((".", "?", "!")) for row in made_of["unlabelled"])
+    assert 50 < len(made_of["generated"]) <= share_of(CONFIG, "generated", 96)
+    rules = [row["rules"] for row in made_of["augmented"]]
+    assert {"infill", "neighbour"} <= set(rules)
+    # Of 96 * 12 slots each way has a quarter; some come out unchanged or twice.
+    assert 60 < rules.count("infill") < 288 + 60
+    assert 60 < rules.count("neighbour") < 288 + 60
+    assert not any("infill" in rule and rule != "infill" for rule in rules)
+    assert made[1]["generated"] == len(made_of["generated"])
+
+
+def test_the_bytes_are_the_same_at_any_number_of_workers(made, build, tmp_path):
+    build(tmp_path / "t.parquet", workers=2)
+    assert (tmp_path / "t.parquet").read_bytes() == made[0].read_bytes()
+
+
+@pytest.mark.parametrize("step", ["prepare_infill", "prepare_neighbours", "_compare"])
+def test_the_bytes_are_the_same_after_a_kill(made, build, tmp_path, monkeypatch, step):
+    class Killed(BaseException):
+        pass
+
+    def kill(*_):
+        raise Killed
+
+    where = {"prepare_infill": infill, "prepare_neighbours": neighbours, "_compare": transfer_set}[step]
+    monkeypatch.setattr(where, step, kill)
+    with pytest.raises(Killed):
+        build(tmp_path / "t.parquet")
+    assert not (tmp_path / "t.parquet").exists()
+    monkeypatch.undo()
+    if step != "prepare_infill":  # what was prepared once is not prepared again
+        monkeypatch.setattr(infill, "prepare_infill", partial(pytest.fail, "prepared before"))
+    build(tmp_path / "t.parquet")
+    assert (tmp_path / "t.parquet").read_bytes() == made[0].read_bytes()
+
+
+def test_another_model_under_the_same_name_is_asked_anew(models, tmp_path):
+    before = models.fingerprints()
+    assert before == Models(models.infill, models.generated, models.vectors).fingerprints()
+    (tmp_path / "v.txt").write_text("a 1\n")
+    first = Models(vectors=str(tmp_path / "v.txt")).fingerprints()
+    (tmp_path / "v.txt").write_text("a 2\n")
+    assert first != Models(vectors=str(tmp_path / "v.txt")).fingerprints()
+    assert Models(infill="some/hub-name").fingerprints() == ["some/hub-name", "", ""]
+
+
+def test_vectors_may_come_from_a_file(build, tmp_path):
+    (tmp_path / "v.txt").write_text("good 1 0\nbad 0.9 0.1\nfilm 0 1\nstory 0.1 0.9\n")
+    config = AugmentConfig(
+        tagger="none", n_iter=10, mix=MixConfig(rules=0.0, neighbours=1.0), neighbours=NeighboursConfig(k=1, p=1.0)
+    )
+    build(tmp_path / "t.parquet", config, models=Models(vectors=str(tmp_path / "v.txt")))
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    new = {row["text"] for row in rows if row["origin"] == "augmented"}
+    assert {"the story is bad .", "this film was good ."} <= new
+    assert not any({"good", "bad"} <= set(text.split()) for text in new)
+
+
+def test_shares_are_by_weight():
+    config = AugmentConfig(n_iter=20, mix=MixConfig(rules=3.0, sentences=1.0))
+    assert share_of(config, "sentences", 1000) == 5000
+    assert share_of(config, "generated", 1000) == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "message"),
+    [
+        ({"mix": MixConfig(infill=1.0)}, {}, r"augment.infill.model is empty and no teacher"),
+        ({"mix": MixConfig(infill=1.0)}, {"teacher": "./nowhere"}, r"./nowhere: no such folder"),
+        ({"mix": MixConfig(neighbours=1.0)}, {}, r"augment.neighbours.vectors 'teacher': no teacher is given"),
+        (
+            {"mix": MixConfig(neighbours=1.0), "neighbours": NeighboursConfig(vectors="v.txt")},
+            {},
+            "'v.txt': no such file",
+        ),
+        (
+            {"mix": MixConfig(generated=1.0), "generated": GeneratedConfig(model="./gpt")},
+            {},
+            "./gpt: no such folder",
+        ),
+        ({"mix": MixConfig(sentences=1.0)}, {}, "augment.mix.sentences is 1.0, but there is no unlabelled text"),
+        (
+            {"mix": MixConfig(sentences=1.0)},
+            {"unlabelled": ["more.txt"], "columns": ColumnsConfig(text_pair="b")},
+            "but the task is of pairs",
+        ),
+    ],
+)
+def test_what_the_mix_lacks_is_said_before_anything_is_done(config, given, message):
+    with pytest.raises(InputError, match=message):
+        models_of(AugmentConfig(**config), **given)
+
+
+def test_models_are_asked_for_only_where_the_mix_uses_them(encoder_folder, classifier_folder):
+    assert models_of(AugmentConfig(infill=InfillConfig(model="./nowhere"))) == Models()
+    config = AugmentConfig(mix=MixConfig(infill=1.0, neighbours=1.0), infill=InfillConfig(model=encoder_folder))
+    found = models_of(config, classifier_folder)
+    assert (found.infill, found.vectors, found.generated) == (encoder_folder, classifier_folder, "")
+    assert found.ask(encoder_folder, ["good", "bad"]).shape == (2, 16)
