@@ -73,33 +73,31 @@ def test_the_same_seed_writes_the_same_and_another_does_not(made, model_folder, 
     assert make(model_folder, tmp_path / "b", train_table, seed=2) != made[1]
 
 
-def test_a_text_does_not_depend_on_those_it_is_written_with(made):
-    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, str(made[0] / "model"))
-    many = write_texts(model, tokenizer, range(40), CONFIG, 1)
-    alone = [write_texts(model, tokenizer, [number], CONFIG, 1)[0] for number in range(40)]
-    assert sum(a == b for a, b in zip(many, alone, strict=True)) >= 36  # half precision may round a draw away
-    assert len(set(many)) > 10
+def test_a_text_does_not_depend_on_those_it_is_written_with(model_folder):
+    # Of a random model every word is about as likely, so texts are of all lengths.
+    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, model_folder)
+    config = GeneratedConfig(max_tokens=30)
+    many = write_texts(model, tokenizer, range(40), config, 1)
+    alone = [write_texts(model, tokenizer, [number], config, 1)[0] for number in range(40)]
+    assert sum(a == b for a, b in zip(many, alone, strict=True)) >= 30  # half precision may round a draw away
+    assert len({len(text.split()) for text in many}) > 5
+    assert not any("<unk>" in text or "<|end|>" in text for text in many)
 
 
-def test_texts_are_the_same_in_shards_by_any_workers_and_after_a_kill(
-    made, model_folder, train_table, tmp_path, monkeypatch
-):
+def test_texts_are_the_same_in_shards_and_after_a_kill(model_folder, train_table, tmp_path, monkeypatch):
+    config = GeneratedConfig(epochs=0, max_tokens=5)
+    whole = make(model_folder, tmp_path / "whole", train_table, config=config)
     monkeypatch.setattr(generated, "_SHARD", 64)
     work = tmp_path / "work"
-    alone = make(model_folder, work, train_table)
+    sharded = make(model_folder, work, train_table, config=config)
+    assert len(set(whole) & set(sharded)) > 0.9 * len(set(whole)) > 200  # half precision may round a draw away
     files = {path.name: path.read_bytes() for path in work.glob("texts-*")}
     assert len(files) == 5
-    weights = (work / "model" / "model.safetensors").read_bytes()
     for name in sorted(files)[2:4]:
         (work / name).unlink()
     monkeypatch.setattr(generated, "_fine_tune", lambda *_: pytest.fail("the model is there"))
-    assert make(model_folder, work, train_table) == alone
+    assert make(model_folder, work, train_table, config=config) == sharded
     assert {path.name: path.read_bytes() for path in work.glob("texts-*")} == files
-    monkeypatch.undo()
-    monkeypatch.setattr(generated, "_SHARD", 64)
-    for name in files:
-        (work / name).unlink()
-    assert weights == (work / "model" / "model.safetensors").read_bytes()
 
 
 def test_workers_change_nothing(model_folder, train_table, tmp_path):

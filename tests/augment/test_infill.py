@@ -152,8 +152,8 @@ def test_a_text_that_holds_the_models_own_mask_is_left_alone(infill_folder):
 
 
 def test_only_whole_words_are_drawn_of_word_pieces():
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "film", "##s", "##!", ",", "好", "blank"]
-    tokenizer = BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)})
+    vocabulary = ["[PAD]", "oov", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "film", "##s", "##!", ",", "好", "blank"]
+    tokenizer = BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}, unk_token="oov")
     assert _whole_words(tokenizer, "blank") == ([6, 10], ["film", "好"])
 
 

@@ -120,6 +120,30 @@ def test_vectors_may_come_from_a_file(build, tmp_path):
     assert not any({"good", "bad"} <= set(text.split()) for text in new)
 
 
+def test_what_was_made_with_another_model_is_not_gone_on_with(build, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def kill(*_):
+        raise Killed
+
+    config = AugmentConfig(
+        tagger="none", n_iter=10, mix=MixConfig(rules=0.0, neighbours=1.0), neighbours=NeighboursConfig(k=1, p=1.0)
+    )
+    models = Models(vectors=str(tmp_path / "v.txt"))
+    (tmp_path / "v.txt").write_text("film 1 0\nstory 0.9 0.1\n")
+    monkeypatch.setattr(transfer_set, "_compare", kill)
+    with pytest.raises(Killed):
+        build(tmp_path / "t.parquet", config, models=models)
+    monkeypatch.undo()
+    (tmp_path / "v.txt").write_text("film 1 0\nplot 0.9 0.1\n")
+    build(tmp_path / "t.parquet", config, models=models)
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    new = {row["text"] for row in rows if row["origin"] == "augmented"}
+    assert {"a film is good .", "the plot is good ."} <= new
+    assert "this film is good ." not in new
+
+
 def test_shares_are_by_weight():
     config = AugmentConfig(n_iter=20, mix=MixConfig(rules=3.0, sentences=1.0))
     assert share_of(config, "sentences", 1000) == 5000
