@@ -26,7 +26,7 @@ class Augmenter:
 
     >>> from distillkit.recipe import AugmentConfig
     >>> Augmenter(AugmentConfig(n_iter=2, tagger="none"), seed=3)(["not a dull minute", "a fine film"])
-    ['not a dull film', 'a [MASK] film', 'a']
+    ['[MASK] a dull minute', 'a fine dull']
     """
 
     def __init__(self, config: AugmentConfig | None = None, seed: int = 1, tagger: Tagger | None = None) -> None:
