@@ -29,12 +29,12 @@ from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.counter import below, draw, seed_key
 from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
 from distillkit.augment.mix import Models, prepare, share_of, variations
-from distillkit.augment.rules import RULES, SWAPPED, Variation
+from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
+from distillkit.augment.yields import count_rows, yield_report
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.tables import content_hashes, paired, resized, table_writer, texts_of, with_mask
-from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, Engine
@@ -172,7 +172,7 @@ def _build(
             if sum(map(len, group)) >= _GROUP_ROWS or number == len(units) - 1:
                 writer.write_table(pa.concat_tables(group))
                 group = []
-    return _report(total, candidates)
+    return yield_report(total, candidates)
 
 
 def _lay_out(
@@ -377,19 +377,10 @@ def _finish(job: _Job, shares: int, number: int) -> dict[str, int]:
         table = table.set_column(table.column_names.index("label"), "label", labels)
     distinct = len(table)
     table = _without_leaks(table, job.folder)
-    counts = Counter({"distinct": distinct, "leaks": distinct - len(table)})
-    origins, rules = (table[name].combine_chunks() for name in ("origin", "rules"))
-    counts.update({name.as_py(): n.as_py() for name, n in _value_counts(origins)})
-    for combination, n in _value_counts(rules):
-        counts.update({f"rule {rule}": n.as_py() for rule in combination.as_py().split("+") if rule})
-    counts.update({f"length {words}": n for words, n in Counter(_lengths(table).tolist()).items()})
+    counts = count_rows(table) | {"distinct": distinct, "leaks": distinct - len(table)}
     done = table.cast(_plain(table.schema)).replace_schema_metadata({_COUNTS: json.dumps(counts)})
     write_arrow(done, path)
-    return dict(counts)
-
-
-def _value_counts(column: pa.DictionaryArray) -> list[tuple[Any, Any]]:
-    return [(entry["values"], entry["counts"]) for entry in pc.value_counts(column)]
+    return counts
 
 
 def _plain(of: pa.Schema) -> pa.Schema:
@@ -416,41 +407,3 @@ def _normal(text: str, pair: str | None) -> str:
     """Return a row without what case and white space say; a line end parts the texts of a pair."""
     one = " ".join(text.casefold().split())
     return one if pair is None else f"{one}\n{' '.join(pair.casefold().split())}"
-
-
-def _lengths(table: pa.Table) -> np.ndarray:
-    """Return each row's number of words; of what was tagged, the tagger's words that were kept."""
-    sides = ("", "_pair") if "text_pair" in table.column_names else ("",)
-    total = np.zeros(len(table), np.int64)
-    for side in sides:
-        words = pc.subtract(table[f"stop{side}"], table[f"start{side}"])
-        untagged = words.is_null()
-        if pc.any(untagged).as_py():
-            texts = table[f"text{side}"].filter(untagged).to_pylist()
-            split = split_characters if is_unsegmented(texts) else split_words
-            words = pc.replace_with_mask(
-                words.combine_chunks(), untagged.combine_chunks(), pa.array([len(split(t)) for t in texts], pa.int32())
-            )
-        total += words.to_numpy()
-    return total
-
-
-def _report(total: Counter[str], candidates: int) -> dict[str, Any]:
-    origins = {name: total[name] for name in ORIGINS}
-    lengths = {int(name.removeprefix("length ")): n for name, n in total.items() if name.startswith("length ")}
-    by_bin: Counter[int] = Counter()
-    for words, n in lengths.items():
-        by_bin[max(words - 1, 0).bit_length()] += n
-    return {
-        "rows": sum(origins.values()),
-        **origins,
-        "duplicates": candidates - total["distinct"],
-        "leaks": total["leaks"],
-        "rules": {rule: total[f"rule {rule}"] for rule in RULES.values() if total[f"rule {rule}"]},
-        "lengths": {_bin_name(b): by_bin[b] for b in sorted(by_bin)},
-    }
-
-
-def _bin_name(b: int) -> str:
-    low, high = (2 ** (b - 1) + 1 if b else 0, 2**b)
-    return str(high) if high - low < 1 and b else f"{low}-{high}"
