@@ -133,7 +133,7 @@ def _build(
 ) -> dict[str, Any]:  # fmt: skip
     job, blocks, digest = _lay_out(sources, work, config, seed, held_out, models, engine, workers)
     varied = [block for block in blocks if block.varied]
-    name = "" if tagger is not None else resolve_tagger(config.tagger, _first_texts(job)) if varied else "none"
+    name = "" if tagger is not None else resolve_tagger(config.tagger, _first_texts(work)) if varied else "none"
     # Two callables cannot be told apart, so their work is not taken up again.
     version = uuid4().hex if tagger is not None else tagger_version(name)
     settings = [_FORMAT, asdict(replace(config, tagger=version, memory_mb=1)), seed, digest, models.fingerprints()]
@@ -187,7 +187,7 @@ def _lay_out(
 
             wanted, style = (
                 share_of(config, "sentences", laid.rows),
-                style_of(config.sentences.style, laid.first_texts()),
+                style_of(config.sentences.style, _first_texts(work)),
             )
             tables = cut_sentences(
                 tables, wanted, style, config.sentences, seed, work / "sentences", engine=engine, workers=workers
@@ -246,9 +246,6 @@ class _Laid:
     def paths(self, origin: str) -> list[Path]:
         return [self.work / f"rows-{block.block:06}.arrow" for block in self.blocks if block.origin == origin]
 
-    def first_texts(self) -> list[str]:
-        return texts_of(read_arrow(self.work / "rows-000000.arrow"))[0]
-
 
 def _drawn_texts(job: _Job, blocks: Sequence[_Unit], count: int) -> list[str]:
     """Draw texts of some blocks, rows coming again where there are few; of pairs each side by turns."""
@@ -276,8 +273,8 @@ def _rows(job: _Job, block: int) -> pa.Table:
     return read_arrow(job.folder.parent / f"rows-{block:06}.arrow")
 
 
-def _first_texts(job: _Job) -> list[str]:
-    return texts_of(read_arrow(job.folder / "rows-000000.arrow"))[0]
+def _first_texts(work: Path) -> list[str]:
+    return texts_of(read_arrow(work / "rows-000000.arrow"))[0]
 
 
 def _tag_paths(job: _Job, block: int) -> list[Path]:
