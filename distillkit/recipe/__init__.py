@@ -1,0 +1,45 @@
+"""What a run is made of: frozen dataclasses, a module a section, and the strict loader that fills them from YAML.
+
+Field defaults < recipe YAML < command-line flags. The docstring under a field is its help on the command line.
+"""
+
+from distillkit.recipe.augment import (
+    AugmentConfig,
+    GeneratedConfig,
+    InfillConfig,
+    MixConfig,
+    NeighboursConfig,
+    SentencesConfig,
+)
+from distillkit.recipe.data import ColumnsConfig, DataConfig
+from distillkit.recipe.experiment import Engine, ProofConfig, Recipe
+from distillkit.recipe.loader import dump, load_config, load_recipe
+from distillkit.recipe.student import EmbeddingConfig, LossConfig, StudentConfig, VocabularyConfig
+from distillkit.recipe.teacher import TEACHER_NAME, LabelConfig, TeacherConfig
+from distillkit.recipe.training import Precision, TrainingConfig
+
+__all__ = [
+    "TEACHER_NAME",
+    "AugmentConfig",
+    "ColumnsConfig",
+    "DataConfig",
+    "EmbeddingConfig",
+    "Engine",
+    "GeneratedConfig",
+    "InfillConfig",
+    "LabelConfig",
+    "LossConfig",
+    "MixConfig",
+    "NeighboursConfig",
+    "Precision",
+    "ProofConfig",
+    "Recipe",
+    "SentencesConfig",
+    "StudentConfig",
+    "TeacherConfig",
+    "TrainingConfig",
+    "VocabularyConfig",
+    "dump",
+    "load_config",
+    "load_recipe",
+]

@@ -1,0 +1,157 @@
+"""Section `augment`: how the transfer set is made."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+from distillkit.errors import InputError
+
+
+@dataclass(frozen=True)
+class MixConfig:
+    """How the variants are made: each way's weight; n_iter variants a text are shared out by them."""
+
+    rules: float = 1.0
+    """The three rules of the paper."""
+    infill: float = 0.0
+    """Words masked and filled in by a masked language model."""
+    neighbours: float = 0.0
+    """Words replaced by their nearest neighbours among word vectors."""
+    sentences: float = 0.0
+    """Sentences cut from the unlabelled texts, at most as many as there are; they then take the place of those texts."""
+    generated: float = 0.0
+    """Texts written by a causal language model fine-tuned on the training texts."""
+
+    def __post_init__(self) -> None:
+        weights = dataclasses.asdict(self)
+        for name, weight in weights.items():
+            if not weight >= 0:
+                raise InputError(f"augment.mix.{name} is {weight}: expected a weight, 0 or more")
+        if not sum(weights.values()):
+            raise InputError(
+                "augment.mix.rules and all other weights are 0; to make no variants set augment.n_iter to 0"
+            )
+
+
+@dataclass(frozen=True)
+class InfillConfig:
+    """Masked-language-model infilling (Jiao et al. 2020, TinyBERT, algorithm 1; sampled, not the best 15)."""
+
+    model: str = ""
+    """Checkpoint of an encoder; empty: the teacher's, before fine-tuning."""
+    p: float = 0.15
+    """Probability that a word is masked and filled in, 0 to 1; signs stay."""
+    temperature: float = 1.0
+    """Softens (above 1) or sharpens (below 1) the distribution that is drawn from, > 0."""
+    head_steps: int = 300
+    """Steps of 64 texts over which a checkpoint without a masked-language-model head learns one, the encoder with it, from the texts."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise InputError(f"infill.p is {self.p}: expected a probability, 0 to 1")
+        if not self.temperature > 0 or self.head_steps < 0:
+            raise InputError("infill.temperature must be above 0 and infill.head_steps at least 0")
+
+
+@dataclass(frozen=True)
+class NeighboursConfig:
+    """Nearest-neighbour word replacement (Jiao et al. 2020, TinyBERT)."""
+
+    vectors: str = "teacher"
+    """teacher (each word through the encoder), or a word-vector text file (GloVe or word2vec form)."""
+    p: float = 0.4
+    """Probability that a word is replaced, 0 to 1; signs and numbers stay."""
+    k: int = 15
+    """Neighbours by cosine that a word is drawn from, all alike."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise InputError(f"neighbours.p is {self.p}: expected a probability, 0 to 1")
+        if self.k < 1:
+            raise InputError(f"neighbours.k is {self.k}: expected at least 1")
+
+
+@dataclass(frozen=True)
+class SentencesConfig:
+    """How in-domain text is cut into sentences."""
+
+    min_words: int = 3
+    """Shorter sentences are left out."""
+    max_words: int = 40
+    """Longer sentences are left out."""
+    style: Literal["auto", "plain", "penn"] = "auto"
+    """penn: lower case and Penn tokens, as SST-2 has them; plain: as they stand; auto: penn if the training texts look so."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_words <= self.max_words:
+            raise InputError("sentences.min_words must be at least 1 and sentences.max_words no less than it")
+
+
+@dataclass(frozen=True)
+class GeneratedConfig:
+    """Texts of a causal language model fine-tuned on the task's own (Tang et al. 2019b)."""
+
+    model: str = "distilgpt2"
+    """Checkpoint: a folder, package:NAME, or a hub name."""
+    epochs: int = 1
+    """Passes over the training texts before it writes."""
+    learning_rate: float = 5e-5
+    """Peak learning rate of those passes."""
+    max_tokens: int = 48
+    """Longest text written, in the model's own tokens."""
+    temperature: float = 1.0
+    """Softens (above 1) or sharpens (below 1) the distribution that is drawn from, > 0."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.max_tokens < 2 or not self.temperature > 0:
+            raise InputError(
+                "generated.epochs must be at least 0, generated.max_tokens 2, generated.temperature above 0"
+            )
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """The three rules of Tang et al. 2019, section 3.2, and more ways; the defaults are the paper's."""
+
+    tagger: str = "auto"
+    """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag for all), MODULE:FUNCTION;
+    auto: jieba for Chinese text, else pattern."""
+    p_mask: float = 0.1
+    """Probability that a word is masked, 0 to 1."""
+    p_pos: float = 0.1
+    """Probability that a word is replaced by another of its part of speech, 0 to 1."""
+    p_ng: float = 0.25
+    """Probability that a sentence is cut to one random n-gram of it, 0 to 1."""
+    max_ngram: int = 5
+    """Longest n-gram kept; n is uniform over 1 to this."""
+    n_iter: int = 20
+    """Variants drawn from each text before duplicates are dropped; 0: no augmentation."""
+    pair_sides: Literal["turn", "first", "second", "both"] = "turn"
+    """Which texts of a pair are changed: first, second, both; turn: the first, the second, then both, iteration by iteration."""
+    swap: bool = False
+    """For symmetric tasks: each pair stands in the transfer set the other way round as well, and half of the variants are turned."""
+    vary_unlabelled: bool = False
+    """Draw variants from the unlabelled texts as well, not only from the training texts."""
+    mask: str = "[MASK]"
+    """Stands for the mask in the transfer set; every model reads it as its own mask token."""
+    memory_mb: int = 50
+    """Megabytes for finding duplicates; what does not fit is sorted from disk, piece by piece."""
+    mix: MixConfig = field(default_factory=MixConfig)
+    """How the variants are made, by weight."""
+    infill: InfillConfig = field(default_factory=InfillConfig)
+    neighbours: NeighboursConfig = field(default_factory=NeighboursConfig)
+    sentences: SentencesConfig = field(default_factory=SentencesConfig)
+    generated: GeneratedConfig = field(default_factory=GeneratedConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("p_mask", "p_pos", "p_ng"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"augment.{name} is {getattr(self, name)}: expected a probability, 0 to 1")
+        if self.p_mask + self.p_pos > 1:
+            raise InputError(f"augment.p_mask + augment.p_pos is {self.p_mask + self.p_pos}: expected at most 1")
+        if self.max_ngram < 1 or self.n_iter < 0:
+            raise InputError("augment.max_ngram must be at least 1 and augment.n_iter at least 0")
+        if not self.mask or self.mask.strip() != self.mask:
+            raise InputError("augment.mask must be a word that neither starts nor ends with a space")
+        if self.memory_mb < 1:
+            raise InputError(f"augment.memory_mb is {self.memory_mb}: expected at least 1")

@@ -1,0 +1,39 @@
+"""Section `data`: where the labelled text is."""
+
+from dataclasses import dataclass, field
+
+from distillkit.errors import InputError
+
+
+@dataclass(frozen=True)
+class ColumnsConfig:
+    """What a source calls its columns."""
+
+    text: str = "text"
+    """Name of the column with the (first) text."""
+    text_pair: str = ""
+    """Name of the column with the second text; empty: single texts."""
+    label: str = "label"
+    """Name of the column with the label: names or integers."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the labelled text is."""
+
+    train: str = ""
+    """Labelled training data: a .tsv, .csv, .jsonl or .parquet file, `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT` (a hub name or a folder)."""
+    dev: str = ""
+    """Labelled development data, same forms; empty: `dev_fraction` of train is set aside, label by label."""
+    test: str = ""
+    """Labelled test data, same forms; empty: the proof reports dev only."""
+    unlabelled: tuple[str, ...] = ()
+    """More text for the transfer set, labelled by the teacher alone: same forms, or .txt with one text a line."""
+    dev_fraction: float = 0.1
+    """Share of train set aside when `dev` is empty, 0 to 0.5."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    """What the sources call their columns."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dev_fraction <= 0.5:
+            raise InputError(f"data.dev_fraction is {self.dev_fraction}: expected 0 to 0.5")

@@ -1,0 +1,45 @@
+"""One experiment: every section of a recipe."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from distillkit.recipe.augment import AugmentConfig
+from distillkit.recipe.data import DataConfig
+from distillkit.recipe.student import LossConfig, StudentConfig
+from distillkit.recipe.teacher import LabelConfig, TeacherConfig
+from distillkit.recipe.training import TrainingConfig
+
+Engine = Literal["local", "ray"]
+
+
+@dataclass(frozen=True)
+class ProofConfig:
+    """What the distilled student is held against."""
+
+    gold_epochs: int = 20
+    """Epochs of the same student on the gold labels alone (fewer rows, so more passes); the best on dev is kept. 0: leave it out."""
+    latency_sentences: int = 200
+    """Sentences timed one by one, tokenising included; 0: no timing."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One experiment: teacher + student + data + how."""
+
+    seed: int = 1
+    """Seeds everything that is drawn."""
+    engine: Engine = "local"
+    """Where augment and label do their work. local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]')."""
+    workers: int = 0
+    """Processes that augment; 0: one a core where there is work enough. What is written does not depend on it."""
+    data: DataConfig = field(default_factory=DataConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    label: LabelConfig = field(default_factory=LabelConfig)
+    student: StudentConfig = field(default_factory=StudentConfig)
+    training: TrainingConfig = field(
+        default_factory=lambda: TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0, precision="fp32")
+    )
+    """How the student is trained."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    proof: ProofConfig = field(default_factory=ProofConfig)

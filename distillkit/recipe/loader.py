@@ -1,0 +1,138 @@
+"""The strict loader that fills the sections from YAML, and their way back."""
+
+import dataclasses
+import typing
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from distillkit import shelf
+from distillkit.errors import InputError
+from distillkit.recipe.experiment import Recipe
+from distillkit.recipe.student import StudentConfig
+from distillkit.recipe.teacher import TeacherConfig
+
+T = TypeVar("T")
+
+# Sections that may name a shelf file instead of being spelled out.
+_ON_SHELF: dict[type, str] = {TeacherConfig: "teachers", StudentConfig: "students"}
+
+
+def load_recipe(name: str) -> Recipe:
+    """Load a recipe from the shelf or a path.
+
+    Raises:
+        InputError: No such recipe, or a key or value in it is wrong; the message says file and line.
+    """
+    return load_config("recipes", name, Recipe())
+
+
+def load_config(shelf_name: str, name: str, default: T) -> T:
+    """Load a shelf YAML over `default`.
+
+    Args:
+        shelf_name: One of `shelf.SHELVES`.
+        name: Shelf name or path.
+        default: A frozen dataclass instance that fills what the YAML leaves out.
+
+    Raises:
+        InputError: No such file, not YAML, an unknown key, a value of the wrong type or out of range.
+    """
+    return _Loader(shelf.find(shelf_name, name)).load(default)
+
+
+def dump(config: object) -> str:
+    """Return a configuration as YAML that `load_config` reads back to an equal object."""
+    return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+class _Loader:
+    """Fills dataclasses from the nodes of one YAML file, so that a mistake can be said with its line."""
+
+    def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
+        self.path = path
+        self.above = above  # the files that named this one
+
+    def load(self, default: T) -> T:
+        try:
+            node = yaml.compose(self.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.path}: not YAML: {' '.join(str(error).split())}") from None
+        return default if node is None else self._section(node, default, "")
+
+    def _fail(self, node: yaml.Node, message: str) -> InputError:
+        return InputError(f"{self.path}:{node.start_mark.line + 1}: {message}")
+
+    def _section(self, node: yaml.Node, default: T, prefix: str) -> T:
+        if isinstance(node, yaml.ScalarNode) and type(default) in _ON_SHELF:
+            return self._from_shelf(node, default)
+        if not isinstance(node, yaml.MappingNode):
+            raise self._fail(node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values")
+        hints = typing.get_type_hints(type(default))
+        nodes = self._nodes(node, [*hints, "use"] if type(default) in _ON_SHELF else list(hints), prefix)
+        if "use" in nodes:
+            default = self._from_shelf(nodes.pop("use"), default)
+        values: dict[str, Any] = {}
+        for key, value in nodes.items():
+            old = getattr(default, key)
+            if dataclasses.is_dataclass(old):
+                values[key] = self._section(value, old, f"{prefix}{key}.")
+            else:
+                values[key] = self._value(value, hints[key], prefix + key)
+        try:
+            return dataclasses.replace(default, **values)  # type: ignore[type-var]
+        except InputError as error:
+            # The dataclass knows its own section's name, not what that is nested in, nor the line.
+            said = str(error).replace(prefix.split(".")[-2] + "." if prefix else "", prefix, 1)
+            raise self._fail(next((n for key, n in nodes.items() if f".{key} " in said), node), said) from None
+
+    def _nodes(self, node: yaml.MappingNode, known: list[str], prefix: str) -> dict[str, yaml.Node]:
+        nodes: dict[str, yaml.Node] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            if key not in known:
+                close = get_close_matches(key, known, 1)
+                mend = f"did you mean '{prefix}{close[0]}'?" if close else f"known here: {', '.join(known)}"
+                raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
+            if key in nodes:
+                raise self._fail(key_node, f"'{prefix}{key}' is given twice")
+            nodes[key] = value_node
+        return nodes
+
+    def _from_shelf(self, node: yaml.Node, default: T) -> T:
+        try:
+            path = shelf.find(_ON_SHELF[type(default)], str(node.value))
+            if path in (self.path, *self.above):
+                raise InputError(f"{path} uses itself")
+            return _Loader(path, (self.path, *self.above)).load(default)
+        except InputError as error:
+            raise self._fail(node, str(error)) from None
+
+    def _value(self, node: yaml.Node, hint: Any, key: str) -> Any:
+        try:
+            value = yaml.SafeLoader("").construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError) as error:
+            raise self._fail(node, f"{key} cannot be read: {' '.join(str(error).split())}") from None
+        if typing.get_origin(hint) is Literal:
+            if value not in typing.get_args(hint):
+                raise self._fail(node, f"{key} is {value!r}: expected one of {', '.join(typing.get_args(hint))}")
+            return value
+        if typing.get_origin(hint) is tuple:
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise self._fail(node, f"{key} is {value!r}: expected a list of texts")
+            return tuple(value)
+        if hint is float and type(value) is int:
+            return float(value)
+        if type(value) is not hint:
+            as_text = hint is float and isinstance(value, str)
+            mend = ": YAML reads it as text, write it with a point, as in 1.0e-3" if as_text else ""
+            raise self._fail(node, f"{key} is {value!r}: expected {hint.__name__}{mend}")
+        return value

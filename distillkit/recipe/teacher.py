@@ -1,0 +1,39 @@
+"""Sections `teacher` and `label`: who teaches, and how it labels the transfer set."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from distillkit.errors import InputError
+from distillkit.recipe.training import Precision, TrainingConfig
+
+TEACHER_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"  # of a folder in a logit store
+
+
+@dataclass(frozen=True)
+class TeacherConfig:
+    """Who teaches: an encoder checkpoint and how it is fine-tuned."""
+
+    model: str = "bert-base-uncased"
+    """A hub name, a folder with config.json, or `package:NAME` (an installed package with a MODEL_DIR)."""
+    max_tokens: int = 128
+    """Longer texts are truncated, in word pieces, special tokens included."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """Fine-tuning; Devlin et al. 2019 try learning rates 2e-5 to 5e-5, 3 epochs, batch 32."""
+
+
+@dataclass(frozen=True)
+class LabelConfig:
+    """How the teacher labels the transfer set."""
+
+    max_batch_tokens: int = 2048
+    """Tokens a forward pass, padding included; on a GPU 65536 is a good start."""
+    precision: Precision = "auto"
+    """What the teacher computes in; auto: bf16 where the processor or GPU computes in it, else fp32."""
+    shard_rows: int = 16384
+    """Rows a shard: what a killed run may lose."""
+    storage: Literal["fp16", "fp32"] = "fp16"
+    """How logits are kept on disk; fp16 halves them, and the store says by how much it rounded."""
+
+    def __post_init__(self) -> None:
+        if self.max_batch_tokens < 1 or self.shard_rows < 1:
+            raise InputError("label.max_batch_tokens and label.shard_rows must be at least 1")
