@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distillkit.loss import DistillationLoss as DistillationLoss
     from distillkit.recipe import AugmentConfig as AugmentConfig
     from distillkit.recipe import LossConfig as LossConfig
+    from distillkit.training.lamb import Lamb as Lamb
 
 __version__ = "0.1.0"
 
@@ -23,9 +24,10 @@ _LAZY = {
     "Augmenter": "distillkit.augment.augmenter",
     "AugmentConfig": "distillkit.recipe",
     "DistillationLoss": "distillkit.loss",
+    "Lamb": "distillkit.training.lamb",
     "LossConfig": "distillkit.recipe",
 }
-__all__ = ["AugmentConfig", "Augmenter", "DistillationLoss", "LossConfig"]
+__all__ = ["AugmentConfig", "Augmenter", "DistillationLoss", "Lamb", "LossConfig"]
 
 
 def __getattr__(name: str) -> Any:

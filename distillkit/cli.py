@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
@@ -13,7 +14,7 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes, Positional, arg
 
 from distillkit import shelf
-from distillkit.errors import InputError
+from distillkit.errors import InputError, Preempted
 from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
@@ -28,6 +29,7 @@ from distillkit.recipe import (
     load_config,
     load_recipe,
 )
+from distillkit.training.processes import rank
 
 T = TypeVar("T")
 # The same flags, --data.columns.*, whether a command takes a whole task or one source.
@@ -74,6 +76,8 @@ class TrainTeacher:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     seed: int = 1
     """Draws the new head, the order of rows, dropout."""
+    resume: bool = True
+    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
 
 
 @dataclass
@@ -156,6 +160,8 @@ class TrainStudent:
     loss: LossConfig = field(default_factory=LossConfig)
     seed: int = 1
     """Draws weights, order, dropout."""
+    resume: bool = True
+    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
 
 
 @dataclass
@@ -211,7 +217,7 @@ def _run(command: Run) -> dict[str, Any]:
 def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
     from distillkit import pipeline
 
-    return pipeline.train_teacher(command.data, command.teacher, command.output, command.seed)
+    return pipeline.train_teacher(command.data, command.teacher, command.output, command.seed, resume=command.resume)
 
 
 def _augment(command: Augment) -> dict[str, Any]:
@@ -231,15 +237,13 @@ def _augment(command: Augment) -> dict[str, Any]:
     )
 
 
-def _label(command: Label) -> Iterator[dict[str, Any]]:
+def _label(command: Label) -> dict[str, Any]:
     from distillkit import pipeline
 
-    summary = pipeline.label(
+    return pipeline.label(
         command.source, command.target, command.teacher, command.label, command.columns, logits=command.logits,
         labels=command.labels, name=command.name, engine=command.engine, workers=command.workers,
     )  # fmt: skip
-    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun starts one prints
-        yield summary
 
 
 def _train_student(command: TrainStudent) -> dict[str, Any]:
@@ -247,7 +251,7 @@ def _train_student(command: TrainStudent) -> dict[str, Any]:
 
     return pipeline.train_student(
         command.transfer_set, command.dev, command.output, command.student, logits=command.logits, teacher=command.teacher,
-        loss=command.loss, training=command.training, columns=command.columns, seed=command.seed,
+        loss=command.loss, training=command.training, columns=command.columns, seed=command.seed, resume=command.resume,
     )  # fmt: skip
 
 
@@ -331,10 +335,14 @@ def main(argv: list[str] | None = None) -> int:
         kind, call, from_shelf = COMMANDS[argv[0]]
         result = call(_parse(kind, argv[0], argv[1:], from_shelf))
         for line in result if isinstance(result, Iterator) else [result]:
-            sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+            if rank() == 0:  # of the processes that torchrun starts one prints
+                sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
     except InputError as error:
         sys.stderr.write(f"distillkit: {error}\n")
         return 1
+    except Preempted as stopped:
+        sys.stderr.write(f"distillkit: {stopped}; the same command goes on from there\n")
+        return 130 if stopped.signal == signal.SIGINT else 0
     except KeyboardInterrupt:
         sys.stderr.write("distillkit: interrupted; the same command goes on from what is finished\n")
         return 130

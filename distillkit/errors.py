@@ -1,4 +1,4 @@
-"""The one exception that means: the input is wrong, and here is how to mend it."""
+"""The one exception that means: the input is wrong, and here is how to mend it; and the one that means: told to end, all is saved."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,19 @@ class InputError(ValueError):
 
     The command line prints it without a traceback and exits with status 1; every other exception is a bug and keeps its traceback.
     """
+
+
+class Preempted(Exception):
+    """A training was told to end (SIGTERM before a machine is taken away, or SIGINT) and has saved what it takes to go on.
+
+    Args:
+        message: Where it stopped.
+        signal: The number of the signal.
+    """
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 @contextmanager

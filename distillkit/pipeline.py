@@ -7,6 +7,7 @@ summary that can be printed as JSON.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -59,7 +60,9 @@ from distillkit.teacher.checkpoint import (
 )
 from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
+from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.inference import predict_logits
+from distillkit.training.processes import rank
 
 COLUMNS = ColumnsConfig()
 
@@ -99,7 +102,9 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     return tables
 
 
-def train_teacher(data: DataConfig, teacher: TeacherConfig, output: Path, seed: int = 1) -> dict[str, Any]:
+def train_teacher(
+    data: DataConfig, teacher: TeacherConfig, output: Path, seed: int = 1, *, resume: bool = True
+) -> dict[str, Any]:
     """Fine-tune an encoder on labelled text and save the checkpoint that is best on dev.
 
     Args:
@@ -107,16 +112,26 @@ def train_teacher(data: DataConfig, teacher: TeacherConfig, output: Path, seed: 
         teacher: Which checkpoint, and how.
         output: Folder for the fine-tuned checkpoint: what `from_pretrained` takes.
         seed: Draws the head, the order of rows, dropout.
+        resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
 
     Returns:
         `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`.
     """
     _check_output(output, "teacher.yaml")
     tables = read_data(data, seed)
-    model, tokenizer, result = fine_tune.fine_tune(tables["train"], tables["dev"], teacher, seed)
-    with whole_folder(output) as folder:
-        fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
-        (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
+    labels = tables["train"]["label"].to_pylist()
+    made_from = {
+        "teacher": {"model": teacher.model, "max_tokens": teacher.max_tokens},
+        "labels (SHA-256)": digest(labels),
+    }
+    checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
+    model, tokenizer, result = fine_tune.fine_tune(tables["train"], tables["dev"], teacher, seed, checkpoints)
+    if rank() == 0:
+        with whole_folder(output) as folder:
+            fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
+            (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
+            checkpoints.hand_over(folder)
+        checkpoints.discard()
     return {"output": str(output), "labels": labels_of(model), **_fit_summary(result)}
 
 
@@ -266,6 +281,7 @@ def train_student(
     vocabulary_from: str = "",
     seed: int = 1,
     progress: str = "student",
+    resume: bool = True,
 ) -> dict[str, Any]:
     """Distil: train a student on a transfer set and its logits, keep what is best on dev.
 
@@ -282,6 +298,7 @@ def train_student(
         vocabulary_from: Another source for the vocabulary; empty: `transfer_set`.
         seed: Draws weights, order, dropout.
         progress: Name of the progress bar.
+        resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
 
     Returns:
         `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`, `vocabulary`.
@@ -309,13 +326,20 @@ def train_student(
     if teacher and student.embeddings.source == "teacher":
         ask = partial(fine_tune.word_vectors, *load_classifier(teacher), progress="word vectors")
     model, tokenizer = build_student([*texts, *(pairs or [])], names, student, seed, ask, mask)
+    gold = table["label"].to_pylist() if "label" in table.column_names else []
+    made_from = {"student": asdict(student), "loss": asdict(loss), "targets (SHA-256)": digest(targets, gold, names)}
+    checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
     result = train_student_model(
-        model, tokenizer, table, targets, dev_table, loss, training, seed, mask=mask_of(table), progress=progress
-    )
-    with whole_folder(output) as folder:
-        model.cpu().save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        (folder / "student.yaml").write_text(dump(student), encoding="utf-8")
+        model, tokenizer, table, targets, dev_table, loss, training, seed,
+        mask=mask_of(table), progress=progress, checkpoints=checkpoints,
+    )  # fmt: skip
+    if rank() == 0:
+        with whole_folder(output) as folder:
+            model.cpu().save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            (folder / "student.yaml").write_text(dump(student), encoding="utf-8")
+            checkpoints.hand_over(folder)
+        checkpoints.discard()
     return {"output": str(output), "labels": names, "vocabulary": len(tokenizer), **_fit_summary(result)}
 
 

@@ -165,7 +165,7 @@ def _fine_tune(model: str, texts: Iterable[pa.Table], config: GeneratedConfig, s
         return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), target.flatten(), ignore_index=-100)
 
     training = TrainingConfig(epochs=config.epochs, learning_rate=config.learning_rate)
-    fit(network, rows, loss, lambda _: 0.0, training, seed, "augment: language model")
+    fit(network, rows, loss, training, seed, "augment: language model")
     with whole_folder(folder) as partial_folder:
         network.cpu().save_pretrained(partial_folder)
         tokenizer.save_pretrained(partial_folder)

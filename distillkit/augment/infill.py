@@ -176,15 +176,7 @@ def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -
 
     training = TrainingConfig(epochs=1, batch_size=_HEAD_TEXTS, learning_rate=5e-4)
     hidden_rows = Encoded(hidden, rows.types, rows.offsets, rows.pad_id)
-    fit(
-        AtMasks(network, tokenizer.mask_token_id),
-        hidden_rows,
-        loss,
-        lambda _: 0.0,
-        training,
-        seed,
-        "augment: infill head",
-    )
+    fit(AtMasks(network, tokenizer.mask_token_id), hidden_rows, loss, training, seed, "augment: infill head")
     network.cpu().eval()
 
 

@@ -18,8 +18,9 @@ def parameter_counts(model: nn.Module) -> dict[str, int]:
 
 
 def megabytes(folder: Path) -> float:
-    """Return the size of the files below a folder, in MB (10^6 bytes)."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+    """Return the size of a model's files, in MB (10^6 bytes); how it was trained, in `training`, is no part of it."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] != "training")
+    return sum(path.stat().st_size for path in files) / 1e6
 
 
 def answer_one(model: Any, tokenizer: Any) -> Callable[[str, str | None], object]:

@@ -16,9 +16,10 @@ from distillkit.recipe.experiment import Engine, ProofConfig, Recipe
 from distillkit.recipe.loader import dump, load_config, load_recipe
 from distillkit.recipe.student import EmbeddingConfig, LossConfig, StudentConfig, VocabularyConfig
 from distillkit.recipe.teacher import TEACHER_NAME, LabelConfig, TeacherConfig
-from distillkit.recipe.training import Precision, TrainingConfig
+from distillkit.recipe.training import STRATEGIES, LoaderConfig, Precision, TrainingConfig
 
 __all__ = [
+    "STRATEGIES",
     "TEACHER_NAME",
     "AugmentConfig",
     "ColumnsConfig",
@@ -28,6 +29,7 @@ __all__ = [
     "GeneratedConfig",
     "InfillConfig",
     "LabelConfig",
+    "LoaderConfig",
     "LossConfig",
     "MixConfig",
     "NeighboursConfig",

@@ -38,7 +38,7 @@ class Recipe:
     label: LabelConfig = field(default_factory=LabelConfig)
     student: StudentConfig = field(default_factory=StudentConfig)
     training: TrainingConfig = field(
-        default_factory=lambda: TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0, precision="fp32")
+        default_factory=lambda: TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0)
     )
     """How the student is trained."""
     loss: LossConfig = field(default_factory=LossConfig)

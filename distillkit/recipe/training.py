@@ -1,11 +1,50 @@
-"""Section `training`: how a model is trained."""
+"""Section `training`: how a model is trained, teacher and student alike."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from distillkit.errors import InputError
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16", "apex-o1", "apex-o2"]
+STRATEGIES = {
+    "auto": "ddp where torchrun started more than one process, else one process alone",
+    "ddp": "every process holds the model, the rows are shared out",
+    "dp": "one process, several GPUs; slower than ddp, which takes torchrun",
+    "fsdp": "parameters, gradients and optimizer state are shared out (FSDP2)",
+    "deepspeed": "ZeRO, by training.zero_stage (pip install 'distillkit[deepspeed]')",
+    "local-sgd": "processes average their weights every training.local_sgd_steps steps",
+    "horovod": "started by horovodrun in place of torchrun",
+    "tensor-parallel": "every layer of a BERT-class teacher is shared out, the rows are not",
+    "pipeline": "the layers of a BERT-class teacher stand on one process after another",
+}
+# What users of older recipes may still ask for: why it is gone, and what does its work.
+_DEAD = {
+    "byteps": "BytePS does not build on any Python since 3.9, its last release is of 2021; ddp over NCCL does its work",
+    "bagua": "Bagua's last release is of 2023 and for Python 3.10 at most; local-sgd, and ddp with --training.gradient-compression, do its work",
+    "apex": "apex's own DDP was removed upstream in 2025; ddp does its work",
+    "megatron": "Megatron-core's BERT runs on CUDA alone; tensor-parallel shares out the layers of a BERT-class teacher",
+}
+
+
+@dataclass(frozen=True)
+class LoaderConfig:
+    """How training rows reach the model."""
+
+    rows: Literal["auto", "device", "host"] = "auto"
+    """device: all rows live beside the model and batches are gathered there by index; host: loader processes gather them;
+    auto: device where they take at most a quarter of its memory."""
+    workers: int = -1
+    """Loader processes of `host`; -1: as many as the machine has cores to spare, at most 4 a training process."""
+    prefetch: int = 4
+    """Batches that each loader process prepares ahead."""
+    pin_memory: Literal["auto", "on", "off"] = "auto"
+    """Page-locked batches, copied to the device while it computes; auto: where there is a GPU."""
+    persistent: bool = True
+    """Loader processes live on from epoch to epoch."""
+
+    def __post_init__(self) -> None:
+        if self.workers < -1 or self.prefetch < 1:
+            raise InputError("loader.workers must be at least -1 and loader.prefetch at least 1")
 
 
 @dataclass(frozen=True)
@@ -15,30 +54,67 @@ class TrainingConfig:
     epochs: int = 3
     """Passes over the training rows; 0 leaves the model as it is."""
     batch_size: int = 32
-    """Rows a forward pass."""
+    """Rows a forward pass, over all processes together: what a recipe computes does not depend on their number."""
     accumulation_steps: int = 1
     """Forward passes an optimizer step: the effective batch is batch_size times this."""
-    optimizer: Literal["adamw", "adadelta"] = "adamw"
-    """adamw, or the paper's adadelta (rho 0.95)."""
+    optimizer: Literal["adamw", "lamb", "adadelta", "sgd"] = "adamw"
+    """adamw; lamb for large batches (You et al. 2020); the paper's adadelta (rho 0.95); sgd (momentum 0.9, Nesterov)."""
     learning_rate: float = 3e-5
     """Peak learning rate."""
+    learning_rate_scaling: Literal["none", "sqrt", "linear"] = "none"
+    """learning_rate is meant for `reference_batch` rows a step and grows with the root of the effective batch, or in line with it."""
+    reference_batch: int = 64
+    """The effective batch that learning_rate was chosen at."""
     weight_decay: float = 0.01
     """Decoupled weight decay of matrices; biases and norms have none."""
     warmup_fraction: float = 0.1
     """Share of the steps over which the learning rate rises from 0, 0 to 1."""
-    schedule: Literal["linear", "constant"] = "linear"
-    """Learning rate after the warm-up: linear to 0, or constant."""
+    schedule: Literal["linear", "cosine", "polynomial", "constant"] = "linear"
+    """Learning rate after the warm-up: falls to 0 in a line, by half a cosine, as a power of what is left; or stays."""
+    schedule_power: float = 0.5
+    """Power of `polynomial`; 1 is a line, 0.5 is common with lamb."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this global norm; 0: never."""
     precision: Precision = "auto"
-    """Autocast of the forward pass; auto: bf16 where the processor or GPU computes in it, else fp32."""
+    """Autocast of the forward pass; auto: bf16 where the processor or GPU computes in it, else fp32. fp16 scales its loss and needs a GPU;
+    apex-o1 and apex-o2 mean fp16."""
+    patience: int = 0
+    """Stop after this many epochs without a better dev score; 0: never."""
+    ema_decay: float = 0.0
+    """Decay a step of an exponential moving average of the weights, which is what is scored and kept; 0: none. 0.999 is usual."""
+    strategy: str = "auto"
+    """How several processes share the work: auto, ddp, dp, fsdp, deepspeed, local-sgd, horovod, tensor-parallel or pipeline; docs/training.md."""
+    gradient_compression: Literal["none", "fp16", "bf16", "powersgd", "batched-powersgd"] = "none"
+    """How ddp's gradients travel between processes."""
+    zero_stage: Literal[1, 2, 3] = 2
+    """What deepspeed shares out: 1 optimizer state, 2 gradients too, 3 parameters too."""
+    local_sgd_steps: int = 8
+    """Steps between two averages of local-sgd."""
+    checkpoint_steps: int = 500
+    """Optimizer steps between two checkpoints, beside one at each epoch's end: what a kill may cost; 0: epochs' ends only."""
+    keep_checkpoints: int = 2
+    """Checkpoints kept while training runs, beside the best; the oldest goes."""
+    tensorboard: bool = False
+    """Write TensorBoard events beside the JSON log (pip install 'distillkit[tensorboard]')."""
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
+    """How training rows reach the model."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulation_steps"):
+        for name in ("batch_size", "accumulation_steps", "reference_batch", "local_sgd_steps", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise InputError(f"training.{name} is {getattr(self, name)}: expected at least 1")
-        for name in ("epochs", "learning_rate", "weight_decay", "max_grad_norm"):
+        for name in ("epochs", "learning_rate", "weight_decay", "max_grad_norm", "schedule_power", "patience", "checkpoint_steps"):  # fmt: skip
             if not getattr(self, name) >= 0:
                 raise InputError(f"training.{name} is {getattr(self, name)}: expected 0 or more")
         if not 0 <= self.warmup_fraction <= 1:
             raise InputError(f"training.warmup_fraction is {self.warmup_fraction}: expected 0 to 1")
+        if not 0 <= self.ema_decay < 1:
+            raise InputError(f"training.ema_decay is {self.ema_decay}: expected 0 or more, and less than 1")
+        if self.strategy in _DEAD:
+            raise InputError(f"training.strategy is {self.strategy}: {_DEAD[self.strategy]}")
+        if self.strategy not in STRATEGIES:
+            raise InputError(f"training.strategy is {self.strategy!r}: expected one of {', '.join(STRATEGIES)}")
+        if self.gradient_compression != "none" and self.strategy not in ("auto", "ddp"):
+            raise InputError(
+                f"training.gradient_compression is {self.gradient_compression}, but training.strategy is {self.strategy}: expected ddp"
+            )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from distillkit.data.batches import encode
 from distillkit.data.tables import check_labels_known, label_ids, texts_of
@@ -17,7 +17,7 @@ from distillkit.recipe import LossConfig, StudentConfig, TrainingConfig
 from distillkit.student.embeddings import VectorsOfWords, from_file, from_teacher
 from distillkit.student.register import KINDS
 from distillkit.student.vocabulary import build_tokenizer, words_of
-from distillkit.training.inference import predict_logits
+from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.loop import FitResult, fit
 
 
@@ -84,6 +84,7 @@ def train_student_model(
     *,
     mask: str = "",
     progress: str = "student",
+    checkpoints: Checkpoints | None = None,
 ) -> FitResult:
     """Train a student in place and keep the epoch that is best on dev.
 
@@ -98,6 +99,7 @@ def train_student_model(
         seed: Order of the rows, dropout.
         mask: The transfer set's mask word.
         progress: Name of the progress bar.
+        checkpoints: Where training keeps what it needs to go on after a kill.
 
     Returns:
         How training went; the score is dev accuracy, 0 to 1.
@@ -112,11 +114,14 @@ def train_student_model(
     criterion = DistillationLoss(loss)
 
     def loss_of_rows(batch: Tensor, found: Tensor) -> Tensor:
-        rows_on_cpu = batch.cpu()
-        own = None if teacher is None else teacher[rows_on_cpu].to(found.device)
-        return criterion(found, own, None if gold is None else gold[rows_on_cpu].to(found.device))
+        nonlocal teacher, gold
+        # Beside the model from the first batch on: a copy a batch would wait for the device each time.
+        teacher, gold = (None if target is None else target.to(found.device) for target in (teacher, gold))
+        return criterion(found, *(None if target is None else target[batch] for target in (teacher, gold)))
 
-    def evaluate(network: nn.Module) -> float:
-        return float((predict_logits(network, dev_rows).argmax(1) == dev_gold).double().mean())
+    def accuracy(found: Tensor) -> float:
+        return float((found.argmax(1) == dev_gold).double().mean())
 
-    return fit(model, rows, loss_of_rows, evaluate, training, seed, progress)
+    return fit(
+        model, rows, loss_of_rows, training, seed, progress, dev=dev_rows, score=accuracy, checkpoints=checkpoints
+    )

@@ -12,11 +12,13 @@ from distillkit.data.batches import encode
 from distillkit.data.tables import check_labels_known, label_ids, label_names, texts_of
 from distillkit.recipe import TeacherConfig
 from distillkit.teacher.checkpoint import load_classifier, own_labels
-from distillkit.training.inference import predict_logits
+from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.loop import FitResult, fit
 
 
-def fine_tune(train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int) -> tuple[Any, Any, FitResult]:
+def fine_tune(
+    train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int, checkpoints: Checkpoints | None = None
+) -> tuple[Any, Any, FitResult]:
     """Fine-tune a checkpoint and keep the epoch that is best on dev.
 
     Args:
@@ -24,6 +26,7 @@ def fine_tune(train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int) 
         dev: Canonical table, labelled with labels of `train`.
         config: Which checkpoint, and how.
         seed: Draws the new head, the order of rows, dropout.
+        checkpoints: Where training keeps what it needs to go on after a kill.
 
     Returns:
         The model (eval mode), its tokenizer, and how training went; the score is dev accuracy, 0 to 1.
@@ -43,13 +46,16 @@ def fine_tune(train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int) 
     gold, dev_gold = (torch.tensor(label_ids(table, labels)) for table in (train, dev))
 
     def loss(batch: Tensor, logits: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits, gold.to(logits.device)[batch])
+        nonlocal gold
+        gold = gold.to(logits.device)
+        return nn.functional.cross_entropy(logits, gold[batch])
 
-    def evaluate(network: nn.Module) -> float:
-        logits = predict_logits(network, dev_rows, precision=config.training.precision)
+    def accuracy(logits: Tensor) -> float:
         return float((logits.argmax(1) == dev_gold).double().mean())
 
-    result = fit(model, rows, loss, evaluate, config.training, seed, "teacher")
+    result = fit(
+        model, rows, loss, config.training, seed, "teacher", dev=dev_rows, score=accuracy, checkpoints=checkpoints
+    )
     return model, tokenizer, result
 
 

@@ -35,6 +35,7 @@ from distillkit.recipe import Engine, LabelConfig
 from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.teacher.shards import Shard, Turns, alone, plan_shards
+from distillkit.training import processes
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
@@ -193,7 +194,7 @@ def _fill(
     score: float | None,
 ) -> dict[str, Any]:
     """Write every shard that is missing: while one is answered the next is prepared and the last one written."""
-    rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    rank, world = processes.rank(), processes.world()
     table, keys = _content(table)
     with disk_errors(folder):
         _keep_manifest(folder, manifest)

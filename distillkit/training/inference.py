@@ -17,6 +17,7 @@ def predict_logits(
     max_batch_tokens: int = 4096,
     precision: Precision = "fp32",
     even: bool = False,
+    share: tuple[int, int] = (0, 1),
     on_rows: Callable[[int], object] | None = None,
 ) -> Tensor:
     """Run a classifier over tokenised rows.
@@ -27,6 +28,7 @@ def predict_logits(
         max_batch_tokens: Tokens a forward pass, padding included.
         precision: Autocast of the forward pass.
         even: Batch rows of equal length where there are enough of them: transformers needs no attention mask for such a batch.
+        share: (i, n): run every nth batch, from the ith; the other rows' logits are 0.
         on_rows: Called with the number of rows after each forward pass.
 
     Returns:
@@ -40,14 +42,18 @@ def predict_logits(
     lengths = rows.lengths
     rows = rows.to(device)
     with torch.inference_mode(), autocast(precision, device):
-        for batch in budget_batches(lengths, max_batch_tokens, even=even):
+        batches = list(budget_batches(lengths, max_batch_tokens, even=even))
+        own = batches[share[0] :: share[1]]
+        for batch in (
+            own or batches[:1]
+        ):  # with no batch of its own, a share still has to know how many classes there are
             logits = model(**rows.batch(batch.to(device))).logits.float().cpu()
             if out is None:
-                out = logits.new_empty(len(rows), logits.shape[1])
+                out = logits.new_zeros(len(rows), logits.shape[1])
             out[batch] = logits
             if on_rows is not None:
                 on_rows(len(batch))
     model.train(was_training)
     if out is None:
         return torch.empty(0, 0)
-    return out.clone()  # out of inference mode, so that it may be used in training
+    return out.clone() if own else torch.zeros_like(out)  # out of inference mode, so that it may be used in training

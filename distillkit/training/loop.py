@@ -1,22 +1,52 @@
-"""One small loop for teacher and student: accumulation, clipping, warm-up, best-on-dev."""
+"""One small loop for teacher and student: accumulation, clipping, schedules, best-on-dev, exact resume, on any number of processes."""
 
-import copy
+import json
 import math
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from distillkit.data.batches import Encoded, shuffled_batches
-from distillkit.errors import InputError
+from distillkit.data.files import whole_file
+from distillkit.errors import InputError, Preempted
 from distillkit.recipe import TrainingConfig
-from distillkit.training.precision import autocast, pick_device, resolve
+from distillkit.training.averaging import MovingAverage
+from distillkit.training.callbacks import Bar, Callback, JsonLog, TensorBoard
+from distillkit.training.checkpoints import Checkpoints, Position, digest
+from distillkit.training.feed import Feed
+from distillkit.training.optimizers import make_optimizer
+from distillkit.training.schedules import rate_factor
+from distillkit.training.strategies import start
+from distillkit.training.strategies.base import Strategy
 
-# Row numbers (B,) and logits (B, C) in, mean loss over the batch out.
+# Row numbers (B,) and logits (B, C) in, both on the model's device; mean loss over the batch out.
 LossOfRows = Callable[[Tensor, Tensor], Tensor]
+# Logits (N, C) of the dev rows, on the CPU, in; a score out: the higher the better.
+Score = Callable[[Tensor], float]
+
+# Steps between two looks at what lives on a GPU or in another process, and between two reports.
+_LOOK_EVERY = 20
+# fp16 steps lost one after another before training is given up: the loss scale has by then fallen by 2 to this power.
+_MAX_OVERFLOWS = 24
+# What a training may change when it is resumed: none of it changes what is computed.
+_FREE = {
+    "strategy",
+    "zero_stage",
+    "gradient_compression",
+    "checkpoint_steps",
+    "keep_checkpoints",
+    "tensorboard",
+    "loader",
+}
+_PRIME = 1_000_003  # keeps seeds of epochs and processes apart
 
 
 @dataclass(frozen=True)
@@ -32,106 +62,331 @@ def fit(
     model: nn.Module,
     rows: Encoded,
     loss: LossOfRows,
-    evaluate: Callable[[nn.Module], float],
     config: TrainingConfig,
     seed: int,
     progress: str,
+    *,
+    dev: Encoded | None = None,
+    score: Score | None = None,
+    checkpoints: Checkpoints | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> FitResult:
-    """Train a model and leave it with the weights that scored best; of epochs with the same score, the last one's.
+    """Train a model and leave it, in every process, with the weights that scored best; of epochs with the same score, the last one's.
 
     Args:
         model: Takes `rows.batch(...)` as keyword arguments and answers with `.logits`, (B, C).
-        rows: Training rows; moved to the device whole.
+        rows: Training rows, the same in every process; each computes its share of every batch.
         loss: Mean loss of a batch, from row numbers and logits.
-        evaluate: Score of the model on dev after each epoch; higher is better.
-        config: Epochs, batches, optimizer, schedule, precision.
+        config: Epochs, batches, optimizer, schedule, precision, strategy.
         seed: Order of the rows, and dropout.
         progress: Name of the progress bar.
+        dev: Rows that are scored after each epoch; None: the last epoch's weights stay.
+        score: Score of the dev rows' logits; higher is better.
+        checkpoints: Where training keeps what it needs to go on after a kill; None: it keeps nothing.
+        callbacks: What else watches it.
 
     Raises:
-        InputError: Started by torchrun with more than one process, or the loss is not a number.
+        InputError: The strategy or precision cannot run here, or a loss or gradient is not a number.
+        Preempted: Told to end (SIGTERM, SIGINT), it has written a checkpoint.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # Else every rank would silently train everything.
+    strategy = start(config)
+    trainer = _Trainer(strategy, rows, loss, config, seed, progress, dev, score, checkpoints)
+    try:
+        trainer.prepare(model, callbacks)
+        with _told_to_end(checkpoints is not None) as told:
+            trainer.run(told)
+        trainer.restore_best()
+    finally:
+        for callback in trainer.callbacks:
+            callback.close()
+    strategy.close().eval()
+    at = trainer.at
+    return FitResult(-math.inf if at.best_score is None else at.best_score, at.best_epoch, at.history)
+
+
+class _Trainer:
+    """The state of one call of `fit`."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        rows: Encoded,
+        loss: LossOfRows,
+        config: TrainingConfig,
+        seed: int,
+        progress: str,
+        dev: Encoded | None,
+        score: Score | None,
+        checkpoints: Checkpoints | None,
+    ) -> None:
+        self.strategy, self.rows, self.loss, self.config, self.seed = strategy, rows, loss, config, seed
+        self.progress, self.dev, self.score, self.checkpoints = progress, dev, score, checkpoints
+        self.callbacks: list[Callback] = []
+        self.average: MovingAverage | None = None
+        self.best: dict[str, Tensor] | None = None
+        self.feed = Feed(rows, strategy.device, config.loader)
+        self.lengths = rows.lengths
+        self.steps_an_epoch = math.ceil(math.ceil(len(rows) / config.batch_size) / config.accumulation_steps)
+        # A look at what lives on a GPU, or in another process, waits for it.
+        self.look_every = 1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
+
+    def prepare(self, model: nn.Module, callbacks: Sequence[Callback]) -> None:
+        """Bring the model to its device, and everything to where a checkpoint left it."""
+        strategy, config = self.strategy, self.config
+        torch.manual_seed(self.seed + strategy.share * _PRIME)  # dropout differs from process to process
+        strategy.prepare(model, lambda network: make_optimizer(network, config))
+        self.peaks = [group["lr"] for group in strategy.optimizer.param_groups]
+        if config.ema_decay:
+            self.average = MovingAverage(strategy.model, config.ema_decay)
+        self.at = Position()
+        if self.checkpoints is not None:
+            self.at, tensors = self.checkpoints.begin(strategy, self._made_from())
+            if self.average is not None and tensors:
+                self.average.load(tensors)
+        # Sums are kept where they arise, one part a share; what a checkpoint had summed up is the first one's.
+        self.total = torch.tensor(self.at.loss if strategy.share == 0 else 0.0, device=strategy.device)
+        self.skipped = torch.tensor(float(self.at.skipped), device=strategy.device)
+        self.overflows = torch.zeros((), device=strategy.device)  # in a row
+        self.bad_step = torch.zeros((), device=strategy.device)
+        self.reported = (time.perf_counter(), 0.0)
+        self.seen = [0, 0]  # rows and tokens since the last report
+        if strategy.rank == 0:
+            self.callbacks = [*self._own_callbacks(), *callbacks]
+
+    def run(self, told: "_Told") -> None:
+        """Go through the epochs that are left."""
+        at, config = self.at, self.config
+        while at.epoch <= config.epochs and not self._enough():
+            self.strategy.model.train()
+            self.groups = self._groups(at.epoch)
+            left = self.groups[at.in_epoch :]
+            feed = self.feed([self._own(batch) for group in left for batch in group])
+            for group in left:
+                self._step(group, feed)
+                if at.in_epoch == len(self.groups):
+                    break  # the epoch's end has a checkpoint of its own
+                end = self._everywhere(told)
+                if end or (config.checkpoint_steps and at.step % config.checkpoint_steps == 0):
+                    self._save()
+                if end:
+                    raise self._preempted(told)
+            self._end_of_epoch()
+            if self._everywhere(told, now=True) and at.epoch <= config.epochs and not self._enough():
+                raise self._preempted(told)
+
+    def restore_best(self) -> None:
+        """Give the model the weights with the best score."""
+        if self.at.best_epoch and self.checkpoints is not None:
+            self.checkpoints.load_best(self.strategy)
+        elif self.best is not None:
+            self.strategy.load_weights(self.best)
+        elif self.score is not None:  # no epoch was asked for
+            self.at.best_score = self._dev_score()
+
+    def _groups(self, epoch: int) -> list[list[Tensor]]:
+        """Return each optimizer step's batches of row numbers, (B,) int64 each."""
+        # Drawn from the epoch's number, so that any epoch can be begun without those before it.
+        order = torch.Generator().manual_seed(self.seed * _PRIME + epoch)
+        batches = shuffled_batches(self.lengths, self.config.batch_size, order)
+        size = self.config.accumulation_steps
+        return [batches[first : first + size] for first in range(0, len(batches), size)]
+
+    def _own(self, batch: Tensor) -> Tensor:
+        # All processes take part in every pass: one that has no row computes the first, with weight 0.
+        own = batch[self.strategy.share :: self.strategy.shares]
+        return own if len(own) else batch[:1]
+
+    def _step(self, group: Sequence[Tensor], feed: Iterator[tuple[Tensor, dict[str, Tensor]]]) -> None:
+        """Take one optimizer step: some forward passes, one move of the weights."""
+        at, strategy, config = self.at, self.strategy, self.config
+        all_rows = sum(map(len, group))
+        factor = rate_factor(config, at.step, self.steps_an_epoch * config.epochs)
+        for settings, peak in zip(strategy.optimizer.param_groups, self.peaks, strict=True):
+            settings["lr"] = peak * factor
+        for number, batch in enumerate(group, start=1):
+            numbers, inputs = next(feed)
+            # Weighted by rows, so that n small batches, or n processes, give the gradient of one large batch.
+            weight = len(range(strategy.share, len(batch), strategy.shares)) * strategy.shares / all_rows
+            found = strategy.learn(inputs, partial(self._part, numbers, weight), last=number == len(group))
+            self.total += found * (all_rows / strategy.shares)
+            for callback in self.callbacks:
+                callback.rows(len(batch))
+        norm = found
+        if config.max_grad_norm or strategy.precision == "fp16":
+            norm = strategy.clip(config.max_grad_norm or math.inf)
+        self._note_bad(found, norm)
+        if self.look_every == 1:
+            self._stop_if_bad()
+        strategy.step(at.step + 1)
+        at.step, at.in_epoch = at.step + 1, at.in_epoch + 1
+        if self.average is not None:
+            self.average.update(at.step)
+        if self.callbacks:
+            self.seen[0] += all_rows
+            self.seen[1] += sum(int(self.lengths[batch].sum()) for batch in group)
+        if at.step % _LOOK_EVERY == 0:
+            self._stop_if_bad()
+            self._report(factor, norm)
+
+    def _part(self, numbers: Tensor, weight: float, logits: Tensor) -> Tensor:
+        return self.loss(numbers, logits) * weight
+
+    def _note_bad(self, found: Tensor, norm: Tensor) -> None:
+        """Note, where the numbers are, the first step whose loss or gradient is none; an overflow of fp16 is no mistake, many in a row are."""
+        bad = ~torch.isfinite(found)
+        overflow = ~torch.isfinite(norm)
+        if self.strategy.precision == "fp16":
+            self.skipped += overflow
+            self.overflows = (self.overflows + 1) * overflow
+            overflow = self.overflows >= _MAX_OVERFLOWS
+        self.bad_step = torch.where((self.bad_step == 0) & (bad | overflow), self.at.step + 1.0, self.bad_step)
+
+    def _stop_if_bad(self) -> None:
+        """Stop, and keep the batch.
+
+        Raises:
+            InputError: A step's loss or gradient was not a number.
+        """
+        step = int(self.bad_step)
+        if not step:
+            return
+        first_of_epoch = (self.at.epoch - 1) * self.steps_an_epoch
+        numbers = torch.cat(self.groups[step - 1 - first_of_epoch])
+        where = ""
+        if self.checkpoints is not None:
+            path = self.checkpoints.folder / f"bad-batch-{self.strategy.rank}.json"
+            rows = [self.rows.ids[self.rows.offsets[i] : self.rows.offsets[i + 1]].tolist() for i in numbers]
+            about = {"step": step, "epoch": self.at.epoch, "rows": numbers.tolist(), "input_ids": rows}
+            with whole_file(path) as unfinished:
+                unfinished.write_text(json.dumps(about) + "\n", encoding="utf-8")
+            where = f"; the batch is in {path}"
         raise InputError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this version trains in one process; start it without torchrun"
+            f"{self.progress}: the loss or gradient of step {step}, epoch {self.at.epoch}, is not a number; lower the learning rate, {self.config.learning_rate}{where}"
         )
-    device = pick_device()
-    precision = resolve(config.precision, device)
-    torch.manual_seed(seed)
-    order = torch.Generator().manual_seed(seed)
-    lengths = rows.lengths
-    rows, model = rows.to(device), model.to(device)
-    optimizer = make_optimizer(model, config)
-    steps_an_epoch = math.ceil(math.ceil(len(rows) / config.batch_size) / config.accumulation_steps)
-    scheduler = make_schedule(optimizer, config, steps_an_epoch * config.epochs)
-    scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-    if not config.epochs:
-        return FitResult(evaluate(model), 0, [])
-    result, best = FitResult(-math.inf, 0, []), None
-    with tqdm(total=len(rows) * config.epochs, desc=progress, unit="row", unit_scale=True, disable=None) as bar:
-        for epoch in range(1, config.epochs + 1):
-            model.train()
-            total = torch.zeros((), device=device)
-            batches = shuffled_batches(lengths, config.batch_size, order)
-            for first in range(0, len(batches), config.accumulation_steps):
-                group = batches[first : first + config.accumulation_steps]
-                group_rows = sum(map(len, group))
-                for batch in group:
-                    batch = batch.to(device)
-                    with autocast(precision, device):
-                        logits = model(**rows.batch(batch)).logits
-                    # Weighted by rows, so that n small batches give the gradient of one large one.
-                    part = loss(batch, logits.float()) * (len(batch) / group_rows)
-                    scaler.scale(part).backward()
-                    total += part.detach() * group_rows
-                    bar.update(len(batch))
-                scaler.unscale_(optimizer)
-                if config.max_grad_norm:
-                    nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
-                scaler.step(optimizer)
-                scaler.update()
-                scheduler.step()
-                optimizer.zero_grad(set_to_none=True)
-            mean_loss = float(total) / len(rows)
-            if not math.isfinite(mean_loss):
-                raise InputError(
-                    f"{progress}: the loss of epoch {epoch} is {mean_loss}; lower the learning rate ({config.learning_rate}) or choose precision fp32"
-                )
-            score = evaluate(model)
-            result.history.append({"epoch": epoch, "loss": mean_loss, "dev": score})
-            bar.set_postfix(loss=f"{mean_loss:.4f}", dev=f"{score:.4f}")
+
+    def _end_of_epoch(self) -> None:
+        at, strategy, config = self.at, self.strategy, self.config
+        self._stop_if_bad()
+        strategy.settle()
+        record: dict[str, float] = {
+            "epoch": at.epoch,
+            "loss": float(strategy.sum_of_shares(self.total)) / len(self.rows),
+        }
+        if strategy.precision == "fp16":
+            record["skipped_steps"] = int(self.skipped)
+        with self.average.in_place() if self.average is not None else nullcontext():
+            if self.score is not None:
+                record["dev"] = self._dev_score()
+            at.history.append(record)
+            at.stale += 1
             # Of equals the last: a small dev set is soon all right, long before the logits are worth learning.
-            if score >= result.best_score:
-                result = FitResult(score, epoch, result.history)
-                best = copy.deepcopy(model.state_dict())
-    if best is not None:
-        model.load_state_dict(best)
-    model.eval()
-    return result
+            if at.best_score is None or record.get("dev", 0.0) >= at.best_score:
+                at.best_score, at.best_epoch, at.stale = record.get("dev", 0.0), at.epoch, 0
+                self._keep_best()
+        for callback in self.callbacks:
+            callback.epoch({"step": at.step, **record})
+        at.epoch, at.in_epoch = at.epoch + 1, 0
+        self.total.zero_()
+        if at.epoch <= config.epochs:
+            self._save()
+
+    def _dev_score(self) -> float:
+        assert self.dev is not None
+        assert self.score is not None
+        # Process 0 decides: a last digit that differs must not send processes different ways.
+        return self.strategy.agree(self.score(self.strategy.predict(self.dev)))
+
+    def _enough(self) -> bool:
+        return bool(self.config.patience) and self.at.stale >= self.config.patience
+
+    def _keep_best(self) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.save_best(self.strategy, {"epoch": self.at.epoch, "dev": self.at.best_score})
+        else:
+            self.best = self.strategy.weights()
+
+    def _save(self) -> None:
+        if self.checkpoints is not None:
+            self.at.loss, self.at.skipped = float(self.strategy.sum_of_shares(self.total)), int(self.skipped)
+            average = {} if self.average is None else self.average.state()
+            self.checkpoints.save(self.strategy, self.at, average, self.config.keep_checkpoints)
+
+    def _made_from(self) -> dict[str, Any]:
+        """Return what a resumed training must have in common with the one it resumes."""
+        settings = {name: value for name, value in asdict(self.config).items() if name not in _FREE}
+        tensors = (self.rows.ids, self.rows.types, self.rows.offsets)
+        rows = digest(*(None if tensor is None else tensor.numpy() for tensor in tensors))
+        return {"training": settings, "seed": self.seed, "training rows (SHA-256)": rows}
+
+    def _everywhere(self, told: "_Told", *, now: bool = False) -> bool:
+        """Say whether any process was told to end; all get the same answer, at the same step."""
+        if self.strategy.world == 1:
+            return bool(told.by)
+        if not now and self.at.step % _LOOK_EVERY:
+            return False
+        return bool(self.strategy.sum(torch.tensor(float(told.by))))
+
+    def _preempted(self, told: "_Told") -> Preempted:
+        return Preempted(f"{self.progress}: told to end, saved at step {self.at.step}", told.by or signal.SIGTERM)
+
+    def _own_callbacks(self) -> list[Callback]:
+        at, total = self.at, len(self.rows) * self.config.epochs
+        batch = self.config.batch_size * self.config.accumulation_steps
+        done = min(total, len(self.rows) * (at.epoch - 1) + batch * at.in_epoch)
+        watching: list[Callback] = [Bar(self.progress, total, done)]
+        if self.checkpoints is not None:
+            watching.append(JsonLog(self.checkpoints.folder / "log.jsonl", at.step))
+            if self.config.tensorboard:
+                watching.append(TensorBoard(self.checkpoints.folder / "tensorboard", at.step))
+        return watching
+
+    def _report(self, factor: float, norm: Tensor) -> None:
+        if not self.callbacks:
+            return
+        now, total = time.perf_counter(), float(self.total) * self.strategy.shares
+        before, total_before = self.reported
+        if self.at.in_epoch <= _LOOK_EVERY:  # the sum began anew with the epoch
+            total_before = 0.0
+        rows, tokens = self.seen
+        record = {
+            "step": self.at.step,
+            "epoch": self.at.epoch,
+            "loss": (total - total_before) / rows,
+            "gradient_norm": float(norm),
+            "learning_rate": self.peaks[0] * factor,
+            "rows_per_second": rows / (now - before),
+            "tokens_per_second": tokens / (now - before),
+            "skipped_steps": int(self.skipped),
+        }
+        for callback in self.callbacks:
+            callback.report(record)
+        self.reported, self.seen = (now, total), [0, 0]
 
 
-def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Build the optimizer; matrices decay, vectors (biases, norms) do not."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    if config.optimizer == "adadelta":
-        return torch.optim.Adadelta(groups, lr=config.learning_rate, rho=0.95)
-    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
+@dataclass
+class _Told:
+    """Whether, and by which signal, this process was told to end."""
+
+    by: int = 0
 
 
-def make_schedule(
-    optimizer: torch.optim.Optimizer, config: TrainingConfig, steps: int
-) -> torch.optim.lr_scheduler.LambdaLR:
-    """Build the schedule: linear warm-up, then linear decay to 0 or constant."""
-    warmup = math.ceil(steps * config.warmup_fraction)
+@contextmanager
+def _told_to_end(listen: bool) -> Iterator[_Told]:
+    """Take note of SIGTERM and SIGINT while a block runs, in place of dying of them; a second SIGINT interrupts at once."""
+    told = _Told()
+    # Python lets only the main thread listen.
+    if not listen or threading.current_thread() is not threading.main_thread():
+        yield told
+        return
 
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        return (steps - step) / max(1, steps - warmup) if config.schedule == "linear" else 1.0
+    def note(number: int, frame: object) -> None:
+        if told.by == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        told.by = number
 
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

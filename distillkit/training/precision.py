@@ -19,6 +19,9 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
     Raises:
         InputError: fp16 on a CPU.
     """
+    if precision in ("apex-o1", "apex-o2"):
+        # apex.amp was removed upstream in 2025; torch's fp16 autocast with fp32 weights does what both levels did.
+        precision = "fp16"
     if precision == "fp16" and device.type == "cpu":
         # Raw fp16 autocast is many times slower than fp32 on CPUs, and accelerate silently runs fp32 instead.
         raise InputError("precision fp16 needs a GPU; on a CPU choose bf16, fp32 or auto")

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from distillkit.data.batches import encode
 from distillkit.measure.cost import parameter_counts
 from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
-from distillkit.student.bilstm import BiLSTMConfig, BiLSTMForSequenceClassification, pull_left
+from distillkit.student.bilstm import BiLSTMConfig, BiLSTMEncoder, BiLSTMForSequenceClassification, Dropout, pull_left
 from distillkit.student.register import KINDS
 from distillkit.student.train import build_student
 from distillkit.training.inference import predict_logits
@@ -201,17 +202,89 @@ def test_the_papers_student_has_963002_parameters_without_its_tables():
     assert parameter_counts(model) == {"total": 963_002 + 2 * 11 * 300, "without_embeddings": 963_002}
 
 
-def test_a_vector_is_the_last_state_of_torchs_own_bidirectional_lstm():
-    model, tokenizer = student("bilstm", "single")
-    encoder = model.encoder
-    both = torch.nn.LSTM(5, 6, batch_first=True, bidirectional=True)
-    for name, value in encoder.forward_lstm.named_parameters():
-        getattr(both, name).data.copy_(value)
-    for name, value in encoder.backward_lstm.named_parameters():
-        getattr(both, name + "_reverse").data.copy_(value)
-    ids = tokenizer("a b c d e", return_tensors="pt")["input_ids"]
-    _, (last, _) = both(encoder.embedding(ids))
-    torch.testing.assert_close(model.encode(ids), torch.cat([last[0], last[1]], dim=1), atol=1e-6, rtol=0)
+@channels
+def test_vectors_and_gradients_are_those_of_torchs_own_packed_bidirectional_lstm(channels):
+    torch.manual_seed(0)
+    encoder = BiLSTMEncoder(BiLSTMConfig(13, 5, channels, hidden_size=6, dropout=0.0)).train()
+    both = torch.nn.LSTM(5 if channels == "single" else 10, 6, batch_first=True, bidirectional=True)
+    ours = {}  # by the packed LSTM's names
+    for lstm, suffix in ((encoder.forward_lstm, ""), (encoder.backward_lstm, "_reverse")):
+        ours |= {name + suffix: parameter for name, parameter in lstm.named_parameters()}
+    with torch.no_grad():
+        for name, parameter in both.named_parameters():
+            parameter.copy_(ours[name])
+    lengths = torch.tensor([4, 7, 1, 0, 4, 6])
+    ids = torch.randint(1, 13, (6, 7))  # what follows a row's length is any word
+    wanted = torch.randn(6, 12)
+    tables = [table for table in (encoder.frozen_embedding, encoder.embedding) if table is not None]
+    copies = [table.weight.detach().clone().requires_grad_() for table in tables]
+    some = lengths > 0  # a packed row has one token at least
+    x = torch.cat([copy[ids[some]] for copy in copies], dim=2)
+    packed = pack_padded_sequence(x, lengths[some], batch_first=True, enforce_sorted=False)
+    expected = torch.zeros(6, 12)
+    expected[some] = both(packed)[1][0].transpose(0, 1).flatten(1)
+    found = encoder(ids, lengths)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    ((found - wanted) ** 2).sum().backward()
+    ((expected - wanted) ** 2).sum().backward()
+    for name, parameter in both.named_parameters():
+        torch.testing.assert_close(ours[name].grad, parameter.grad, atol=1e-5, rtol=1e-5, msg=name)
+    torch.testing.assert_close(encoder.embedding.weight.grad, copies[-1].grad, atol=1e-5, rtol=1e-5)
+    assert encoder.frozen_embedding is None or encoder.frozen_embedding.weight.grad is None
+
+
+def test_bf16_gives_nearly_the_same_vectors_and_gradients():
+    model, tokenizer = student("bilstm", "single", dropout=0.0)
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    found = {}
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            logits = model.train()(**inputs).logits
+        logits.float().square().sum().backward()
+        found[enabled] = [logits.float(), *(parameter.grad for parameter in model.parameters())]
+    for full, low in zip(found[False], found[True], strict=True):
+        assert (full - low).norm() < 0.05 * full.norm()
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_drops_a_share_of_p_anywhere_and_keeps_the_mean(p):
+    torch.manual_seed(1)
+    x = torch.full((50, 1001, 3), 2.0)
+    found = Dropout(p)(x)
+    kept = found > 0
+    scaled = found[kept]
+    assert torch.equal(scaled, scaled[:1].expand_as(scaled))
+    assert scaled[0].item() == pytest.approx(2 / (1 - p), rel=1e-3)
+    error = 5 * (p * (1 - p) / x.numel()) ** 0.5
+    assert kept.float().mean().item() == pytest.approx(1 - p, abs=error)
+    flat = kept.flatten().float()
+    for neighbour in (1, 2, 3, 4):  # four numbers share one draw
+        together = (flat[neighbour:] * flat[:-neighbour]).mean().item()
+        assert together == pytest.approx((1 - p) ** 2, abs=2 * error)
+
+
+def test_dropout_gives_gradients_to_what_it_kept_alone():
+    x = torch.ones(7, 3, requires_grad=True)
+    found = Dropout(0.5)(x)
+    found.sum().backward()
+    assert 0 < (found > 0).sum() < 21
+    torch.testing.assert_close(x.grad, found.detach())
+
+
+def test_dropout_is_drawn_from_torchs_seed():
+    def draw():
+        torch.manual_seed(4)
+        return [Dropout(0.5)(torch.ones(40)).tolist() for _ in range(2)]
+
+    first, second = draw()
+    assert draw() == [first, second]
+    assert first != second
+
+
+@pytest.mark.parametrize(("p", "expected"), [(0.0, 1.0), (1.0, 0.0)])
+def test_dropout_at_its_ends_keeps_all_or_nothing(p, expected):
+    assert torch.equal(Dropout(p)(torch.ones(9)), torch.full((9,), expected))
 
 
 def test_the_chosen_tokens_are_pulled_to_the_front_in_their_order():

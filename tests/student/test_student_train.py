@@ -16,7 +16,7 @@ from distillkit.teacher.fine_tune import word_vectors
 
 LABELS = ["negative", "positive"]
 HOW = TrainingConfig(
-    epochs=8, batch_size=8, learning_rate=0.05, weight_decay=0.0, schedule="constant", precision="fp32"
+    epochs=20, batch_size=8, learning_rate=0.02, weight_decay=0.0, schedule="constant", precision="fp32"
 )
 
 
@@ -55,7 +55,7 @@ def test_a_student_learns_its_teachers_logits(train_table, dev_table):
 
 def test_a_siamese_student_learns_pairs(pair_table):
     logits = logits_for(pair_table, labels=["other", "same"])
-    how = TrainingConfig(epochs=25, batch_size=16, learning_rate=0.02, weight_decay=0.0, precision="fp32")
+    how = TrainingConfig(epochs=40, batch_size=8, learning_rate=0.02, weight_decay=0.0, precision="fp32")
     _, result = learn(pair_table, pair_table, logits, how=how, labels=["other", "same"], kind="siamese-bilstm")
     assert result.best_score > 0.95
 

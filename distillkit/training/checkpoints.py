@@ -1,0 +1,272 @@
+"""Checkpoints that go on exactly: everything a training is made of, whole or absent, the last few and the best.
+
+FOLDER/checkpoint-000000500/state.json       where training stood, and what it was started with
+                           /rank-0.safetensors   weights, optimizer, moving average, random states (one file a process)
+      /best/                                 the weights with the best dev score
+      /log.jsonl, tensorboard/               how it went
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from distillkit.data.files import disk_errors
+from distillkit.errors import InputError
+from distillkit.training.strategies.base import Strategy
+
+
+@dataclass
+class Position:
+    """Where a training stands, from which it can go on.
+
+    Attributes:
+        epoch: The epoch at work, from 1.
+        in_epoch: Optimizer steps done in it.
+        step: Optimizer steps done in all.
+        loss: Sum over the epoch's rows so far.
+        skipped: Steps that an overflow of fp16 cost.
+        stale: Epochs since the best one.
+        best_score: Best dev score so far; None: none yet.
+        best_epoch: Its epoch.
+        history: Of each finished epoch, loss and dev score.
+    """
+
+    epoch: int = 1
+    in_epoch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    skipped: int = 0
+    stale: int = 0
+    best_score: float | None = None
+    best_epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class Checkpoints:
+    """The checkpoints of one training, in a folder of its own.
+
+    Args:
+        folder: Made when the first one is written; every process must see it.
+        made_from: What the training is started with and its result depends on, sections of it in mappings of their own: a resumed training
+            must agree.
+        resume: Go on from what is there; False: what is there is removed.
+    """
+
+    def __init__(self, folder: Path, made_from: Mapping[str, Any] | None = None, *, resume: bool = True) -> None:
+        self.folder, self.resume = folder, resume
+        self._made_from = _flat(made_from or {})
+
+    def begin(self, strategy: Strategy, made_from: Mapping[str, Any]) -> tuple[Position, dict[str, Tensor]]:
+        """Bring a prepared strategy, and every random state, to where the last whole checkpoint left them.
+
+        Args:
+            strategy: Prepared.
+            made_from: What else the result depends on.
+
+        Returns:
+            Where training stands, and the checkpoint's tensors; of a fresh start those are none.
+
+        Raises:
+            InputError: That checkpoint is of other settings, or cannot be read.
+        """
+        self._made_from |= _flat(made_from)
+        if strategy.rank == 0 and not self.resume:
+            self.discard()
+        if strategy.rank == 0:
+            for partial in self.folder.glob(".*partial"):
+                shutil.rmtree(partial, ignore_errors=True)
+        found = self.all()
+        number = int(strategy.agree(float(found[-1].name.rpartition("-")[2]) if found and self.resume else -1))
+        if number < 0:
+            return Position(), {}
+        path = self._path(number)
+        with _readable(path):
+            state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        self._check(path, state["made_from"])
+        here = [strategy.config.strategy, strategy.world]
+        if (state["separate"] or strategy.separate) and [state["strategy"], state["world"]] != here:
+            raise InputError(
+                f"{path}: each of {state['world']} processes of {state['strategy']} has kept its own part; go on with the same, or --no-resume to start over"
+            )
+        with _readable(path):
+            tensors = load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors")
+        strategy.load_weights(tensors)
+        strategy.load_state(tensors)
+        # With other processes than before what is drawn from here on differs; the order of the rows does not.
+        if state["world"] == strategy.world:
+            with _readable(path):
+                _set_random_state(load_file(path / f"rank-{strategy.rank}.safetensors"))
+        return Position(**state["position"]), tensors
+
+    def save(self, strategy: Strategy, position: Position, average: Mapping[str, Tensor], keep: int) -> None:
+        """Write a checkpoint, then remove the oldest; every process calls this.
+
+        Args:
+            strategy: Whose weights and state are kept.
+            position: Where training stands.
+            average: Of the moving average; empty: there is none.
+            keep: How many stay.
+        """
+        tensors = {**strategy.weights(), **strategy.state(), **average}
+        if strategy.rank and not strategy.separate:
+            tensors = {}
+        about = {
+            "position": asdict(position),
+            "made_from": self._made_from,
+            "world": strategy.world,
+            "strategy": strategy.config.strategy,
+            "separate": strategy.separate,
+        }
+        self._write(self._path(position.step), strategy, {**tensors, **_random_state()}, about)
+        if strategy.rank == 0:
+            for old in self.all()[:-keep]:
+                _remove(old)
+
+    def save_best(self, strategy: Strategy, about: Mapping[str, Any]) -> None:
+        """Keep the weights as they are now as the best."""
+        weights = strategy.weights()
+        self._write(self.folder / "best", strategy, {} if strategy.rank and not strategy.separate else weights, about)
+
+    def load_best(self, strategy: Strategy) -> None:
+        """Give the model the best weights."""
+        path = self.folder / "best"
+        with _readable(path):
+            strategy.load_weights(load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors"))
+
+    def all(self) -> list[Path]:
+        """List the whole checkpoints, oldest first."""
+        return sorted(path for path in self.folder.glob("checkpoint-*") if (path / "state.json").is_file())
+
+    def hand_over(self, folder: Path) -> None:
+        """Leave in the finished model's folder, under `training`, how its training went."""
+        log, events = self.folder / "log.jsonl", self.folder / "tensorboard"
+        if log.is_file():
+            (folder / "training").mkdir()
+            shutil.copy(log, folder / "training" / "log.jsonl")
+        if events.is_dir():
+            shutil.copytree(events, folder / "training" / "tensorboard")
+
+    def discard(self) -> None:
+        """Remove them all, the log too."""
+        if self.folder.is_dir():
+            _remove(self.folder)
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"checkpoint-{step:09d}"
+
+    def _write(self, path: Path, strategy: Strategy, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
+        # One name for all processes, each of which puts its file there.
+        partial = path.with_name(f".{path.name}.partial")
+        with disk_errors(path):
+            if strategy.rank == 0:
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir(parents=True)
+            strategy.wait()
+            save_file(tensors, partial / f"rank-{strategy.rank}.safetensors")
+            strategy.wait()
+            if strategy.rank == 0:
+                (partial / "state.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+                for file in partial.iterdir():
+                    _flush(file)
+                if path.exists():
+                    _remove(path)
+                os.replace(partial, path)
+        strategy.wait()
+
+    def _check(self, path: Path, before: Mapping[str, Any]) -> None:
+        for name in [*self._made_from, *before]:
+            old, new = before.get(name), self._made_from.get(name)
+            if old != new:
+                raise InputError(
+                    f"{path}: its training was started with {name} {old!r}, this one with {new!r}; give the same to go on, or --no-resume to start over"
+                )
+
+
+def checkpoint_folder(output: Path) -> Path:
+    """Return where a training whose result goes to `output` keeps its checkpoints: hidden, beside it."""
+    return output.with_name(f".{output.name}.training")
+
+
+def digest(*values: Any) -> str:
+    """Return a SHA-256 over arrays, and over what JSON can say."""
+    found = hashlib.sha256()
+    for value in values:
+        found.update(value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value).encode())
+    return found.hexdigest()
+
+
+def _flat(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Name every setting by its path, in what JSON has, so that two of them can be compared."""
+    flat: dict[str, Any] = {}
+    for name, value in sections.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return json.loads(json.dumps(flat)) if not prefix else flat
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder so that a kill half-way leaves nothing under its name."""
+    gone = folder.with_name(f".{folder.name}.old.partial")
+    shutil.rmtree(gone, ignore_errors=True)
+    os.replace(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _flush(file: Path) -> None:
+    # Renamed before its bytes are on the disk, a file could be empty after a crash of the machine.
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
+
+
+class _readable:
+    """Turns a damaged checkpoint into one line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | ValueError | KeyError | SafetensorError):
+            raise InputError(
+                f"{self._path}: cannot be read ({error}); remove that folder to go on from the one before it"
+            ) from None
+
+
+def _random_state() -> dict[str, Tensor]:
+    version, words, gauss = random.getstate()
+    _, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - theirs, not ours
+    state = {
+        "random.torch": torch.get_rng_state(),
+        "random.python": torch.tensor([version, *words], dtype=torch.int64),
+        "random.python_gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
+        "random.numpy": torch.from_numpy(np.asarray(keys, np.int64)),
+        "random.numpy_rest": torch.tensor([position, has_gauss, cached], dtype=torch.float64),
+    }
+    if torch.cuda.is_available():
+        state["random.cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _set_random_state(state: Mapping[str, Tensor]) -> None:
+    torch.set_rng_state(state["random.torch"])
+    version, *words = state["random.python"].tolist()
+    gauss = state["random.python_gauss"].tolist()
+    random.setstate((version, tuple(words), gauss[0] if gauss else None))
+    position, has_gauss, cached = state["random.numpy_rest"].tolist()
+    keys = state["random.numpy"].numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", keys, int(position), int(has_gauss), cached))  # noqa: NPY002
+    if "random.cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["random.cuda"])

@@ -1,0 +1,88 @@
+"""Rows to batches on the device: gathered there by index, or by loader processes on the host."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from distillkit.data.batches import Encoded
+from distillkit.recipe import LoaderConfig
+
+Batch = tuple[Tensor, dict[str, Tensor]]
+
+
+class Feed:
+    """Brings batches of rows to the device, in the order asked for.
+
+    Args:
+        rows: All training rows, on the CPU.
+        device: Where the model computes.
+        config: Where the rows live, and how loader processes work.
+    """
+
+    def __init__(self, rows: Encoded, device: torch.device, config: LoaderConfig) -> None:
+        self._device = device
+        self._rows, self._loader = rows, None
+        if lives_on_device(rows, device, config):
+            self._rows = rows.to(device)
+        else:
+            self._wanted: list[Tensor] = []
+            self._loader = _loader(rows, self._wanted, device, config)
+
+    def __call__(self, batches: Sequence[Tensor]) -> Iterator[Batch]:
+        """Yield for each batch of row numbers, (B,) int64 on the CPU, the numbers and what the model takes, both on the device."""
+        if self._loader is not None:
+            self._wanted[:] = batches
+            for numbers, inputs in self._loader:
+                yield (
+                    numbers.to(self._device, non_blocking=True),
+                    {name: tensor.to(self._device, non_blocking=True) for name, tensor in inputs.items()},
+                )
+            return
+        # One copy an epoch, not one a batch.
+        numbers = torch.cat(list(batches)).to(self._device) if batches else torch.empty(0, dtype=torch.long)
+        for part in numbers.split([len(batch) for batch in batches]):
+            yield part, self._rows.batch(part)
+
+
+def lives_on_device(rows: Encoded, device: torch.device, config: LoaderConfig) -> bool:
+    """Say whether the rows are to live beside the model: asked for, or small enough."""
+    if config.rows != "auto" or device.type != "cuda":
+        return config.rows != "host"
+    held = [tensor for tensor in (rows.ids, rows.types, rows.offsets) if tensor is not None]
+    return sum(tensor.nbytes for tensor in held) <= torch.cuda.mem_get_info(device)[0] // 4
+
+
+def loader_workers(config: LoaderConfig) -> int:
+    """Return how many loader processes to start: as asked, or the cores that training leaves to spare, at most four."""
+    if config.workers >= 0:
+        return config.workers
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, max(0, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+
+
+def _loader(rows: Encoded, wanted: list[Tensor], device: torch.device, config: LoaderConfig) -> DataLoader[Batch]:
+    workers = loader_workers(config)
+    return DataLoader(
+        _Batches(rows),
+        sampler=wanted,  # its batches are changed in place from epoch to epoch
+        batch_size=None,
+        generator=torch.Generator(),  # else each epoch takes a number from the one that dropout draws from
+        num_workers=workers,
+        prefetch_factor=config.prefetch if workers else None,
+        persistent_workers=config.persistent and workers > 0,
+        pin_memory=device.type == "cuda" if config.pin_memory == "auto" else config.pin_memory == "on",
+    )
+
+
+class _Batches(Dataset[Any]):
+    """A data set whose items are batches, by their row numbers."""
+
+    def __init__(self, rows: Encoded) -> None:
+        self._rows = rows
+
+    def __getitem__(self, numbers: Tensor) -> Batch:
+        return numbers, self._rows.batch(numbers)

@@ -1,0 +1,91 @@
+"""Weights and optimizer state by parameter name, as plain tensors: what a checkpoint holds, however many processes shared them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Copy a model's weights to the CPU, shared ones put together; tied ones come once.
+
+    Every process that holds a part must call this.
+    """
+    return {f"model.{name}": whole(tensor) for name, tensor in _weights(model)}
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy what `weights_of` returned into a model of the same shape, whatever its weights are shared among."""
+    with torch.no_grad():
+        for name, tensor in _weights(model):
+            tensor.copy_(as_shared(tensor, weights[f"model.{name}"]))
+
+
+def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Copy an optimizer's state to the CPU: `optimizer.<parameter>/<what>`."""
+    state = {}
+    for name, parameter in model.named_parameters():
+        for what, value in optimizer.state.get(parameter, {}).items():
+            if value is None:
+                continue
+            # float64 holds every count that is not a tensor.
+            found = whole(value) if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64)
+            state[f"optimizer.{name}/{what}"] = found
+    return state
+
+
+def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
+    """Give an optimizer what `optimizer_state` returned."""
+    for name, parameter in model.named_parameters():
+        prefix = f"optimizer.{name}/"
+        own: dict[str, Any] = {}
+        for key, value in state.items():
+            if key.startswith(prefix):
+                like = value.shape == parameter.shape and value.dim() > 0
+                # A count stays where torch.optim wants it: beside the parameter where its kernels are fused, else on the CPU.
+                device = parameter.device if like or _counts_on_device(optimizer) else value.device
+                own[key.removeprefix(prefix)] = as_shared(parameter, value) if like else value.to(device, copy=True)
+        if own:
+            optimizer.state[parameter] = own
+
+
+def _counts_on_device(optimizer: torch.optim.Optimizer) -> bool:
+    return any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
+
+
+def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    kept = model.state_dict(keep_vars=True)
+    yield from model.named_parameters()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
+
+
+def whole(tensor: Any) -> Tensor:
+    """Copy a tensor to the CPU, put together from all processes that share it."""
+    return (tensor.detach().full_tensor() if is_shared(tensor) else tensor.detach()).to("cpu", copy=True).contiguous()
+
+
+def as_shared(like: Any, value: Tensor) -> Tensor:
+    """Bring a whole tensor to where another lives, shared out as that one is."""
+    if not is_shared(like):
+        return value.to(like.device, copy=True)
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+
+
+def local(tensor: Any) -> Tensor:
+    """Return this process's part of a tensor, which is all of it where it is not shared."""
+    part: Tensor = tensor.to_local() if is_shared(tensor) else tensor
+    return part
+
+
+def is_shared(tensor: Any) -> bool:
+    """Say whether a tensor is one process's part of a larger one (a DTensor)."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized() and _is_dtensor(tensor)
+
+
+def _is_dtensor(tensor: Any) -> bool:
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)

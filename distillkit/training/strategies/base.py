@@ -1,0 +1,238 @@
+"""What the loop asks of every strategy; as it stands here: one process, or DDP under torchrun, through accelerate."""
+
+import atexit
+import contextlib
+import gc
+import platform
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from distillkit.data.batches import Encoded
+from distillkit.errors import InputError
+from distillkit.recipe import TrainingConfig
+from distillkit.training.inference import predict_logits
+from distillkit.training.precision import autocast, resolve
+from distillkit.training.processes import world
+from distillkit.training.state import load_optimizer_state, load_weights, optimizer_state, weights_of
+
+MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
+
+_HOOKS = {
+    "none": DDPCommunicationHookType.NO,
+    "fp16": DDPCommunicationHookType.FP16,
+    "bf16": DDPCommunicationHookType.BF16,
+    "powersgd": DDPCommunicationHookType.POWER_SGD,
+    "batched-powersgd": DDPCommunicationHookType.BATCHED_POWER_SGD,
+}
+
+
+class Strategy:
+    """How the processes of one training share its work.
+
+    The loop goes the same way with each: `prepare` once; for every forward pass `learn`; for every step `clip` and `step`; in between `predict`,
+    `state` and `load`, which every process calls together; at the end `close`.
+
+    Args:
+        config: How to train.
+
+    Attributes:
+        device: Where this process computes.
+        rank: Number of this process among `world`.
+        share: This process computes rows share, share + shares, ... of every batch.
+        model: As it was given to `prepare`; its parameters are what is trained.
+        optimizer: Of its parameters.
+        separate: Each process holds weights or optimizer state that no other has, so each writes its own part of a checkpoint.
+
+    Raises:
+        InputError: The strategy cannot run here, with the reason.
+    """
+
+    separate = False
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self.config = config
+        self.accelerator = self.join()
+        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        self.share, self.shares = self.rank, self.world
+        self.device: torch.device = self.accelerator.device
+        self.precision = resolve(config.precision, self.device)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+        self.model: Any = None
+        self.engine: Any = None
+        self.optimizer: Any = None
+
+    def join(self) -> Accelerator:
+        """Join the other processes, if there are any."""
+        return join_processes([ddp_settings(self.config)])
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Bring the model to its device, the same weights in every process, and build its optimizer."""
+        self.engine = self.model = model.to(self.device)
+        if self.world > 1:
+            self.engine = self.accelerator.prepare_model(self.model)
+            # accelerate has been seen to leave models bare without a word.
+            if not isinstance(self.engine, nn.parallel.DistributedDataParallel):
+                raise InputError(
+                    f"{self.world} processes, but accelerate left the model a {type(self.engine).__name__}"
+                )
+        self.optimizer = make_optimizer(self.model)
+
+    def learn(self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool) -> Tensor:
+        """Add a batch's gradient.
+
+        Args:
+            inputs: What the model takes.
+            loss_of_logits: This process's part of the loss, from logits (B, C) float32; the mean over all `shares` is what is to fall.
+            last: An optimizer step follows, so gradients are exchanged.
+
+        Returns:
+            That part, () without gradient.
+        """
+        with contextlib.nullcontext() if last else self.no_sync():
+            with autocast(self.precision, self.device):
+                logits = self.engine(**inputs).logits
+            loss = loss_of_logits(logits.float())
+            self.scaler.scale(loss).backward()
+        return loss.detach()
+
+    def no_sync(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context of a backward pass whose gradients are not exchanged yet."""
+        return self.accelerator.no_sync(self.engine)
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale the gradients down to a global norm; return the norm they had, () float32, infinite or not a number after an overflow."""
+        self.scaler.unscale_(self.optimizer)
+        gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norm = self.norm(gradients)
+        # On a GPU the product costs less than asking; on a CPU it is one more way through memory.
+        if self.device.type != "cpu" or norm > max_norm:
+            trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+            clip_grads_with_norm_(trained, max_norm, norm)
+        return norm
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return the global norm over all processes' gradients, () float32."""
+        return get_total_norm(gradients)
+
+    def step(self, number: int) -> None:
+        """Move the weights, unless fp16 has overflowed, and forget the gradients; `number` counts steps from 1."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def settle(self) -> None:
+        """Make the weights the same in every process, where the strategy lets them differ for a while."""
+
+    def predict(self, rows: Encoded) -> Tensor:
+        """Return the logits of rows, (N, C) float32 on the CPU, the same in every process."""
+        logits = predict_logits(self.model, rows, precision=self.precision, share=(self.share, self.shares))
+        return self.sum(logits) if self.shares > 1 else logits
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up a tensor over the processes."""
+        if self.world == 1:
+            return values
+        total = values.to(self.device, copy=True)
+        dist.all_reduce(total)
+        return total.to(values.device)
+
+    def sum_of_shares(self, values: Tensor) -> Tensor:
+        """Add up what the shares of all batches have come to; where every process sees all rows, each has the sum already."""
+        return self.sum(values) if self.shares > 1 else values
+
+    def agree(self, value: float) -> float:
+        """Return process 0's value: what decides must be the same everywhere."""
+        if self.world == 1:
+            return value
+        said = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.broadcast(said, 0)
+        return float(said)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the model's weights, whole and on the CPU (each process's own part where the strategy is `separate`)."""
+        return weights_of(self.model)
+
+    def load_weights(self, weights: dict[str, Tensor]) -> None:
+        """Take over what `weights` returned."""
+        load_weights(self.model, weights)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the optimizer's and the loss scaler's state, whole and on the CPU."""
+        scaler = self.scaler.state_dict()
+        return optimizer_state(self.model, self.optimizer) | {
+            f"scaler.{name}": torch.tensor(float(scaler[name]), dtype=torch.float64)
+            for name in ("scale", "_growth_tracker")
+            if name in scaler
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        load_optimizer_state(self.model, self.optimizer, state)
+        if "scaler.scale" in state and self.scaler.is_enabled():
+            now = self.scaler.state_dict()
+            self.scaler.load_state_dict(
+                now | {"scale": float(state["scaler.scale"]), "_growth_tracker": int(state["scaler._growth_tracker"])}
+            )
+
+    def wait(self) -> None:
+        """Wait for the other processes."""
+        if self.world > 1:
+            dist.barrier()
+
+    def close(self) -> nn.Module:
+        """Return the model, whole and outside of any wrapper, and let go of the rest.
+
+        Wrapper and optimizer go together: else gloo aborts now and then when a process ends.
+        """
+        self.wait()
+        model, self.model, self.engine, self.optimizer = self.model, None, None, None
+        gc.collect()
+        return model
+
+
+def join_processes(handlers: Sequence[Any] = ()) -> Accelerator:
+    """Start accelerate, and with it the process group where torchrun has started several processes.
+
+    Raises:
+        InputError: Every process would train everything.
+    """
+    on_cpu = not torch.cuda.is_available()
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", kwargs_handlers=list(handlers))
+    wanted = world()
+    if wanted != accelerator.num_processes:
+        raise InputError(
+            f"{wanted} processes were started, but this one sees {accelerator.num_processes} on {platform.node()}: each would train everything; torchrun starts all strategies but horovod, which takes horovodrun"
+        )
+    if wanted > 1:
+        _leave_at_exit()
+    return accelerator
+
+
+def ddp_settings(config: TrainingConfig) -> DistributedDataParallelKwargs:
+    """Return DDP's settings.
+
+    Raises:
+        InputError: The backend cannot compress gradients so.
+    """
+    if config.gradient_compression == "bf16" and not torch.cuda.is_available():
+        raise InputError(
+            "training.gradient_compression bf16 needs NCCL, and gloo carries this machine's gradients; choose fp16 or powersgd"
+        )
+    # Exact gradients for the first steps: PowerSGD's own default of 1,000 is more than many a fine-tuning has.
+    state = {"start_powerSGD_iter": 100} if config.gradient_compression.endswith("powersgd") else {}
+    return DistributedDataParallelKwargs(
+        gradient_as_bucket_view=True, comm_hook=_HOOKS[config.gradient_compression], comm_state_option=state
+    )
+
+
+@cache
+def _leave_at_exit() -> None:
+    atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())

@@ -1,0 +1,23 @@
+"""One process, several GPUs: what DDP replaces."""
+
+import sys
+
+import torch
+from torch import nn
+
+from distillkit.training.strategies.base import MakeOptimizer, Strategy
+
+
+class DataParallel(Strategy):
+    """torch's DataParallel: every batch is cut among the GPUs and the model copied to each of them, batch by batch."""
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Wrap the model where there are several GPUs."""
+        super().prepare(model, make_optimizer)
+        if torch.cuda.device_count() > 1 and self.world == 1:
+            self.engine = nn.DataParallel(model)
+        else:
+            sys.stderr.write(
+                "training.strategy dp needs several GPUs in one process; this trains as one process does\n"
+            )
+        sys.stderr.write("training.strategy dp: ddp is faster, torchrun --nproc-per-node N -m distillkit ...\n")

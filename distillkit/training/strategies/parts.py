@@ -1,0 +1,125 @@
+"""What the strategies have in common that share out the model itself."""
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+
+from distillkit.data.batches import Encoded, budget_batches
+from distillkit.errors import InputError
+from distillkit.recipe import TrainingConfig
+from distillkit.training.precision import autocast
+from distillkit.training.state import is_shared, load_weights, local
+from distillkit.training.strategies.base import MakeOptimizer, Strategy
+
+_MAX_BATCH_TOKENS = 4096  # as `predict_logits` has it
+
+
+class InParts(Strategy):
+    """Every process trains a part of a copy; the model as given stays whole, where it is, and gets the weights at the end.
+
+    One process alone does what `Strategy` does.
+
+    Raises:
+        InputError: The precision is fp16.
+    """
+
+    def __init__(self, config: TrainingConfig) -> None:
+        super().__init__(config)
+        if self.world > 1 and self.precision == "fp16":
+            raise InputError(
+                f"training.strategy {config.strategy} would not stop every process's step after an overflow of fp16 in one; choose precision bf16 or fp32"
+            )
+        self.given: Any = None
+
+    @abstractmethod
+    def cut(self, model: nn.Module) -> nn.Module:
+        """Return this process's part of a copy of a model, on the device.
+
+        Raises:
+            InputError: Models like this one are not known here, or it cannot be cut into so many parts.
+        """
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Share out a copy of the model, as it is in process 0, then build the optimizer of the parts."""
+        if self.world == 1:
+            super().prepare(model, make_optimizer)
+            return
+        for tensor in model.state_dict().values():
+            here = tensor.to(self.device, copy=True)
+            dist.broadcast(here, 0)
+            tensor.copy_(here)
+        self.given = model
+        self.engine = self.model = self.cut(model)
+        self.optimizer = make_optimizer(self.model)
+
+    def no_sync(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context that does nothing: what has to be exchanged is exchanged in the passes themselves."""
+        return contextlib.nullcontext()
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale the gradients down to a global norm; return the norm they had, () float32."""
+        gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norm = self.norm(gradients)
+        if self.device.type != "cpu" or norm > max_norm:
+            # Part by part: torch clips no list of shared and whole gradients.
+            torch._foreach_mul_([local(gradient) for gradient in gradients], (max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return the global norm, () float32, of gradients of which some or all are shared out."""
+        shared: list[Any] = [gradient for gradient in gradients if is_shared(gradient)]
+        norms = [get_total_norm([gradient for gradient in gradients if not is_shared(gradient)]).to(self.device)]
+        if shared:
+            total: Any = get_total_norm(shared)
+            norms.append(total.full_tensor())
+        return torch.linalg.vector_norm(torch.stack(norms))
+
+    def predict(self, rows: Encoded) -> Tensor:
+        """Return the logits of rows, (N, C) float32 on the CPU, the same in every process.
+
+        Without gradients, but not in inference mode: a buffer that FSDP first fills there can never be trained through again.
+        """
+        if self.given is None:
+            return super().predict(rows)
+        training = self.model.training
+        self.model.eval()
+        batches = list(budget_batches(rows.lengths, _MAX_BATCH_TOKENS))
+        rows = rows.to(self.device)
+        out = torch.empty(0, 0)
+        with torch.no_grad():
+            for first in range(0, len(batches), self.shares):
+                # One that has no batch left runs the first again: who missed a pass would leave the others waiting.
+                has_one = first + self.share < len(batches)
+                batch = batches[first + self.share if has_one else 0]
+                logits = self.logits(rows.batch(batch.to(self.device))).cpu()
+                if not len(out):
+                    out = logits.new_zeros(len(rows), logits.shape[1])
+                if has_one:
+                    out[batch] = logits
+        self.model.train(training)
+        return self.sum_of_shares(out)
+
+    def logits(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return the logits of a batch, (B, C) float32."""
+        with autocast(self.precision, self.device):
+            logits: Tensor = self.engine(**inputs).logits.float()
+        return logits
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Return the whole model's weights, on the CPU, in every process."""
+        return self.weights()
+
+    def close(self) -> nn.Module:
+        """Return the model as it was given, with the trained weights."""
+        given = self.given
+        if given is not None:
+            load_weights(given, self.whole_weights())
+        model = super().close()
+        self.given = None
+        return model if given is None else given

@@ -1,0 +1,74 @@
+"""DDP, and what it shares with local SGD: two real processes against one."""
+
+import pytest
+import torch
+
+from tests.training.launch import losses, train
+
+STEPS = {"n": 320, "batch_size": 16, "epochs": 10, "learning_rate": 3e-3}  # 200 steps
+CONFIGURATIONS = {
+    "ddp": STEPS,
+    "accumulated": STEPS | {"batch_size": 4, "accumulation_steps": 4, "n": 318},
+    "uneven": STEPS | {"n": 323, "batch_size": 7, "epochs": 2},
+    "lamb": STEPS | {"optimizer": "lamb"},
+    "ema": STEPS | {"ema_decay": 0.9},
+    "fast": STEPS | {"learning_rate": 0.03},
+    "fp16-hook": STEPS | {"learning_rate": 0.03, "gradient_compression": "fp16"},
+    "powersgd": STEPS | {"learning_rate": 0.03, "gradient_compression": "powersgd"},
+    "bf16-hook": STEPS | {"gradient_compression": "bf16"},
+    "local-sgd": STEPS | {"learning_rate": 0.03, "strategy": "local-sgd", "local_sgd_steps": 4},
+}
+SAME = ["ddp", "accumulated", "uneven", "lamb", "ema"]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return dict(zip(CONFIGURATIONS, train(tmp_path_factory.mktemp("two"), *CONFIGURATIONS.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    found = train(tmp_path_factory.mktemp("one"), *(CONFIGURATIONS[name] for name in SAME), processes=1)
+    return dict(zip(SAME, found, strict=True))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_two_processes_compute_what_one_does(one, two, name):
+    expected, found = losses(one[name]), losses(two[name])
+    assert len(found) == len(expected) >= 40
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), atol=1e-5, rtol=0)
+    assert abs(expected[-1] - expected[0]) > 1e-2  # it has learnt something
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name != "bf16-hook"])
+def test_both_processes_end_with_the_same_weights(two, name):
+    first, second = (process["weights"] for process in two[name])
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_dev_scores_and_the_best_epoch_are_those_of_one_process(one, two, name):
+    (expected,) = one[name]
+    for process in two[name]:
+        assert process["best_epoch"] == expected["best_epoch"]
+        for key in ("loss", "dev"):
+            scores = [[epoch[key] for epoch in found["history"]] for found in (process, expected)]
+            assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fp16-hook", "powersgd", "local-sgd"])
+def test_what_saves_on_traffic_still_learns(two, name):
+    found = losses(two[name])
+    assert sum(found[-20:]) < 0.9 * sum(found[:20])
+
+
+@pytest.mark.parametrize("name", ["fp16-hook", "powersgd", "local-sgd"])
+def test_what_saves_on_traffic_is_not_exact(two, name):
+    exact, found = (two[key][0]["weights"]["out.weight"] for key in ("fast", name))
+    assert (exact - found).abs().max() > 1e-5
+
+
+def test_gloo_cannot_carry_bf16(two):
+    for process in two["bf16-hook"]:
+        assert "gradient_compression bf16 needs NCCL" in process["error"]
