@@ -1,4 +1,4 @@
-"""Kill augment and label at random moments, run them again, and see that the bytes are those of an undisturbed run.
+"""Kill augment, label and both trainings at random moments, run them again, and see that the bytes are those of an undisturbed run.
 
 python benchmarks/kill.py sst2/train.tsv TEACHER --column sentence --rows 4000 --times 50
 
@@ -20,7 +20,16 @@ from tqdm import tqdm
 
 from distillkit import pipeline
 from distillkit.data.tables import read_table, write_table
-from distillkit.recipe import AugmentConfig, ColumnsConfig, LabelConfig
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    DataConfig,
+    EmbeddingConfig,
+    LabelConfig,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+)
 
 AUGMENT, LABEL = AugmentConfig(tagger="pattern", n_iter=20, memory_mb=5), LabelConfig(shard_rows=256)
 
@@ -36,9 +45,24 @@ def label(source: str, target: Path, teacher: str) -> None:
     pipeline.label(source, target, teacher, LABEL)
 
 
+def train_teacher(source: str, target: Path, teacher: str) -> None:
+    """Fine-tune on from a teacher, with a checkpoint every few steps."""
+    training = TrainingConfig(epochs=2, batch_size=16, checkpoint_steps=5)
+    pipeline.train_teacher(DataConfig(train=source, dev=source), TeacherConfig(teacher, 32, training), target)
+
+
+def train_student(source: str, target: Path, teacher: str, logits: Path) -> None:
+    """Train the paper's student, from random word vectors, with a checkpoint every few steps."""
+    training = TrainingConfig(epochs=4, batch_size=32, checkpoint_steps=5, learning_rate=1e-3)
+    student = StudentConfig(embeddings=EmbeddingConfig("random"))
+    pipeline.train_student(source, source, target, student, logits=logits, training=training)
+
+
 def digest(path: Path) -> str:
-    """Hash a file, or all files of a folder with their names, hidden ones too: nothing may be left behind."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    """Hash a file, or all files of a folder with their names, hidden ones too: nothing may be left behind. How long training took may differ."""
+    files = (
+        sorted(p for p in path.rglob("*") if p.is_file() and p.parent.name != "training") if path.is_dir() else [path]
+    )
     return hashlib.sha256(b"".join(str(p.relative_to(path)).encode() + p.read_bytes() for p in files)).hexdigest()
 
 
@@ -72,6 +96,7 @@ def main() -> int:
     parser.add_argument("teacher")
     parser.add_argument("--column", default="text")
     parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--steps", nargs="+", default=["augment", "label", "train_teacher", "train_student"])
     parser.add_argument("--times", type=int, default=50, help="kills that found the step at work")
     options = parser.parse_args()
     multiprocessing.set_forkserver_preload(["distillkit.pipeline"])
@@ -81,7 +106,17 @@ def main() -> int:
         table = read_table(options.source, ColumnsConfig(text=options.column), labels="optional").slice(0, options.rows)
         write_table(table, folder / "source.parquet")
         source = str(folder / "source.parquet")
-        for step, target, more in ((augment, "transfer.parquet", ()), (label, "store", (options.teacher,))):
+        if "train_student" in options.steps:
+            pipeline.label(source, folder / "logits", options.teacher)
+        everything = (
+            (augment, "transfer.parquet", ()),
+            (label, "store", (options.teacher,)),
+            (train_teacher, "teacher", (options.teacher,)),
+            (train_student, "student", (options.teacher, folder / "logits")),
+        )
+        for step, target, more in everything:
+            if step.__name__ not in options.steps:
+                continue
             for _ in range(2):  # the second time everything is warm, as it is in the tries
                 shutil.rmtree(folder / "expected", ignore_errors=True)
                 began = time.perf_counter()

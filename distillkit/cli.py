@@ -1,10 +1,12 @@
 """The command line: parse, one library call, print. Results on stdout, everything else on stderr."""
 
 import json
+import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +17,7 @@ from tyro.conf import OmitSubcommandPrefixes, Positional, arg
 
 from distillkit import shelf
 from distillkit.errors import InputError, Preempted
+from distillkit.processes import rank, world
 from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
@@ -29,7 +32,6 @@ from distillkit.recipe import (
     load_config,
     load_recipe,
 )
-from distillkit.training.processes import rank
 
 T = TypeVar("T")
 # The same flags, --data.columns.*, whether a command takes a whole task or one source.
@@ -205,6 +207,10 @@ def _list(_: List) -> Iterator[dict[str, str]]:
 def _run(command: Run) -> dict[str, Any]:
     from distillkit import runs
 
+    if world() > 1:
+        raise InputError(
+            f"run works in one process, and torchrun has started {world()}: start run without it, or give it single stages, such as train-student"
+        )
     folder = command.runs / (command.name or Path(command.recipe).stem)
     result = runs.run(command.settings, folder)
     scores = {
@@ -333,10 +339,15 @@ def main(argv: list[str] | None = None) -> int:
     _quieten()
     try:
         kind, call, from_shelf = COMMANDS[argv[0]]
-        result = call(_parse(kind, argv[0], argv[1:], from_shelf))
-        for line in result if isinstance(result, Iterator) else [result]:
-            if rank() == 0:  # of the processes that torchrun starts one prints
-                sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+        command: Any = _parse(kind, argv[0], argv[1:], from_shelf)
+        out = sys.stdout
+        with redirect_stdout(
+            sys.stderr
+        ):  # deepspeed, imported by transformers wherever it is installed, logs to stdout
+            result = call(command)
+            for line in result if isinstance(result, Iterator) else [result]:
+                if rank() == 0:  # of the processes that torchrun starts one prints
+                    out.write(json.dumps(line, ensure_ascii=False) + "\n")
     except InputError as error:
         sys.stderr.write(f"distillkit: {error}\n")
         return 1
@@ -369,6 +380,7 @@ def _quieten() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
     # Without it two busy processes on one machine wait for each other's spinning threads.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

@@ -33,8 +33,10 @@ from distillkit.data.tables import (
     split_dev,
     texts_of,
 )
+from distillkit.data.workers import leading
 from distillkit.errors import InputError
 from distillkit.measure.metrics import classification_metrics
+from distillkit.processes import rank
 from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
@@ -62,7 +64,6 @@ from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.inference import predict_logits
-from distillkit.training.processes import rank
 
 COLUMNS = ColumnsConfig()
 
@@ -160,21 +161,24 @@ def augment(
         seed: Draws everything.
         teacher: Encoder that infilling and neighbours ask where they do not name another.
         engine: local or ray.
-        workers: Processes; 0: one a core where there is work enough.
+        workers: Processes; 0: one a core where there is work enough. Under torchrun its processes share the work, and only process 0 reports.
 
     Returns:
         `output` and the yield that `build_transfer_set` reports.
     """
     _check_suffix(target)
-    config = config or AugmentConfig()
-    models = models_of(config, teacher, columns, unlabelled)
-    sources = {"original": read_blocks(source, columns, labels="optional")}
-    if unlabelled:
-        sources["unlabelled"] = chain.from_iterable(read_blocks(name, columns, labels="ignored") for name in unlabelled)
-    others = [read_table(name, columns, labels="ignored") for name in held_out]
-    counts = build_transfer_set(
-        sources, target, config, seed, held_out=others, models=models, engine=engine, workers=workers
-    )
+    config, counts = config or AugmentConfig(), {}
+    with leading() as here:
+        if here:
+            models = models_of(config, teacher, columns, unlabelled)
+            sources = {"original": read_blocks(source, columns, labels="optional")}
+            if unlabelled:
+                blocks = (read_blocks(name, columns, labels="ignored") for name in unlabelled)
+                sources["unlabelled"] = chain.from_iterable(blocks)
+            others = [read_table(name, columns, labels="ignored") for name in held_out]
+            counts = build_transfer_set(
+                sources, target, config, seed, held_out=others, models=models, engine=engine, workers=workers
+            )
     return {"output": str(target), **counts}
 
 

@@ -1,10 +1,12 @@
-"""Call a function on many things, in processes of this machine or on a Ray cluster; what it makes of them it leaves in files."""
+"""Call a function on many things, in processes of this machine, in those of torchrun or on a Ray cluster; what it makes of them it leaves in files."""
 
 import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from threading import Thread
 from typing import Any, TypeVar
@@ -12,6 +14,7 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed
 
 from distillkit.errors import InputError
+from distillkit.processes import rank, world
 from distillkit.recipe import Engine
 
 T = TypeVar("T")
@@ -32,7 +35,8 @@ def each(
         function: At module level, or a `functools.partial` of such a one; it and the items travel between processes. On Ray its result must be
             what JSON can say.
         items: What it is called with.
-        engine: `local`: processes of this machine; `ray`: the cluster that RAY_ADDRESS names, or one started here.
+        engine: `local`: processes of this machine, or those that torchrun has started, whose process 0 this is (`leading`); `ray`: the
+            cluster that RAY_ADDRESS names, or one started here.
         workers: Processes; 1: this one. On Ray: actors, where `holds_model`; 0: one a GPU, or without any one a CPU but one.
         holds_model: The function keeps something dear between calls: on Ray it runs in actors, which have a GPU each if there are any.
 
@@ -41,6 +45,8 @@ def each(
     """
     if engine == "ray":
         yield from _ray(function, items, workers, holds_model)
+    elif world() > 1:
+        yield from _shared_out(function, items)
     elif workers == 1 or len(items) < 2:
         yield from map(function, items)
     else:
@@ -52,6 +58,78 @@ def processes(wanted: int, items: int) -> int:
     """Return how many processes to use: as many as wanted, or, for 0, one a core as far as each has four things to do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return wanted or max(1, min(cores, items // 4))
+
+
+@contextmanager
+def leading() -> Iterator[bool]:
+    """Let process 0 of torchrun's lead: it runs the block (True), in which `each` shares out its items; for the others the block is over at once.
+
+    Where a process is alone it leads itself.
+    """
+    if world() == 1:
+        yield True
+        return
+    import torch.distributed as dist
+
+    # Between two things to share out process 0 may be busy for long.
+    dist.init_process_group("gloo", timeout=timedelta(days=7))
+    try:
+        if rank():
+            _follow_rank_0()
+            yield False
+        else:
+            try:
+                yield True
+            finally:
+                dist.broadcast_object_list([None], 0)
+    except InputError:
+        _part()
+        raise
+    _part()  # after a bug nobody waits: the others see that a process has gone
+
+
+def _part() -> None:
+    """End the group together: left standing, it aborts its process now and then when that ends."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _follow_rank_0() -> None:
+    import torch.distributed as dist
+
+    while True:
+        job: list[Any] = [None]
+        dist.broadcast_object_list(job, 0)
+        if job[0] is None:
+            return
+        function, items = job[0]
+        dist.gather_object(_answers(function, items[rank() :: world()]), None, 0)
+
+
+def _shared_out(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    import torch.distributed as dist
+
+    dist.broadcast_object_list([(function, items)], 0)
+    answers: list[Any] = [None] * world()
+    dist.gather_object(_answers(function, items[:: world()]), answers, 0)
+    for number in range(len(items)):
+        said, result = answers[number % world()][number // world()]
+        if not said:
+            raise InputError(result)
+        yield result
+
+
+def _answers(function: Callable[[T], R], items: Sequence[T]) -> list[tuple[bool, Any]]:
+    """Call the function on each item; what is wrong travels as a value, so that no process waits for one that has left."""
+    answers: list[tuple[bool, Any]] = []
+    for item in items:
+        try:
+            answers.append((True, function(item)))
+        except InputError as error:
+            answers.append((False, str(error)))
+    return answers
 
 
 def _in_worker(function: Callable[[T], R], item: T, parent: int) -> R:

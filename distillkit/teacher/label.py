@@ -15,6 +15,7 @@ import torch
 from sklearn.metrics import balanced_accuracy_score
 from tqdm import tqdm
 
+from distillkit import processes
 from distillkit.data.batches import Encoded, encode, word_pieces
 from distillkit.data.files import disk_errors, fingerprint, whole_file
 from distillkit.data.logits import (
@@ -35,7 +36,6 @@ from distillkit.recipe import Engine, LabelConfig
 from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.teacher.shards import Shard, Turns, alone, plan_shards
-from distillkit.training import processes
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision

@@ -260,9 +260,8 @@ class _Trainer:
             with whole_file(path) as unfinished:
                 unfinished.write_text(json.dumps(about) + "\n", encoding="utf-8")
             where = f"; the batch is in {path}"
-        raise InputError(
-            f"{self.progress}: the loss or gradient of step {step}, epoch {self.at.epoch}, is not a number; lower the learning rate, {self.config.learning_rate}{where}"
-        )
+        what = f"the loss or gradient of step {step}, epoch {self.at.epoch}, is not a number"
+        raise InputError(f"{self.progress}: {what}; lower the learning rate, {self.config.learning_rate}{where}")
 
     def _end_of_epoch(self) -> None:
         at, strategy, config = self.at, self.strategy, self.config

@@ -44,13 +44,14 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, sta
             if key.startswith(prefix):
                 like = value.shape == parameter.shape and value.dim() > 0
                 # A count stays where torch.optim wants it: beside the parameter where its kernels are fused, else on the CPU.
-                device = parameter.device if like or _counts_on_device(optimizer) else value.device
+                device = parameter.device if like or counts_on_device(optimizer) else value.device
                 own[key.removeprefix(prefix)] = as_shared(parameter, value) if like else value.to(device, copy=True)
         if own:
             optimizer.state[parameter] = own
 
 
-def _counts_on_device(optimizer: torch.optim.Optimizer) -> bool:
+def counts_on_device(optimizer: Any) -> bool:
+    """Say whether an optimizer's kernels want its counts of steps beside the parameters."""
     return any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
 
 

@@ -11,8 +11,8 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from distillkit.training import lamb
-from distillkit.training.lamb import Lamb
+from distillkit.training.lamb import Lamb, foreach, fused, optimizer, slots
+from distillkit.training.lamb import apex as apex_module
 
 PATHS = ["loop", "fused", "foreach"]
 SHAPES = [(5, 7), (33, 16), (9,), (2, 3, 4), (), (1, 1)]
@@ -115,9 +115,11 @@ OPTIONS = [
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Limits so low that small tensors are cut as large ones are."""
-    monkeypatch.setattr(lamb, "_CACHED", 50)
-    monkeypatch.setattr(lamb, "_LISTED", 50)
-    monkeypatch.setattr(lamb, "_ROW", 8)
+    for module in (fused, optimizer):
+        monkeypatch.setattr(module, "CACHED", 50)
+    for module in (foreach, apex_module):
+        monkeypatch.setattr(module, "LISTED", 50)
+    monkeypatch.setattr(slots, "ROW", 8)
 
 
 @pytest.fixture
@@ -554,7 +556,7 @@ def test_a_torch_with_another_kernel_falls_back_to_the_loop(monkeypatch, kernel)
         monkeypatch.delattr(torch, "_fused_adam_")
     else:
         monkeypatch.setattr(torch, "_fused_adam_", kernel)
-    lamb._kernel_known.cache_clear()
+    fused.kernel_known.cache_clear()
     try:
         params = parameters()
         wanted = run_reference([{"params": range(len(params))}], params, 3)
@@ -563,7 +565,7 @@ def test_a_torch_with_another_kernel_falls_back_to_the_loop(monkeypatch, kernel)
         with pytest.raises(ValueError, match="does not know"):
             Lamb(params, path="fused")
     finally:
-        lamb._kernel_known.cache_clear()
+        fused.kernel_known.cache_clear()
 
 
 def test_a_closure_is_called_with_gradients_on():

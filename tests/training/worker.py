@@ -3,10 +3,12 @@
     torchrun ... worker.py OUT '[{"strategy": "ddp", ...}, ...]'
 
 For each configuration, by its place i, and each process: OUT/i-RANK.json with what it computed (`passes`: the rows of every forward pass whose loss
-it saw, and the mean loss over them), the dev scores, the final logits of the dev rows; and OUT/i-RANK.safetensors with the final weights. What `fit` refused is in `error`.
+it saw, and the mean loss over them), the dev scores, the final logits of the dev rows; and OUT/i-RANK.safetensors with the final weights. What `fit`
+refused is in `error`.
+
 Beside the fields of TrainingConfig a configuration may have `model`: linear or a transformers model type; `layers`, `heads`, `dropout` of the latter;
-`n` and `dev`: rows; `frozen`: the start of the names of parameters that stay as they are; `checkpoints`: a folder; `stop`: be told to end at the first `epoch` or
-`report`; `saved`: a folder for the trained model.
+`n` and `dev`: rows; `frozen`: the start of the names of parameters that stay as they are; `checkpoints`: a folder; `stop`: be told to end at the
+first `epoch` or `report`; `saved`: a folder for the trained model.
 """
 
 import json
@@ -23,12 +25,12 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError, Preempted
+from distillkit.processes import rank
 from distillkit.recipe import TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
 from distillkit.training.loop import fit
-from distillkit.training.processes import rank
 
 VOCABULARY, CLASSES = 40, 3
 

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import gc
+import os
 import platform
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -17,10 +18,10 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
+from distillkit.processes import world
 from distillkit.recipe import TrainingConfig
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import autocast, resolve
-from distillkit.training.processes import world
 from distillkit.training.state import load_optimizer_state, load_weights, optimizer_state, weights_of
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
@@ -204,12 +205,16 @@ def join_processes(handlers: Sequence[Any] = ()) -> Accelerator:
     Raises:
         InputError: Every process would train everything.
     """
-    on_cpu = not torch.cuda.is_available()
+    on_cpu, wanted = not torch.cuda.is_available(), world()
+    if wanted > 1 and "LOCAL_RANK" not in os.environ and "HOROVOD_SIZE" not in os.environ:
+        raise InputError(
+            f"WORLD_SIZE is {wanted}, but LOCAL_RANK is not set; start with torchrun --nproc-per-node {wanted} -m distillkit ..."
+        )
     accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", kwargs_handlers=list(handlers))
-    wanted = world()
     if wanted != accelerator.num_processes:
         raise InputError(
-            f"{wanted} processes were started, but this one sees {accelerator.num_processes} on {platform.node()}: each would train everything; torchrun starts all strategies but horovod, which takes horovodrun"
+            f"{wanted} processes were started, but this one sees {accelerator.num_processes} on {platform.node()}: "
+            "each would train everything; horovodrun is for strategy horovod, torchrun for all others"
         )
     if wanted > 1:
         _leave_at_exit()

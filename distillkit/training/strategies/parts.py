@@ -64,6 +64,8 @@ class InParts(Strategy):
 
     def clip(self, max_norm: float) -> Tensor:
         """Scale the gradients down to a global norm; return the norm they had, () float32."""
+        if self.given is None:
+            return super().clip(max_norm)
         gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = self.norm(gradients)
         if self.device.type != "cpu" or norm > max_norm:

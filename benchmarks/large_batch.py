@@ -1,0 +1,156 @@
+"""Dev accuracy and rows a second by batch size, AdamW beside LAMB, at the same number of epochs.
+
+python benchmarks/large_batch.py student --transfer-set sst.parquet --logits STORE --teacher TEACHER --dev dev.tsv --column sentence --results cells.jsonl
+python benchmarks/large_batch.py teacher --train train.tsv --dev dev.tsv --column sentence --results cells.jsonl
+
+Learning rates grow with the root of the batch from the one given for `--reference-batch`. Every finished cell is kept in `--results`:
+stopped, it goes on, and several processes may share the cells (`--share 0/2`). With `--table` it prints what is there.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import mean, stdev
+
+from torch import Tensor
+
+from distillkit.data.logits import join_logits, joined_labels
+from distillkit.data.tables import mask_of, read_table, texts_of
+from distillkit.measure.report import table
+from distillkit.recipe import ColumnsConfig, LossConfig, StudentConfig, TeacherConfig, TrainingConfig, load_config
+from distillkit.student.train import build_student, train_student_model
+from distillkit.teacher import fine_tune
+from distillkit.teacher.checkpoint import load_classifier
+
+# Settings and seed in; rows and dev accuracy, 0 to 1, out.
+Train = Callable[[TrainingConfig, int], tuple[int, float]]
+
+
+def main() -> int:
+    """Train what is missing, or print the table."""
+    arguments = _parse()
+    if arguments.table:
+        print(_table(_finished(arguments.results)))
+        return 0
+    cells = [
+        (batch, optimizer, seed)
+        for seed in arguments.seeds
+        for batch in sorted(arguments.batches, reverse=True)
+        for optimizer in arguments.optimizers
+    ]
+    share, shares = map(int, arguments.share.split("/"))
+    train = _student(arguments) if arguments.what == "student" else _teacher(arguments)
+    for batch, optimizer, seed in cells[share::shares]:
+        key = {"what": arguments.what, "batch": batch, "optimizer": optimizer, "seed": seed}
+        if any(key.items() <= cell.items() for cell in _finished(arguments.results)):
+            continue
+        rate = arguments.rates[optimizer]
+        training = TrainingConfig(
+            epochs=arguments.epochs, batch_size=batch, optimizer=optimizer, learning_rate=rate, weight_decay=0.01, learning_rate_scaling="sqrt",
+            reference_batch=arguments.reference_batch, warmup_fraction=arguments.warmup,
+        )  # fmt: skip
+        started = time.perf_counter()
+        rows, accuracy = train(training, seed)
+        cell = key | {
+            "learning_rate": rate,
+            "epochs": arguments.epochs,
+            "rows": rows,
+            "accuracy": accuracy,
+            "rows_per_second": rows * arguments.epochs / (time.perf_counter() - started),
+        }
+        with arguments.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(cell) + "\n")
+        sys.stderr.write(json.dumps(cell) + "\n")
+    return 0
+
+
+def _student(arguments: argparse.Namespace) -> Train:
+    columns = ColumnsConfig(text=arguments.column)
+    data = read_table(arguments.transfer_set, ColumnsConfig(), labels="optional")
+    if arguments.rows:
+        data = data.take(list(range(0, len(data), -(-len(data) // arguments.rows))))
+    dev, names = read_table(arguments.dev, columns), joined_labels(arguments.logits, {})
+    logits = join_logits(data, arguments.logits, {})
+    config = load_config("students", "bilstm", StudentConfig())
+    texts = texts_of(data)[0]
+
+    @cache
+    def vectors(words: tuple[str, ...]) -> Tensor:
+        return fine_tune.word_vectors(*load_classifier(arguments.teacher), words)
+
+    def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
+        model, tokenizer = build_student(texts, names, config, seed, lambda words: vectors(tuple(words)), mask_of(data))
+        result = train_student_model(
+            model, tokenizer, data, logits, dev, LossConfig(), training, seed, mask=mask_of(data)
+        )
+        return len(data), result.best_score
+
+    return train
+
+
+def _teacher(arguments: argparse.Namespace) -> Train:
+    columns = ColumnsConfig(text=arguments.column)
+    data, dev = read_table(arguments.train, columns), read_table(arguments.dev, columns)
+    if arguments.rows:
+        data = data.take(list(range(0, len(data), -(-len(data) // arguments.rows))))
+    config = load_config("teachers", "minilm-l6", TeacherConfig())
+
+    def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
+        small = min(training.batch_size, arguments.forward_rows)
+        training = replace(training, batch_size=small, accumulation_steps=training.batch_size // small)
+        return len(data), fine_tune.fine_tune(data, dev, replace(config, training=training), seed)[2].best_score
+
+    return train
+
+
+def _finished(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+def _table(cells: Sequence[dict]) -> str:
+    found: dict[tuple[int, str], list[dict]] = {}
+    for cell in cells:
+        found.setdefault((cell["batch"], cell["optimizer"]), []).append(cell)
+    rows = [["batch", "optimizer", "learning rate", "dev accuracy", "sd", "seeds", "rows a second"]]
+    for (batch, optimizer), group in sorted(found.items()):
+        scores = [100 * cell["accuracy"] for cell in group]
+        spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
+        speed = mean(cell["rows_per_second"] for cell in group)
+        rows.append([f"{batch:,}", optimizer, f"{group[0]['learning_rate']:g}", f"{mean(scores):.2f}", spread, str(len(group)), f"{speed:,.0f}"])  # fmt: skip
+    return table(rows)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["student", "teacher"])
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--transfer-set")
+    parser.add_argument("--logits", type=Path)
+    parser.add_argument("--teacher")
+    parser.add_argument("--train")
+    parser.add_argument("--dev")
+    parser.add_argument("--column", default="text")
+    parser.add_argument("--rows", type=int, default=0, help="take about so many rows, evenly; 0: all")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024, 4096, 16384])
+    parser.add_argument("--optimizers", nargs="+", default=["adamw", "lamb"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--adamw", type=float, default=5e-4, help="learning rate of AdamW at the reference batch")
+    parser.add_argument("--lamb", type=float, default=5e-3, help="learning rate of LAMB at the reference batch")
+    parser.add_argument("--reference-batch", type=int, default=64)
+    parser.add_argument("--warmup", type=float, default=0.1)
+    parser.add_argument("--forward-rows", type=int, default=128, help="teacher: rows a forward pass, accumulated")
+    parser.add_argument("--share", default="0/1")
+    arguments = parser.parse_args()
+    arguments.rates = {"adamw": arguments.adamw, "lamb": arguments.lamb}
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

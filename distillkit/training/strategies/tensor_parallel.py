@@ -1,0 +1,64 @@
+"""Tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053): every layer is shared out, every process sees all rows."""
+
+import copy
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from distillkit.errors import InputError
+from distillkit.recipe import TrainingConfig
+from distillkit.training.state import is_shared
+from distillkit.training.strategies.base import MakeOptimizer
+from distillkit.training.strategies.encoder import encoder_layers
+from distillkit.training.strategies.parts import InParts
+
+# Inside a layer: what is cut by columns (each process has some heads, and some of the wide layer), and what by rows, whose outputs are summed.
+_COLUMNS = ("attention.self.query", "attention.self.key", "attention.self.value", "intermediate.dense")
+_ROWS = ("attention.output.dense", "output.dense")
+_DISTILBERT_COLUMNS = ("attention.q_lin", "attention.k_lin", "attention.v_lin", "ffn.lin1")
+_DISTILBERT_ROWS = ("attention.out_lin", "ffn.lin2")
+
+
+class TensorParallel(InParts):
+    """Attention heads and wide layers of a BERT-class teacher are shared out; embeddings, norms and the head are in every process.
+
+    Dropout is the same in every process, as what it is applied to is; inside attention one process's heads share its pattern with another's.
+    """
+
+    def __init__(self, config: TrainingConfig) -> None:
+        super().__init__(config)
+        self.share, self.shares = 0, 1
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Share out the layers of a copy, then build the optimizer of the parts."""
+        encoder_layers(model, self.config.strategy)
+        super().prepare(model, make_optimizer)
+        # torch's fused kernels take no list of shared and whole parameters: each kind gets groups of its own.
+        for group in list(self.optimizer.param_groups):
+            shared = [p for p in group["params"] if is_shared(p)]
+            if 0 < len(shared) < len(group["params"]):
+                group["params"] = [p for p in group["params"] if not is_shared(p)]
+                self.optimizer.add_param_group({**group, "params": shared})
+
+    def cut(self, model: nn.Module) -> nn.Module:
+        """Share out every layer."""
+        config: Any = model.config
+        distilbert = config.model_type == "distilbert"
+        columns, rows = (_DISTILBERT_COLUMNS, _DISTILBERT_ROWS) if distilbert else (_COLUMNS, _ROWS)
+        wide: Any = encoder_layers(model, self.config.strategy)[0].get_submodule(columns[-1])
+        for count, what in (
+            (config.num_attention_heads, "attention heads"),
+            (wide.out_features, "columns of a wide layer"),
+        ):
+            if count % self.world:
+                raise InputError(
+                    f"training.strategy {self.config.strategy}: {count} {what} cannot be shared out among {self.world} processes, but among a divisor"
+                )
+        part = copy.deepcopy(model).to(self.device)
+        mesh = init_device_mesh(self.device.type, (self.world,))
+        plan: Any = {name: ColwiseParallel() for name in columns} | {name: RowwiseParallel() for name in rows}
+        for layer in encoder_layers(part, self.config.strategy):
+            parallelize_module(layer, mesh, plan)
+        return part
