@@ -92,7 +92,9 @@ class RunFolder:
                     json.dumps({"key": key, "summary": summary}, ensure_ascii=False, indent=1), encoding="utf-8"
                 )
         except Exception:
-            shutil.rmtree(partial, ignore_errors=True)
+            # A training that was told to end, or came upon a number that is none, has left what it takes to go on, or to see why.
+            if not any(partial.glob(".*.training")):
+                shutil.rmtree(partial, ignore_errors=True)
             raise
 
     def _stamp(self, name: str) -> Summary:

@@ -154,6 +154,29 @@ def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished, 
     assert not list(folder.glob(".*.partial"))
 
 
+def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, tmp_path):
+    recipe = replace(recipe, training=replace(recipe.training, epochs=15, checkpoint_steps=1))
+    (tmp_path / "recipe.yaml").write_text(dump(recipe))
+    runs.run(recipe, tmp_path / "runs" / "whole")
+    args = [sys.executable, "-m", "distillkit", "run", str(tmp_path / "recipe.yaml"), "--name", "told", "--runs", str(tmp_path / "runs")]  # fmt: skip
+    process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    partial = tmp_path / "runs" / "told" / ".student.partial"
+    deadline = time.monotonic() + 120
+    while not list(partial.glob(".model.training/checkpoint-*")) and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.terminate()
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    assert "student: told to end, saved at step" in error.splitlines()[-1]
+    (step,) = (int(path.name[-9:]) for path in sorted(partial.glob(".model.training/checkpoint-*"))[-1:])
+    assert step > 0
+    assert subprocess.run(args, capture_output=True, check=False).returncode == 0
+    result, whole = (tmp_path / "runs" / name / "result.json" for name in ("told", "whole"))
+    assert result.read_bytes() == whole.read_bytes()
+    assert not partial.exists()
+
+
 def test_two_runs_in_one_folder_are_refused(recipe, tmp_path):
     with runs._alone(tmp_path / "busy"), pytest.raises(InputError, match="another run is at work there"):
         runs.run(recipe, tmp_path / "busy")

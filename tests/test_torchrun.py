@@ -25,7 +25,11 @@ def options(folder, output, **more):
         "student.embeddings.source": "random", "student.embeddings.width": 16, "student.hidden-size": 16, "student.head-size": 16,
         "student.dropout": 0, "training.epochs": 100, "training.batch-size": 8, "training.precision": "fp32", "training.checkpoint-steps": 50,
     } | more  # fmt: skip
-    return ["train-student", "bilstm", *(str(word) for name, value in settings.items() for word in (f"--{name}", value))]
+    return [
+        "train-student",
+        "bilstm",
+        *(str(word) for name, value in settings.items() for word in (f"--{name}", value)),
+    ]
 
 
 def start(*command):
@@ -133,7 +137,15 @@ def test_processes_that_augment_share_the_work_and_write_the_same_bytes(data, tm
 
 
 def test_what_is_wrong_in_another_process_is_said_once_and_nobody_waits(data, tmp_path):
-    done = torchrun("-m", "distillkit", "augment", data / "train.parquet", tmp_path / "x.parquet", "--augment.tagger", "nosuch:tagger")
+    done = torchrun(
+        "-m",
+        "distillkit",
+        "augment",
+        data / "train.parquet",
+        tmp_path / "x.parquet",
+        "--augment.tagger",
+        "nosuch:tagger",
+    )
     assert done.returncode == 1
     assert done.stderr.count("distillkit: ") == 1
 

@@ -36,17 +36,18 @@ class Encoded:
         """Tokens a row, (N,) int64."""
         return self.offsets[1:] - self.offsets[:-1]
 
-    def batch(self, rows: Tensor) -> dict[str, Tensor]:
+    def batch(self, rows: Tensor, longest: int | None = None) -> dict[str, Tensor]:
         """Gather rows into padded tensors.
 
         Args:
             rows: Row numbers, (B,) int64.
+            longest: Tokens of the longest of them, where that is known.
 
         Returns:
             `input_ids`, `attention_mask` and, where the model has them, `token_type_ids`, each (B, T) int64, padded on the right to the longest row.
         """
         start, length = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
-        steps = torch.arange(max(int(length.max()), 1), device=rows.device)
+        steps = torch.arange(max(int(length.max()) if longest is None else longest, 1), device=rows.device)
         mask = steps < length[:, None]  # (B, T)
         if not len(self.ids):  # every row is empty: nothing to gather
             return {"input_ids": torch.full(mask.shape, self.pad_id), "attention_mask": mask.long()} | (

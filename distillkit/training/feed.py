@@ -25,7 +25,7 @@ class Feed:
 
     def __init__(self, rows: Encoded, device: torch.device, config: LoaderConfig) -> None:
         self._device = device
-        self._rows, self._loader = rows, None
+        self._rows, self._lengths, self._loader = rows, rows.lengths, None
         if lives_on_device(rows, device, config):
             self._rows = rows.to(device)
         else:
@@ -44,8 +44,9 @@ class Feed:
             return
         # One copy an epoch, not one a batch.
         numbers = torch.cat(list(batches)).to(self._device) if batches else torch.empty(0, dtype=torch.long)
-        for part in numbers.split([len(batch) for batch in batches]):
-            yield part, self._rows.batch(part)
+        for batch, part in zip(batches, numbers.split([len(batch) for batch in batches]), strict=True):
+            # Asked of the copy on the host: asked of the device, it would be waited for.
+            yield part, self._rows.batch(part, int(self._lengths[batch].max()))
 
 
 def lives_on_device(rows: Encoded, device: torch.device, config: LoaderConfig) -> bool:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.training.launch import losses, train
+from tests.training.strategies.same import assert_goes_on
 
 STEPS = {"n": 320, "batch_size": 16, "epochs": 10, "learning_rate": 3e-3}  # 200 steps
 CONFIGURATIONS = {
@@ -16,14 +17,30 @@ CONFIGURATIONS = {
     "fp16-hook": STEPS | {"learning_rate": 0.03, "gradient_compression": "fp16"},
     "powersgd": STEPS | {"learning_rate": 0.03, "gradient_compression": "powersgd"},
     "bf16-hook": STEPS | {"gradient_compression": "bf16"},
+    "local-sgd-ema": STEPS | {"ema_decay": 0.9, "strategy": "local-sgd"},
     "local-sgd": STEPS | {"learning_rate": 0.03, "strategy": "local-sgd", "local_sgd_steps": 4},
 }
+REFUSED = ["bf16-hook", "local-sgd-ema"]
+GO_ON = ["ddp", "local-sgd"]
 SAME = ["ddp", "accumulated", "uneven", "lamb", "ema"]
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    return dict(zip(CONFIGURATIONS, train(tmp_path_factory.mktemp("two"), *CONFIGURATIONS.values()), strict=True))
+def two(tmp_path_factory, checkpoints):
+    stopped = [CONFIGURATIONS[name] | {"checkpoints": str(checkpoints / name), "stop": "report"} for name in GO_ON]
+    found = train(tmp_path_factory.mktemp("two"), *CONFIGURATIONS.values(), *stopped)
+    return dict(zip([*CONFIGURATIONS, *(f"{name}, stopped" for name in GO_ON)], found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory, checkpoints, two):
+    started = [CONFIGURATIONS[name] | {"checkpoints": str(checkpoints / name)} for name in GO_ON]
+    return dict(zip(GO_ON, train(tmp_path_factory.mktemp("again"), *started), strict=True))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    return tmp_path_factory.mktemp("checkpoints")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +57,7 @@ def test_two_processes_compute_what_one_does(one, two, name):
     assert abs(expected[-1] - expected[0]) > 1e-2  # it has learnt something
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name != "bf16-hook"])
+@pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name not in REFUSED])
 def test_both_processes_end_with_the_same_weights(two, name):
     first, second = (process["weights"] for process in two[name])
     assert first.keys() == second.keys()
@@ -72,3 +89,13 @@ def test_what_saves_on_traffic_is_not_exact(two, name):
 def test_gloo_cannot_carry_bf16(two):
     for process in two["bf16-hook"]:
         assert "gradient_compression bf16 needs NCCL" in process["error"]
+
+
+def test_local_sgd_has_no_one_average(two):
+    for process in two["local-sgd-ema"]:
+        assert "with local-sgd every process would average weights of its own" in process["error"]
+
+
+@pytest.mark.parametrize("name", GO_ON)
+def test_processes_that_are_told_to_end_go_on_to_the_same_end(two, again, name):
+    assert_goes_on(two[f"{name}, stopped"], again[name], two[name])
