@@ -165,3 +165,22 @@ def test_training_in_processes_that_do_not_see_one_another_is_refused(data, tmp_
     )  # fmt: skip
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_teacher_is_fine_tuned_in_two_processes_layer_by_layer(data, encoder_folder, tmp_path):
+    def command(output, *more):
+        how = ["--data.train", data / "train.parquet", "--data.dev", data / "dev.parquet", "--output", output]
+        how += ["--teacher.model", encoder_folder, "--teacher.training.epochs", 8, "--teacher.training.batch-size", 16]
+        how += ["--teacher.training.learning-rate", 3e-3, "--teacher.training.precision", "fp32", *more]
+        return ["-m", "distillkit", "train-teacher", "minilm-l6", *how]
+
+    done = torchrun(*command(tmp_path / "two", "--teacher.training.strategy", "fsdp"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout)
+    assert report["labels"] == ["negative", "positive"]
+    assert report["dev_accuracy"] > 0.9
+    out = start("-m", "distillkit", "evaluate", tmp_path / "two", data / "dev.parquet").communicate(timeout=100)[0]
+    assert json.loads(out)["accuracy"] == report["dev_accuracy"]
+    refused = torchrun(*command(tmp_path / "no", "--teacher.training.strategy", "bagua"))
+    assert refused.returncode in (1, 2)
+    assert "local-sgd" in refused.stderr

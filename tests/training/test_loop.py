@@ -9,8 +9,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
+from distillkit.training.callbacks import Callback
 from distillkit.training.loop import fit
-from distillkit.training.schedules import rate_factor
 
 
 class Network(nn.Module):
@@ -171,23 +171,109 @@ def test_gradients_are_scaled_down_to_the_norm_and_0_means_never(max_grad_norm, 
     assert first_gradient(100.0) / first_gradient(1.0) == pytest.approx(ratio, rel=1e-3)
 
 
-def factors(steps, **options):
-    return [rate_factor(config(**options), step, steps) for step in range(steps)]
+class Heard(Callback):
+    def __init__(self):
+        self.passes, self.reports, self.epochs, self.closed = [], [], [], 0
+
+    def rows(self, count):
+        self.passes.append(count)
+
+    def report(self, record):
+        self.reports.append(record)
+
+    def epoch(self, record):
+        self.epochs.append(record)
+
+    def close(self):
+        self.closed += 1
 
 
-def test_the_rate_warms_up_to_its_peak_and_falls_to_0_in_straight_lines():
-    expected = [0.25, 0.5, 0.75, 1.0, 1.0, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
-    assert factors(10, warmup_fraction=0.4) == pytest.approx(expected)
+def test_callbacks_hear_of_passes_reports_and_epochs():
+    heard = Heard()
+    _, result = train(n=80, batch_size=2, epochs=2, learning_rate=0.0, callbacks=[heard])
+    assert heard.passes == [2] * 80
+    assert [record["step"] for record in heard.reports] == [20, 40, 60, 80]
+    assert {record["learning_rate"] for record in heard.reports} == {0.0}
+    # The weights stand still, so the reports' mean losses are, two and two, the epochs'.
+    losses = [record["loss"] for record in heard.reports]
+    assert [sum(losses[:2]) / 2, sum(losses[2:]) / 2] == pytest.approx(
+        [row["loss"] for row in result.history], rel=1e-5
+    )
+    assert all(
+        record["rows_per_second"] < record["tokens_per_second"] < 3 * record["rows_per_second"]
+        for record in heard.reports
+    )
+    assert heard.epochs == [{"step": 40 * (i + 1), **row} for i, row in enumerate(result.history)]
+    assert heard.closed == 1
 
 
-def test_the_papers_warm_up_is_a_tenth_of_the_steps():
-    assert factors(20, warmup_fraction=TrainingConfig().warmup_fraction)[:4] == pytest.approx([0.5, 1.0, 1.0, 17 / 18])
+def test_callbacks_are_closed_when_training_fails():
+    heard = Heard()
+    with pytest.raises(InputError):
+        fit(Network(), rows(), lambda _, logits: logits.sum() * math.nan, config(), 1, "test", callbacks=[heard])
+    assert heard.closed == 1
 
 
-def test_a_constant_rate_stays_at_its_peak_after_the_warm_up():
-    assert factors(6, warmup_fraction=0.5, schedule="constant") == pytest.approx([1 / 3, 2 / 3, 1, 1, 1, 1])
+@pytest.mark.parametrize(("patience", "epochs"), [(0, 8), (1, 4), (2, 5), (3, 8)])
+def test_training_stops_after_so_many_epochs_without_a_better_score(patience, epochs):
+    scores = iter([0.1, 0.2, 0.3, 0.2, 0.1, 0.4, 0.1, 0.1])
+    _, result = train(epochs=8, patience=patience, score=lambda _: next(scores))
+    assert len(result.history) == epochs
+    assert result.best_epoch == (6 if epochs == 8 else 3)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "constant"])
-def test_a_warm_up_of_every_step_reaches_the_peak_at_the_last(schedule):
-    assert factors(4, warmup_fraction=1.0, schedule=schedule) == pytest.approx([0.25, 0.5, 0.75, 1.0])
+def test_the_moving_average_is_what_is_scored_and_kept():
+    model, seen = Network(), []
+
+    def score(logits):
+        seen.append(state(model))
+        return 0.0
+
+    train(model, epochs=2, ema_decay=0.9, score=score)
+    plain, _ = train(epochs=2)
+    assert torch.equal(state(model), seen[-1])
+    assert not torch.allclose(state(model), state(plain), atol=1e-4)
+    # Eight steps of 0.01: the average lags behind, on the way from the start.
+    start, end = state(Network()), state(plain)
+    moved = (end - start).abs() > 1e-3
+    assert ((state(model) - start)[moved] / (end - start)[moved]).median() < 1
+
+
+def test_learning_rates_grow_with_the_batch_by_the_rule():
+    heard = Heard()
+    how = {"learning_rate_scaling": "sqrt", "reference_batch": 1, "batch_size": 2, "accumulation_steps": 2}
+    train(n=80, epochs=1, schedule="constant", callbacks=[heard], **how)
+    assert heard.reports[0]["learning_rate"] == pytest.approx(0.01 * 2)
+
+
+@pytest.mark.parametrize("name", ["apex-o1", "apex-o2"])
+def test_apex_levels_mean_fp16(name):
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(InputError, match="precision fp16 needs a GPU"):
+        train(precision=name)
+
+
+DEAD = {"byteps": "ddp over NCCL", "bagua": "local-sgd", "apex": "ddp", "nccl": "expected one of auto"}
+
+
+@pytest.mark.parametrize(("name", "instead"), DEAD.items())
+def test_a_strategy_that_is_dead_or_unknown_is_refused_with_what_does_its_work(name, instead):
+    with pytest.raises(InputError, match=f"training.strategy is '?{name}.*{instead}"):
+        config(strategy=name)
+
+
+def test_gradients_are_compressed_by_ddp_alone():
+    with pytest.raises(InputError, match=r"gradient_compression is fp16, but training\.strategy is fsdp: expected ddp"):
+        config(strategy="fsdp", gradient_compression="fp16")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "dp", "fsdp", "local-sgd", "tensor-parallel", "pipeline"])
+def test_in_one_process_every_strategy_does_what_one_process_does(strategy):
+    if strategy in ("tensor-parallel", "pipeline"):
+        with pytest.raises(InputError, match=f"training.strategy {strategy} knows the layers of bert"):
+            train(epochs=2, strategy=strategy)
+        return
+    alone, _ = train(epochs=2)
+    found, _ = train(epochs=2, strategy=strategy)
+    assert torch.equal(state(found), state(alone))
