@@ -96,6 +96,9 @@ def fit(
         with _told_to_end(checkpoints is not None) as told:
             trainer.run(told)
         trainer.restore_best()
+    except Preempted:
+        strategy.close()
+        raise
     finally:
         for callback in trainer.callbacks:
             callback.close()
@@ -148,8 +151,8 @@ class _Trainer:
         self.skipped = torch.tensor(float(self.at.skipped), device=strategy.device)
         self.overflows = torch.zeros((), device=strategy.device)  # in a row
         self.bad_step = torch.zeros((), device=strategy.device)
-        self.reported = (time.perf_counter(), 0.0)
         self.seen = [0, 0]  # rows and tokens since the last report
+        self._report_from_here()
         if strategy.rank == 0:
             self.callbacks = [*self._own_callbacks(), *callbacks]
 
@@ -288,6 +291,9 @@ class _Trainer:
         self.total.zero_()
         if at.epoch <= config.epochs:
             self._save()
+        # A report covers steps of one epoch, and no time that scoring took.
+        self.seen = [0, 0]
+        self._report_from_here()
 
     def _dev_score(self) -> float:
         assert self.dev is not None
@@ -342,11 +348,9 @@ class _Trainer:
     def _report(self, factor: float, norm: Tensor) -> None:
         if not self.callbacks:
             return
-        now, total = time.perf_counter(), float(self.total) * self.strategy.shares
         before, total_before = self.reported
-        if self.at.in_epoch <= _LOOK_EVERY:  # the sum began anew with the epoch
-            total_before = 0.0
-        rows, tokens = self.seen
+        self._report_from_here()
+        (now, total), (rows, tokens) = self.reported, self.seen
         record = {
             "step": self.at.step,
             "epoch": self.at.epoch,
@@ -359,7 +363,10 @@ class _Trainer:
         }
         for callback in self.callbacks:
             callback.report(record)
-        self.reported, self.seen = (now, total), [0, 0]
+        self.seen = [0, 0]
+
+    def _report_from_here(self) -> None:
+        self.reported = (time.perf_counter(), float(self.total) * self.strategy.shares)
 
 
 @dataclass

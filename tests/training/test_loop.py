@@ -207,6 +207,15 @@ def test_callbacks_hear_of_passes_reports_and_epochs():
     assert heard.closed == 1
 
 
+def test_a_report_is_of_one_epoch_alone():
+    heard = Heard()
+    _, result = train(n=60, batch_size=2, epochs=2, learning_rate=0.0, callbacks=[heard])
+    assert [record["step"] for record in heard.reports] == [20, 40, 60]
+    # Of the second epoch's thirty steps the first ten are in the report of step 40, the other twenty in that of step 60.
+    losses = [record["loss"] for record in heard.reports]
+    assert (losses[1] + 2 * losses[2]) / 3 == pytest.approx(result.history[1]["loss"], rel=1e-5)
+
+
 def test_callbacks_are_closed_when_training_fails():
     heard = Heard()
     with pytest.raises(InputError):
