@@ -142,7 +142,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--optimizers", nargs="+", default=["adamw", "lamb"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--adamw", type=float, default=5e-4, help="learning rate of AdamW at the reference batch")
-    parser.add_argument("--lamb", type=float, default=5e-3, help="learning rate of LAMB at the reference batch")
+    parser.add_argument("--lamb", type=float, default=3e-3, help="learning rate of LAMB at the reference batch")
     parser.add_argument("--reference-batch", type=int, default=64)
     parser.add_argument("--warmup", type=float, default=0.1)
     parser.add_argument("--forward-rows", type=int, default=128, help="teacher: rows a forward pass, accumulated")
