@@ -1,6 +1,10 @@
-"""Which of the processes that were started together this one is."""
+"""Which of the processes that were started together this one is, and how they meet."""
 
 import os
+import time
+import uuid
+from datetime import timedelta
+from typing import Any
 
 
 def rank() -> int:
@@ -11,3 +15,45 @@ def rank() -> int:
 def world() -> int:
     """Return how many processes were started together."""
     return int(os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", "1")))
+
+
+def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:
+    """Start torch.distributed's process group among the processes of torchrun, also after it has started them anew.
+
+    All starts share one store, and torch reads the addresses that processes of an earlier start, gone by now, have left there
+    (pytorch issue 135712). So process 0 draws a token for this start, and what the group writes stands below it.
+
+    Args:
+        backend: gloo or nccl.
+        timeout: How long one process waits for another.
+    """
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        dist.init_process_group(backend, timeout=timeout)
+        return
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout)
+    own = uuid.uuid4().hex
+    token = _give_token(store, own) if rank() == 0 else _take_token(store, own)
+    below = PrefixStore(token, store)
+    dist.init_process_group(backend, store=below, rank=rank(), world_size=world(), timeout=timeout)
+
+
+def _give_token(store: Any, token: str) -> str:
+    store.set("distillkit/token", token)
+    for other in range(1, world()):
+        # Process `other` has read this very token: no earlier one could know it.
+        store.set(f"{token}/go/{other}", store.get(f"{token}/here/{other}"))
+    return token
+
+
+def _take_token(store: Any, own: str) -> str:
+    while True:
+        token = store.get("distillkit/token").decode()
+        store.set(f"{token}/here/{rank()}", own)
+        for _ in range(20):
+            # The token may be of an earlier start: then nobody answers with what this process has drawn.
+            if store.check([f"{token}/go/{rank()}"]) and store.get(f"{token}/go/{rank()}").decode() == own:
+                return token
+            time.sleep(0.05)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed
 
 from distillkit.errors import InputError
-from distillkit.processes import rank, world
+from distillkit.processes import meet, rank, world
 from distillkit.recipe import Engine
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def leading() -> Iterator[bool]:
     import torch.distributed as dist
 
     # Between two things to share out process 0 may be busy for long.
-    dist.init_process_group("gloo", timeout=timedelta(days=7))
+    meet("gloo", timeout=timedelta(days=7))
     try:
         if rank():
             _follow_rank_0()

@@ -390,7 +390,9 @@ def _told_to_end(listen: bool) -> Iterator[_Told]:
             raise KeyboardInterrupt
         told.by = number
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    # One that is ignored (SIGINT under nohup) stays so.
+    heard = [n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         yield told
     finally:

@@ -20,6 +20,14 @@ HOW = {"epochs": 3, "batch_size": 2, "accumulation_steps": 2, "learning_rate": 0
 STEPS = 4 * 3  # 15 rows: the last step of an epoch has three
 
 
+@pytest.fixture(autouse=True)
+def listening():
+    """Processes started in the background ignore SIGINT, and their children with them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Stop(Callback):
     """Does something after so many forward passes."""
 
@@ -117,6 +125,12 @@ def test_a_second_interrupt_does_not_wait(tmp_path):
 def test_without_checkpoints_signals_are_left_alone():
     with pytest.raises(KeyboardInterrupt):
         train(None, [Stop(3, lambda: os.kill(os.getpid(), signal.SIGINT))])
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    weights, _ = train(Checkpoints(tmp_path), [Stop(3, lambda: os.kill(os.getpid(), signal.SIGINT))])
+    assert torch.equal(weights, train()[0])
 
 
 def test_the_last_few_and_the_best_are_kept(tmp_path):

@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
-from distillkit.processes import world
+from distillkit.processes import meet, world
 from distillkit.recipe import TrainingConfig
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import autocast, resolve
@@ -210,6 +210,10 @@ def join_processes(handlers: Sequence[Any] = ()) -> Accelerator:
         raise InputError(
             f"WORLD_SIZE is {wanted}, but LOCAL_RANK is not set; start with torchrun --nproc-per-node {wanted} -m distillkit ..."
         )
+    if wanted > 1 and "LOCAL_RANK" in os.environ and not dist.is_initialized():
+        if not on_cpu:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        meet("gloo" if on_cpu else "nccl")
     accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", kwargs_handlers=list(handlers))
     if wanted != accelerator.num_processes:
         raise InputError(
