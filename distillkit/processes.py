@@ -28,7 +28,7 @@ def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:
         timeout: How long one process waits for another.
     """
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import PrefixStore, TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         dist.init_process_group(backend, timeout=timeout)
