@@ -36,6 +36,9 @@ Score = Callable[[Tensor], float]
 _LOOK_EVERY = 20
 # fp16 steps lost one after another before training is given up: the loss scale has by then fallen by 2 to this power.
 _MAX_OVERFLOWS = 24
+# Rows of like length that are computed together. A larger batch is computed in several parts: rows of one length alone are a bad sample of
+# the data (4,096 of them cost a student 1 point), and the longest of a mixed batch would pad all the others.
+_PART_ROWS = 256
 # What a training may change when it is resumed: none of it changes what is computed.
 _FREE = {
     "strategy",
@@ -129,7 +132,9 @@ class _Trainer:
         self.best: dict[str, Tensor] | None = None
         self.feed = Feed(rows, strategy.device, config.loader)
         self.lengths = rows.lengths
-        self.steps_an_epoch = math.ceil(math.ceil(len(rows) / config.batch_size) / config.accumulation_steps)
+        self.parts = math.ceil(config.batch_size / _PART_ROWS)
+        self.part_rows = math.ceil(config.batch_size / self.parts)
+        self.steps_an_epoch = math.ceil(math.ceil(len(rows) / self.part_rows) / (self.parts * config.accumulation_steps))
         # A look at what lives on a GPU, or in another process, waits for it.
         self.look_every = 1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
 
@@ -163,7 +168,7 @@ class _Trainer:
             self.strategy.model.train()
             self.groups = self._groups(at.epoch)
             left = self.groups[at.in_epoch :]
-            feed = self.feed([self._own(batch) for group in left for batch in group])
+            feed = self.feed([numbers for group in left for numbers, _ in self._own(group)])
             for group in left:
                 self._step(group, feed)
                 if at.in_epoch == len(self.groups):
@@ -187,17 +192,23 @@ class _Trainer:
             self.at.best_score = self._dev_score()
 
     def _groups(self, epoch: int) -> list[list[Tensor]]:
-        """Return each optimizer step's batches of row numbers, (B,) int64 each."""
+        """Return the row numbers of each optimizer step, cut into parts of rows of like length, (B,) int64 each."""
         # Drawn from the epoch's number, so that any epoch can be begun without those before it.
         order = torch.Generator().manual_seed(self.seed * _PRIME + epoch)
-        batches = shuffled_batches(self.lengths, self.config.batch_size, order)
-        size = self.config.accumulation_steps
-        return [batches[first : first + size] for first in range(0, len(batches), size)]
+        parts = shuffled_batches(self.lengths, self.part_rows, order)
+        size = self.parts * self.config.accumulation_steps
+        return [parts[first : first + size] for first in range(0, len(parts), size)]
 
-    def _own(self, batch: Tensor) -> Tensor:
+    def _own(self, group: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
+        """Return what this process computes of a step: row numbers (B,) int64 of each forward pass, and how many of them count."""
+        share, shares = self.strategy.share, self.strategy.shares
+        own: list[Tensor] = []
+        for first in range(0, len(group), self.parts):
+            batch = group[first : first + self.parts]
+            # Whole parts keep a processor busier than a few rows of each.
+            own += batch[share::shares] if len(batch) % shares == 0 else [part[share::shares] for part in batch]
         # All processes take part in every pass: one that has no row computes the first, with weight 0.
-        own = batch[self.strategy.share :: self.strategy.shares]
-        return own if len(own) else batch[:1]
+        return [(part, len(part)) if len(part) else (group[0][:1], 0) for part in own]
 
     def _step(self, group: Sequence[Tensor], feed: Iterator[tuple[Tensor, dict[str, Tensor]]]) -> None:
         """Take one optimizer step: some forward passes, one move of the weights."""
@@ -206,14 +217,15 @@ class _Trainer:
         factor = rate_factor(config, at.step, self.steps_an_epoch * config.epochs)
         for settings, peak in zip(strategy.optimizer.param_groups, self.peaks, strict=True):
             settings["lr"] = peak * factor
-        for number, batch in enumerate(group, start=1):
+        own = self._own(group)
+        for number, (_, count) in enumerate(own, start=1):
             numbers, inputs = next(feed)
             # Weighted by rows, so that n small batches, or n processes, give the gradient of one large batch.
-            weight = len(range(strategy.share, len(batch), strategy.shares)) * strategy.shares / all_rows
-            found = strategy.learn(inputs, partial(self._part, numbers, weight), last=number == len(group))
+            weight = count * strategy.shares / all_rows
+            found = strategy.learn(inputs, partial(self._part, numbers, weight), last=number == len(own))
             self.total += found * (all_rows / strategy.shares)
             for callback in self.callbacks:
-                callback.rows(len(batch))
+                callback.rows(all_rows * number // len(own) - all_rows * (number - 1) // len(own))
         norm = found
         if config.max_grad_norm or strategy.precision == "fp16":
             norm = strategy.clip(config.max_grad_norm or math.inf)

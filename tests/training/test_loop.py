@@ -76,6 +76,16 @@ def test_every_row_is_seen_once_an_epoch_the_tail_included(n, batch_size, accumu
         assert sorted(row for batch in batches for row in batch) == list(range(n))
 
 
+def test_a_large_batch_has_rows_of_all_lengths_each_part_of_one():
+    seen = []
+    train(n=3000, batch_size=1000, epochs=1, seen=seen)
+    assert [len(part) for part in seen] == [250] * 12
+    lengths = rows(3000).lengths
+    spread = [lengths[part].unique().tolist() for part in seen]
+    assert sum(len(found) == 1 for found in spread) >= 9
+    assert all(len({length for found in spread[i : i + 4] for length in found}) > 1 for i in (0, 4, 8))
+
+
 def test_epochs_come_in_another_order():
     seen = []
     train(n=8, batch_size=2, epochs=2, seen=seen)

@@ -11,6 +11,7 @@ CONFIGURATIONS = {
     "ddp": STEPS,
     "accumulated": STEPS | {"batch_size": 4, "accumulation_steps": 4, "n": 318},
     "uneven": STEPS | {"n": 323, "batch_size": 7, "epochs": 2},
+    "large": STEPS | {"n": 1700, "batch_size": 512, "accumulation_steps": 2},  # in two parts; the last batch has one
     "lamb": STEPS | {"optimizer": "lamb"},
     "ema": STEPS | {"ema_decay": 0.9},
     "fast": STEPS | {"learning_rate": 0.03},
@@ -45,8 +46,9 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    found = train(tmp_path_factory.mktemp("one"), *(CONFIGURATIONS[name] for name in SAME), processes=1)
-    return dict(zip(SAME, found, strict=True))
+    names = [*SAME, "large"]
+    found = train(tmp_path_factory.mktemp("one"), *(CONFIGURATIONS[name] for name in names), processes=1)
+    return dict(zip(names, found, strict=True))
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -64,7 +66,13 @@ def test_both_processes_end_with_the_same_weights(two, name):
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-@pytest.mark.parametrize("name", SAME)
+def test_the_parts_of_a_large_batch_are_dealt_out(one, two):
+    assert [len(run["passes"]) for run in (*one["large"], *two["large"])] == [70, 40, 40]  # of an epoch's 7 parts, 3 and 3 are dealt out, 1 is shared
+    for name, tensor in two["large"][0]["weights"].items():
+        torch.testing.assert_close(tensor, one["large"][0]["weights"][name], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", [*SAME, "large"])
 def test_the_dev_scores_and_the_best_epoch_are_those_of_one_process(one, two, name):
     (expected,) = one[name]
     for process in two[name]:
