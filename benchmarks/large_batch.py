@@ -23,7 +23,8 @@ from distillkit.data.logits import join_logits, joined_labels
 from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.measure.report import table
 from distillkit.recipe import ColumnsConfig, LossConfig, StudentConfig, TeacherConfig, TrainingConfig, load_config
-from distillkit.student.train import build_student, train_student_model
+from distillkit.student.build import build_student
+from distillkit.student.train import train_student_model
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import load_classifier
 

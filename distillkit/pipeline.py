@@ -50,7 +50,8 @@ from distillkit.recipe import (
     TrainingConfig,
     dump,
 )
-from distillkit.student.train import build_student, train_student_model
+from distillkit.student.build import build_student
+from distillkit.student.train import train_student_model
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import (
     labels_of,

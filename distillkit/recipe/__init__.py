@@ -14,7 +14,8 @@ from distillkit.recipe.augment import (
 from distillkit.recipe.data import ColumnsConfig, DataConfig
 from distillkit.recipe.experiment import Engine, ProofConfig, Recipe
 from distillkit.recipe.loader import dump, load_config, load_recipe
-from distillkit.recipe.student import EmbeddingConfig, LossConfig, StudentConfig, VocabularyConfig
+from distillkit.recipe.loss import LossConfig
+from distillkit.recipe.student import EmbeddingConfig, StudentConfig, VocabularyConfig
 from distillkit.recipe.teacher import TEACHER_NAME, LabelConfig, TeacherConfig
 from distillkit.recipe.training import STRATEGIES, LoaderConfig, Precision, TrainingConfig
 

@@ -5,7 +5,8 @@ from typing import Literal
 
 from distillkit.recipe.augment import AugmentConfig
 from distillkit.recipe.data import DataConfig
-from distillkit.recipe.student import LossConfig, StudentConfig
+from distillkit.recipe.loss import LossConfig
+from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import LabelConfig, TeacherConfig
 from distillkit.recipe.training import TrainingConfig
 

@@ -134,7 +134,9 @@ class _Trainer:
         self.lengths = rows.lengths
         self.parts = math.ceil(config.batch_size / _PART_ROWS)
         self.part_rows = math.ceil(config.batch_size / self.parts)
-        self.steps_an_epoch = math.ceil(math.ceil(len(rows) / self.part_rows) / (self.parts * config.accumulation_steps))
+        self.steps_an_epoch = math.ceil(
+            math.ceil(len(rows) / self.part_rows) / (self.parts * config.accumulation_steps)
+        )
         # A look at what lives on a GPU, or in another process, waits for it.
         self.look_every = 1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
 

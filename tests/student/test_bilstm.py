@@ -9,8 +9,8 @@ from distillkit.data.batches import encode
 from distillkit.measure.cost import parameter_counts
 from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
 from distillkit.student.bilstm import BiLSTMConfig, BiLSTMEncoder, BiLSTMForSequenceClassification, Dropout, pull_left
+from distillkit.student.build import build_student
 from distillkit.student.register import KINDS
-from distillkit.student.train import build_student
 from distillkit.training.inference import predict_logits
 
 LABELS = ["bad", "so-so", "good"]

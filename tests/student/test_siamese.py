@@ -3,7 +3,7 @@ import torch
 
 from distillkit.data.batches import encode
 from distillkit.recipe import EmbeddingConfig, StudentConfig
-from distillkit.student.train import build_student
+from distillkit.student.build import build_student
 from distillkit.training.inference import predict_logits
 
 A = ["a b c d", "e f", "a", "g h a b c"]

@@ -9,8 +9,9 @@ from distillkit import LossConfig
 from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import EmbeddingConfig, StudentConfig, TrainingConfig
+from distillkit.student.build import build_student
 from distillkit.student.register import KINDS
-from distillkit.student.train import build_student, train_student_model
+from distillkit.student.train import train_student_model
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.fine_tune import word_vectors
 

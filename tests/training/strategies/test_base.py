@@ -67,7 +67,11 @@ def test_both_processes_end_with_the_same_weights(two, name):
 
 
 def test_the_parts_of_a_large_batch_are_dealt_out(one, two):
-    assert [len(run["passes"]) for run in (*one["large"], *two["large"])] == [70, 40, 40]  # of an epoch's 7 parts, 3 and 3 are dealt out, 1 is shared
+    assert [len(run["passes"]) for run in (*one["large"], *two["large"])] == [
+        70,
+        40,
+        40,
+    ]  # of an epoch's 7 parts, 3 and 3 are dealt out, 1 is shared
     for name, tensor in two["large"][0]["weights"].items():
         torch.testing.assert_close(tensor, one["large"][0]["weights"][name], atol=1e-5, rtol=0)
 
