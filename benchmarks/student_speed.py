@@ -90,7 +90,7 @@ def train_here(words: int, rows: Encoded, logits: Tensor, batch_size: int, preci
     config = BiLSTMConfig(words, WIDTH, hidden_size=HIDDEN, head_size=HEAD, dropout=DROPOUT, num_labels=2)
     training = TrainingConfig(epochs=1, batch_size=batch_size, learning_rate=1e-3, precision=precision)
 
-    def loss(numbers: Tensor, found: Tensor) -> Tensor:
+    def loss(numbers: Tensor, found: Tensor, _: float) -> Tensor:
         return nn.functional.mse_loss(found.float(), logits[numbers])
 
     fit(BiLSTMForSequenceClassification(config), rows, loss, training, 1, "student")

@@ -160,7 +160,7 @@ def _fine_tune(model: str, texts: Iterable[pa.Table], config: GeneratedConfig, s
     rows = Encoded(flat, None, offsets, end)
     targets = Encoded(flat, None, offsets, -100).to(pick_device())
 
-    def loss(batch: Tensor, logits: Tensor) -> Tensor:
+    def loss(batch: Tensor, logits: Tensor, _: float) -> Tensor:
         target = targets.batch(batch)["input_ids"][:, 1:]
         return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), target.flatten(), ignore_index=-100)
 

@@ -56,7 +56,7 @@ def train_student_model(
     gold = torch.tensor(label_ids(table, labels)) if loss.alpha > 0 and "label" in table.column_names else None
     criterion = DistillationLoss(loss)
 
-    def loss_of_rows(batch: Tensor, found: Tensor) -> Tensor:
+    def loss_of_rows(batch: Tensor, found: Tensor, _: float) -> Tensor:
         nonlocal teacher, gold
         # Beside the model from the first batch on: a copy a batch would wait for the device each time.
         teacher, gold = (None if target is None else target.to(found.device) for target in (teacher, gold))

@@ -45,7 +45,7 @@ def fine_tune(
     dev_rows = encode(tokenizer, *texts_of(dev), config.max_tokens)
     gold, dev_gold = (torch.tensor(label_ids(table, labels)) for table in (train, dev))
 
-    def loss(batch: Tensor, logits: Tensor) -> Tensor:
+    def loss(batch: Tensor, logits: Tensor, _: float) -> Tensor:
         nonlocal gold
         gold = gold.to(logits.device)
         return nn.functional.cross_entropy(logits, gold[batch])

@@ -27,8 +27,9 @@ from distillkit.training.schedules import rate_factor
 from distillkit.training.strategies import start
 from distillkit.training.strategies.base import Strategy
 
-# Row numbers (B,) and logits (B, C) in, both on the model's device; mean loss over the batch out.
-LossOfRows = Callable[[Tensor, Tensor], Tensor]
+# Row numbers (B,) and logits (B, C), both on the model's device, and the share of all steps that are done, 0 to 1, in;
+# mean loss over the batch out.
+LossOfRows = Callable[[Tensor, Tensor, float], Tensor]
 # Logits (N, C) of the dev rows, on the CPU, in; a score out: the higher the better.
 Score = Callable[[Tensor], float]
 
@@ -79,7 +80,7 @@ def fit(
     Args:
         model: Takes `rows.batch(...)` as keyword arguments and answers with `.logits`, (B, C).
         rows: Training rows, the same in every process; each computes its share of every batch.
-        loss: Mean loss of a batch, from row numbers and logits.
+        loss: Mean loss of a batch, from row numbers, logits, and how much of training is done.
         config: Epochs, batches, optimizer, schedule, precision, strategy.
         seed: Order of the rows, and dropout.
         progress: Name of the progress bar.
@@ -246,7 +247,7 @@ class _Trainer:
             self._report(factor, norm)
 
     def _part(self, numbers: Tensor, weight: float, logits: Tensor) -> Tensor:
-        return self.loss(numbers, logits) * weight
+        return self.loss(numbers, logits, self.at.step / (self.steps_an_epoch * self.config.epochs)) * weight
 
     def _note_bad(self, found: Tensor, norm: Tensor) -> None:
         """Note, where the numbers are, the first step whose loss or gradient is none; an overflow of fp16 is no mistake, many in a row are."""

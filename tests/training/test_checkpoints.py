@@ -49,7 +49,7 @@ def train(checkpoints=None, callbacks=(), seed=3, loss=None, **options):
     gold = torch.arange(15) % 2
     model = Network(dropout=0.5)
 
-    def cross_entropy(batch, logits):
+    def cross_entropy(batch, logits, _):
         return torch.nn.functional.cross_entropy(logits, gold[batch])
 
     watch = {"dev": rows(6), "score": lambda logits: float(logits[:, 0].sum()), "checkpoints": checkpoints}
@@ -216,7 +216,7 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, damage):
 
 
 def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_the_batch(tmp_path):
-    def loss(batch, logits):
+    def loss(batch, logits, _):
         loss.passes += 1
         return logits.sum() * (float("nan") if loss.passes == 11 else 1.0)
 
@@ -234,7 +234,7 @@ def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_th
 
 
 def test_a_gradient_that_is_none_stops_it_too(tmp_path):
-    def loss(batch, logits):
+    def loss(batch, logits, _):
         return (logits * 0.0).sum().sqrt()  # 0, with an infinite slope
 
     with pytest.raises(InputError, match="step 1, epoch 1, is not a number"):

@@ -43,7 +43,7 @@ def train(model=None, n=8, seed=1, score=lambda logits: 0.0, seen=None, checkpoi
     model = model or Network()
     gold = torch.arange(n) % 2
 
-    def loss(batch, logits):
+    def loss(batch, logits, _):
         if seen is not None:
             seen.append(batch.tolist())
         return nn.functional.cross_entropy(logits, gold[batch])
@@ -145,7 +145,7 @@ def test_one_process_under_torchrun_is_fine(monkeypatch):
 
 
 def test_a_loss_that_is_no_number_is_refused():
-    def loss(batch, logits):
+    def loss(batch, logits, _):
         return logits.sum() * math.nan
 
     with pytest.raises(
@@ -173,7 +173,7 @@ def test_gradients_are_scaled_down_to_the_norm_and_0_means_never(max_grad_norm, 
         handle = register_optimizer_step_pre_hook(note)
         try:
             how = config(epochs=1, max_grad_norm=max_grad_norm)
-            fit(Network(), rows(), lambda _, logits: logits[:, 0].mean() * scale, how, 1, "test")
+            fit(Network(), rows(), lambda _, logits, done: logits[:, 0].mean() * scale, how, 1, "test")
         finally:
             handle.remove()
         return norms[0]
@@ -229,7 +229,7 @@ def test_a_report_is_of_one_epoch_alone():
 def test_callbacks_are_closed_when_training_fails():
     heard = Heard()
     with pytest.raises(InputError):
-        fit(Network(), rows(), lambda _, logits: logits.sum() * math.nan, config(), 1, "test", callbacks=[heard])
+        fit(Network(), rows(), lambda _, logits, done: logits.sum() * math.nan, config(), 1, "test", callbacks=[heard])
     assert heard.closed == 1
 
 
