@@ -1,0 +1,130 @@
+"""Whether a difference is more than luck, and how sure a classifier should have been."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from scipy.stats import binomtest
+
+# Lowest and highest temperature that is looked for: a classifier that is right on every row would have it fall for ever.
+TEMPERATURES = (0.01, 100.0)
+_COUNTS_AT_ONCE = 2**22  # numbers that a part of the resamples holds
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean difference, and the percentile interval of its bootstrap."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def paired_bootstrap(
+    first: np.ndarray, second: np.ndarray, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Interval of the difference of two classifiers' mean scores, over rows and over seeds.
+
+    Each resample draws N rows and S seeds, both with replacement, and takes the mean of first - second over what it drew. A drawn row is the
+    same row for both classifiers and all seeds, a drawn seed the same seed for both.
+
+    Args:
+        first: Score of each row with each seed, (S, N); 1 for right and 0 for wrong gives accuracy.
+        second: The other classifier's, (S, N).
+        resamples: How many.
+        level: Share of the resamples between the bounds, 0 to 1.
+        seed: Draws the resamples.
+
+    Raises:
+        ValueError: The shapes differ, or there is nothing to resample.
+
+    Source: Efron & Tibshirani 1993, chapter 13 (percentiles); Koehn 2004 (paired).
+    """
+    if first.shape != second.shape or first.ndim != 2 or not first.size:
+        raise ValueError(f"scores are {first.shape} and {second.shape}: expected the same (S, N), not empty")
+    difference = first.astype(np.float64) - second
+    seeds, rows = difference.shape
+    # Rows that differ alike with every seed are as good as one another: drawing how many of each sort there are is drawing rows.
+    sorts, counts = np.unique(difference, axis=1, return_counts=True)  # (S, G), (G,)
+    rng = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    part = max(1, _COUNTS_AT_ONCE // len(counts))
+    for start in range(0, resamples, part):
+        size = min(part, resamples - start)
+        of_seed = rng.multinomial(rows, counts / rows, size=size) @ sorts.T / rows  # (R, S)
+        weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=size) / seeds  # (R, S)
+        means[start : start + size] = (of_seed * weights).sum(1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(difference.mean()), float(low), float(high))
+
+
+def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
+    """Exact two-sided p value of two classifiers being right equally often.
+
+    Args:
+        first: Whether it is right on each row, (N,) bool.
+        second: The other one, (N,) bool.
+
+    Returns:
+        Probability, 0 to 1, that the rows only one of them gets right are split at least as unevenly by a fair coin; 1 without such a row.
+
+    Source: McNemar 1947; Dietterich 1998, section 3.1 (which two classifiers it compares); the exact binomial form.
+
+    >>> mcnemar(np.array([True, True, True, False]), np.array([False, False, True, False]))
+    0.5
+    """
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+    if not only_first + only_second:
+        return 1.0
+    return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
+
+
+def negative_log_likelihood(logits: np.ndarray, gold: np.ndarray, temperature: float = 1.0) -> float:
+    """Mean of -log p(gold), in nats, of logits (N, C) divided by a temperature; gold is (N,) int."""
+    scaled = log_softmax(logits.astype(np.float64) / temperature, axis=1)
+    return float(-scaled[np.arange(len(gold)), gold].mean())
+
+
+def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
+    """Find the temperature that makes logits likeliest.
+
+    Args:
+        logits: (N, C) float.
+        gold: Class numbers, (N,) int.
+
+    Returns:
+        Temperature, within `TEMPERATURES`; above 1 where the classifier is too sure of itself.
+
+    Source: Guo et al. 2017 (arXiv 1706.04599), section 4.2.
+    """
+    # The likelihood is concave in 1 / T, so it has one top over log T as well.
+    found = minimize_scalar(
+        lambda log_t: negative_log_likelihood(logits, gold, float(np.exp(log_t))),
+        bounds=tuple(np.log(TEMPERATURES)),
+        method="bounded",
+        options={"xatol": 1e-6},
+    )
+    return float(np.exp(found.x))
+
+
+def cross_scaled(logits: np.ndarray, gold: np.ndarray, *, folds: int = 2, seed: int = 0) -> np.ndarray:
+    """Divide each row's logits by a temperature that was fitted without that row.
+
+    Args:
+        logits: (N, C) float.
+        gold: Class numbers, (N,) int.
+        folds: The rows are dealt out to so many parts; each is scaled by the temperature of the others.
+        seed: Deals the rows out.
+
+    Returns:
+        (N, C) float64; with fewer rows than folds as they were.
+    """
+    scaled = logits.astype(np.float64)
+    if len(gold) < folds:
+        return scaled
+    fold = np.random.default_rng(seed).permutation(len(gold)) % folds
+    for number in range(folds):
+        mine = fold == number
+        scaled[mine] = logits[mine] / fit_temperature(logits[~mine], gold[~mine])
+    return scaled
