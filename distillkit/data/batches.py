@@ -158,6 +158,26 @@ def shuffled_batches(
     return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
+def drawn_rows(times: Tensor, generator: torch.Generator) -> Tensor:
+    """Say which rows an epoch has.
+
+    Args:
+        times: How often each row is wanted, (N,) float, 0 or more.
+        generator: Draws which rows come once more, where `times` has a fraction.
+
+    Returns:
+        Row numbers, (M,) int64, ascending: row i `floor(times[i])` times, and of the n rows with the same fraction f `round(f * n)` once more. M depends on
+        `times` alone.
+    """
+    whole = times.floor()
+    found = [torch.arange(len(times)).repeat_interleave(whole.long())]
+    rest = times - whole
+    for fraction in rest[rest > 0].unique():
+        (rows,) = torch.where(rest == fraction)
+        found.append(rows[torch.randperm(len(rows), generator=generator)[: round(float(fraction) * len(rows))]])
+    return torch.cat(found).sort().values
+
+
 def budget_batches(lengths: Tensor, max_batch_tokens: int, *, even: bool = False) -> Iterator[Tensor]:
     """Cut rows, longest first, into batches of at most `max_batch_tokens` tokens, padding included (one row at least).
 

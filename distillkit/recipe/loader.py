@@ -126,8 +126,10 @@ class _Loader:
                 raise self._fail(node, f"{key} is {value!r}: expected one of {', '.join(typing.get_args(hint))}")
             return value
         if typing.get_origin(hint) is tuple:
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise self._fail(node, f"{key} is {value!r}: expected a list of texts")
+            kind = typing.get_args(hint)[0]
+            if not isinstance(value, list) or not all(type(item) is kind for item in value):
+                what = {str: "texts", int: "whole numbers"}[kind]
+                raise self._fail(node, f"{key} is {value!r}: expected a list of {what}")
             return tuple(value)
         if hint is float and type(value) is int:
             return float(value)

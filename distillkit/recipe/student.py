@@ -3,17 +3,34 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from distillkit.errors import InputError
+
 
 @dataclass(frozen=True)
 class VocabularyConfig:
-    """The student's own words."""
+    """The student's own words; a `transformer` reads its teacher's."""
 
-    unit: Literal["auto", "word", "character"] = "auto"
-    """word, or character for scripts written without spaces; auto looks at the training text."""
+    unit: Literal["auto", "word", "character", "word-piece", "teacher", "hashed"] = "auto"
+    """word, or character for scripts written without spaces; auto looks at the training text. word-piece: words and parts of words, trained on that text;
+    teacher: the teacher's own tokenizer; hashed: n-grams of each word's bytes, hashed, so that no word is unknown (max_tokens counts bytes)."""
     size: int = 30000
-    """Most entries kept, special tokens included."""
+    """Most entries kept, special tokens included; of hashed, rows of the table."""
     min_count: int = 1
     """Rarer words in the transfer text are unknown to the student."""
+    pieces: int = 0
+    """Of `size`, parts of words that a word outside of the vocabulary is read as, in place of unknown; for unit word."""
+    mask: Literal["unknown", "own"] = "unknown"
+    """What the transfer set's mask is to the student: its unknown word, which teaches it what one is worth, or a token of its own."""
+
+    def __post_init__(self) -> None:
+        if self.size < 3 or self.min_count < 1:
+            raise InputError("vocabulary.size must be at least 3 and vocabulary.min_count at least 1")
+        if not 0 <= self.pieces < self.size:
+            raise InputError(f"vocabulary.pieces is {self.pieces}: expected 0 or more, and less than vocabulary.size")
+        if self.pieces and self.unit not in ("auto", "word"):
+            raise InputError(
+                f"vocabulary.pieces is {self.pieces}, but vocabulary.unit is {self.unit}: expected word, or pieces 0"
+            )
 
 
 @dataclass(frozen=True)
@@ -21,28 +38,113 @@ class EmbeddingConfig:
     """Where the student's word vectors start."""
 
     source: str = "teacher"
-    """teacher (each word through the teacher, PCA to `width`), random, or a word-vector text file (GloVe or word2vec form)."""
+    """teacher (each word alone through the teacher), teacher-context (mean of the teacher's states wherever the word stands in the transfer text),
+    both with PCA to `width`; random; or a word-vector text file (GloVe or word2vec form)."""
     width: int = 300
     """Numbers a word; a vector file's own width wins only if equal."""
     channels: Literal["single", "multi"] = "single"
     """single: one trainable table; multi: a frozen and a trainable copy side by side (Kim 2014)."""
+    weighting: Literal["none", "frequency"] = "none"
+    """What a word counts in the PCA of a teacher's vectors: all alike, or as often as it stands in the transfer text."""
+    context_texts: int = 20_000
+    """Transfer texts that teacher-context reads, drawn by the seed; all where there are no more."""
+
+    @property
+    def asks_teacher(self) -> bool:
+        """Whether the vectors are a teacher's."""
+        return self.source in ("teacher", "teacher-context")
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.context_texts < 1:
+            raise InputError("embeddings.width and embeddings.context_texts must be at least 1")
 
 
 @dataclass(frozen=True)
 class StudentConfig:
     """Who learns: architecture, vocabulary, embeddings."""
 
-    kind: Literal["bilstm", "siamese-bilstm"] = "bilstm"
-    """bilstm for single texts, siamese-bilstm for pairs."""
+    kind: Literal[
+        "bilstm", "textcnn", "static", "transformer", "siamese-bilstm", "siamese-textcnn", "siamese-static", "siamese-transformer"
+    ] = "bilstm"  # fmt: skip
+    """bilstm (Tang et al. 2019), textcnn (Kim 2014), static (a mean of word vectors) or transformer (few layers, the teacher's tokenizer) for single texts;
+    the same with siamese- for pairs, where transformer reads both texts together."""
     max_tokens: int = 128
     """Longer texts are truncated, in the student's own tokens, both sides of a pair together."""
     hidden_size: int = 150
-    """LSTM units a direction."""
+    """LSTM units a direction; filters of each width; width of a fresh transformer, where 0 cuts it from the teacher; static has none."""
+    layers: int = 1
+    """Layers of a bilstm or transformer."""
+    kernel_sizes: tuple[int, ...] = (3, 4, 5)
+    """Words that a textcnn's filters see, one number a kind of filter."""
+    pooling: Literal["auto", "last", "max", "mean", "attention"] = "auto"
+    """One vector a text from those of its words. auto: last states of a bilstm, max of a textcnn, mean of the others."""
     head_size: int = 200
     """Units of the ReLU layer before the logits."""
     dropout: float = 0.1
     """Dropout on embeddings and on the ReLU layer's input, 0 to 1."""
+    word_dropout: float = 0.0
+    """Share of words that training makes unknown, 0 to 1."""
     vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
     """The student's own words."""
     embeddings: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     """Where the student's word vectors start."""
+
+    @property
+    def for_pairs(self) -> bool | None:
+        """Whether it takes pairs, single texts, or (None) both."""
+        return None if self.kind == "transformer" else self.kind.startswith("siamese-")
+
+    def check_fits(self, *, pairs: bool, source: str) -> None:
+        """Refuse pairs to a student for single texts, and single texts to one for pairs.
+
+        Args:
+            pairs: What the data has.
+            source: Named in the error.
+
+        Raises:
+            InputError: They do not fit.
+        """
+        if self.for_pairs not in (None, pairs):
+            kind = self.kind.removeprefix("siamese-")
+            what, fitting = ("pairs", f"siamese-{kind}") if pairs else ("single texts", kind)
+            raise InputError(f"student.kind is {self.kind}, but {source} has {what}; expected {fitting}")
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether it has word vectors of its own; else it reads with its teacher's tokenizer and weights."""
+        return not self.kind.endswith("transformer")
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_kind()
+
+    def _check_numbers(self) -> None:
+        for name in ("max_tokens", "layers", "head_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"student.{name} is {getattr(self, name)}: expected at least 1")
+        if self.hidden_size < (1 if self.reads_words else 0):
+            raise InputError(
+                f"student.hidden_size is {self.hidden_size}: expected at least 1, or 0 for a transformer cut from the teacher"
+            )
+        for name in ("dropout", "word_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"student.{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
+        if not self.kernel_sizes or min(self.kernel_sizes) < 1:
+            raise InputError("student.kernel_sizes must be one number or more, each at least 1")
+
+    def _check_kind(self) -> None:
+        poolings = ["auto"] if self.kind == "transformer" else ["auto", "max", "mean", "attention"]
+        if self.kind.endswith("bilstm"):
+            poolings.append("last")
+        if self.pooling not in poolings:
+            raise InputError(
+                f"student.pooling is {self.pooling}, but student.kind is {self.kind}: expected {', '.join(poolings)}"
+            )
+        if self.layers > 1 and self.kind.endswith(("textcnn", "static")):
+            raise InputError(f"student.layers is {self.layers}, but a {self.kind} has one: expected 1")
+        if self.vocabulary.unit == "hashed" and (
+            self.embeddings.source != "random" or self.embeddings.channels != "single"
+        ):
+            raise InputError(
+                "student.vocabulary.unit is hashed, so there are no words to give vectors: expected embeddings.source random and embeddings.channels single"
+            )

@@ -1,5 +1,6 @@
 """Section `training`: how a model is trained, teacher and student alike."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -55,6 +56,8 @@ class TrainingConfig:
     """Passes over the training rows; 0 leaves the model as it is."""
     batch_size: int = 32
     """Rows a forward pass, over all processes together: what a recipe computes does not depend on their number."""
+    origins: tuple[str, ...] = ()
+    """How often an epoch has rows of an origin or rule of the transfer set: NAME=TIMES, as in original=3 augmented=0.5 mask=0; the others once."""
     accumulation_steps: int = 1
     """Forward passes an optimizer step: the effective batch is batch_size times this."""
     optimizer: Literal["adamw", "lamb", "adadelta", "sgd"] = "adamw"
@@ -106,6 +109,7 @@ class TrainingConfig:
         for name in ("epochs", "learning_rate", "weight_decay", "max_grad_norm", "schedule_power", "patience", "checkpoint_steps"):  # fmt: skip
             if not getattr(self, name) >= 0:
                 raise InputError(f"training.{name} is {getattr(self, name)}: expected 0 or more")
+        self._check_origins()
         if not 0 <= self.warmup_fraction <= 1:
             raise InputError(f"training.warmup_fraction is {self.warmup_fraction}: expected 0 to 1")
         if not 0 <= self.ema_decay < 1:
@@ -118,3 +122,21 @@ class TrainingConfig:
             raise InputError(
                 f"training.gradient_compression is {self.gradient_compression}, but training.strategy is {self.strategy}: expected ddp"
             )
+
+    def _check_origins(self) -> None:
+        for item in self.origins:
+            name, _, times = item.partition("=")
+            if not name or not _is_number(times):
+                raise InputError(f"training.origins has {item!r}: expected NAME=TIMES, a number of 0 or more")
+
+    def times_of(self) -> dict[str, float]:
+        """Return how often an epoch has rows of each origin or rule that is named."""
+        pairs = (item.partition("=") for item in self.origins)
+        return {name: float(times) for name, _, times in pairs}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return 0 <= float(text) < math.inf
+    except ValueError:
+        return False

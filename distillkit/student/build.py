@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from distillkit.errors import InputError
-from distillkit.recipe import StudentConfig
+from distillkit.recipe import EmbeddingConfig, StudentConfig
 from distillkit.student.embeddings import VectorsOfWords, from_file, from_teacher
-from distillkit.student.register import KINDS
+from distillkit.student.register import WORD_KINDS
+from distillkit.student.transformer import (
+    SiameseTransformerConfig,
+    SiameseTransformerForSequenceClassification,
+    few_layers,
+)
 from distillkit.student.vocabulary import build_tokenizer, words_of
 
 
@@ -20,6 +26,7 @@ def build_student(
     seed: int,
     ask: VectorsOfWords | None = None,
     mask: str = "",
+    teacher: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
     """Build an untrained student and its tokenizer.
 
@@ -28,37 +35,89 @@ def build_student(
         labels: Class names in the order of the logits.
         config: Kind, sizes, vocabulary, embeddings.
         seed: Draws the weights.
-        ask: The teacher's vectors of words, for `embeddings.source: teacher`.
+        ask: The teacher's vectors of words, where `embeddings.source` asks for them.
         mask: The transfer set's mask word.
+        teacher: The teacher's model and tokenizer, for kinds and vocabularies that are made of them.
 
     Raises:
-        InputError: The embeddings' source is not to be had.
+        InputError: The embeddings' source, or the teacher, is not to be had, or not fit for this student.
     """
     torch.manual_seed(seed)
-    tokenizer = build_tokenizer(texts, config.vocabulary, config.max_tokens, mask)
-    words, source, width = words_of(tokenizer), config.embeddings.source, config.embeddings.width
-    vectors = None
-    if source == "teacher":
-        if ask is None:
-            raise InputError(
-                "student.embeddings.source is teacher, but no teacher was given: give --teacher, or choose random or a word-vector file"
-            )
-        vectors = from_teacher(words, width, ask)
-    elif source != "random":
-        vectors, _ = from_file(words, width, Path(source))
-    config_class, model_class = KINDS[config.kind]
-    model = model_class(
-        config_class(
-            vocab_size=len(words),
-            embedding_size=width,
-            channels=config.embeddings.channels,
-            hidden_size=config.hidden_size,
-            head_size=config.head_size,
-            dropout=config.dropout,
-            id2label=dict(enumerate(labels)),
-            label2id={name: i for i, name in enumerate(labels)},
-        )
-    )
+    if not config.reads_words:
+        return _transformer(labels, config, teacher)
+    tokenizer = build_tokenizer(texts, config.vocabulary, config.max_tokens, mask, teacher[1] if teacher else None)
+    model = _word_student(tokenizer, labels, config)
+    vectors = _vectors(tokenizer, texts, config.embeddings, ask, seed, mask)
     if vectors is not None:
         model.set_word_vectors(vectors)
     return model.eval(), tokenizer
+
+
+def _word_student(tokenizer: Any, labels: Sequence[str], config: StudentConfig) -> Any:
+    config_class, model_class = WORD_KINDS[config.kind]
+    hashed = config.vocabulary.unit == "hashed"
+    shape: dict[str, Any] = {
+        "vocab_size": config.vocabulary.size if hashed else len(tokenizer),
+        "embedding_size": config.embeddings.width,
+        "channels": config.embeddings.channels,
+        "hashed": hashed,
+        "head_size": config.head_size,
+        "dropout": config.dropout,
+        "word_dropout": config.word_dropout,
+        "pad_token_id": tokenizer.pad_token_id,
+        "unk_token_id": tokenizer.unk_token_id,
+    }
+    if config.pooling != "auto":
+        shape["pooling"] = config.pooling
+    if config.kind.endswith("bilstm"):
+        shape |= {"hidden_size": config.hidden_size, "layers": config.layers}
+    elif config.kind.endswith("textcnn"):
+        shape |= {"hidden_size": config.hidden_size, "kernel_sizes": config.kernel_sizes}
+    return model_class(config_class(**shape, **_named(labels)))
+
+
+def _transformer(labels: Sequence[str], config: StudentConfig, teacher: tuple[Any, Any] | None) -> tuple[Any, Any]:
+    if teacher is None:
+        raise InputError(
+            f"student.kind is {config.kind}, which is made of a teacher's layers or tokenizer, but no teacher was given: give --teacher"
+        )
+    network, tokenizer = teacher
+    model = few_layers(network, config.layers, config.hidden_size, labels, config.dropout)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens)
+    if config.kind == "transformer":
+        return model.eval(), tokenizer
+    if "token_type_ids" not in tokenizer.model_input_names:
+        raise InputError(
+            f"student.kind is {config.kind}, but the teacher's tokenizer does not tell the texts of a pair apart: expected transformer"
+        )
+    siamese = SiameseTransformerForSequenceClassification(
+        SiameseTransformerConfig(
+            encoder=model.base_model.config.to_dict(),
+            head_size=config.head_size,
+            dropout=config.dropout,
+            pad_token_id=tokenizer.pad_token_id,
+            **({} if config.pooling == "auto" else {"pooling": config.pooling}),
+            **_named(labels),
+        )
+    )
+    inner: Any = siamese.encoder.transformer
+    inner.load_state_dict(model.base_model.state_dict())
+    return siamese.eval(), tokenizer
+
+
+def _vectors(
+    tokenizer: Any, texts: Sequence[str], config: EmbeddingConfig, ask: VectorsOfWords | None, seed: int, mask: str
+) -> Tensor | None:
+    if config.source == "random":
+        return None
+    if not config.asks_teacher:
+        return from_file(words_of(tokenizer), config.width, Path(config.source))[0]
+    if ask is None:
+        raise InputError(
+            f"student.embeddings.source is {config.source}, but no teacher was given: give --teacher, or choose random or a word-vector file"
+        )
+    return from_teacher(tokenizer, texts, config, ask, seed, mask)
+
+
+def _named(labels: Sequence[str]) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}

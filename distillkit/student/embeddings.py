@@ -2,48 +2,103 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA
 from torch import Tensor
 
+from distillkit.data.batches import encode
+from distillkit.data.contexts import Contexts
 from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
-from distillkit.student.vocabulary import PAD, UNKNOWN
+from distillkit.recipe import EmbeddingConfig
+from distillkit.student.vocabulary import PAD, UNKNOWN, words_of
 
-# Words in, one vector each out: how a teacher is asked without the student's code knowing what a teacher is.
-VectorsOfWords = Callable[[Sequence[str]], Tensor]
+# Words in, and where texts are to be read the texts; one vector each out: how a teacher is asked without the student's code knowing what one is.
+VectorsOfWords = Callable[[Sequence[str], Contexts | None], Tensor]
 
 # Standard deviation of the numbers in the table: that of Kim's uniform [-0.25, 0.25] for unknown words.
 _SCALE = 0.25 / 3**0.5
 
 
-def from_teacher(words: Sequence[str], width: int, ask: VectorsOfWords) -> Tensor:
+def from_teacher(
+    tokenizer: Any, texts: Sequence[str], config: EmbeddingConfig, ask: VectorsOfWords, seed: int, mask: str = ""
+) -> Tensor:
     """Give each word the teacher's vector for it, reduced by PCA.
 
     Args:
-        words: V words in the order of their ids; `[PAD]` and `[UNK]` get zeros, which is the mean word.
-        width: Numbers a word wanted, at most the teacher's hidden size and the number of words.
-        ask: The teacher's vectors of words, (n, H).
+        tokenizer: The student's, of V words; its special tokens get zeros, which is the mean word.
+        texts: Transfer text: where words are met, and counted.
+        config: Which vectors, how reduced; `width` at most the teacher's hidden size and the number of words.
+        ask: The teacher's vectors of words, (n, H). A piece that continues a word is asked without the signs that say so.
+        seed: Draws the texts that the teacher reads.
+        mask: The transfer set's mask word.
 
     Returns:
-        (V, width) float32, mean 0, standard deviation over all numbers that of uniform [-0.25, 0.25].
+        (V, width) float32, mean 0, standard deviation over all numbers that of uniform [-0.25, 0.25]; both over the words as `weighting` counts them.
 
     Raises:
         InputError: `width` is too large.
     """
-    known = [i for i, word in enumerate(words) if word not in (PAD, UNKNOWN)]
-    vectors = ask([words[i] for i in known]).numpy()
-    if width > min(vectors.shape):
+    words = words_of(tokenizer)
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    known = [i for i, word in enumerate(words) if word not in special]
+    contexts = None
+    if config.source == "teacher-context":
+        contexts = Contexts(_some(texts, config.context_texts, seed), tokenizer, known, mask)
+    vectors = ask([_spelt(tokenizer, words[i]) for i in known], contexts).numpy().astype(np.float64)
+    if config.width > min(vectors.shape):
         raise InputError(
-            f"student.embeddings.width is {width}: expected at most {min(vectors.shape)} (the teacher's hidden size, or the vocabulary)"
+            f"student.embeddings.width is {config.width}: expected at most {min(vectors.shape)} (the teacher's hidden size, or the vocabulary)"
         )
-    # The full decomposition: the randomised one would differ from run to run in its last digits.
-    reduced = PCA(width, svd_solver="full").fit_transform(vectors.astype(np.float64))
-    table = np.zeros((len(words), width))
-    table[known] = reduced * (_SCALE / reduced.std())
+    if not np.ptp(vectors, axis=0).any():
+        raise InputError(
+            "student.embeddings: the teacher has one and the same vector for all of the student's words; does it read this language?"
+        )
+    weights = np.ones(len(known))
+    if config.weighting == "frequency":
+        weights = count_words(tokenizer, texts, mask)[known].astype(np.float64)
+    table = np.zeros((len(words), config.width))
+    table[known] = _SCALE * principal_components(vectors, config.width, weights)
     return torch.from_numpy(table).float()
+
+
+def _some(texts: Sequence[str], most: int, seed: int) -> Sequence[str]:
+    if len(texts) <= most:
+        return texts
+    return [texts[i] for i in np.sort(np.random.default_rng(seed).choice(len(texts), most, replace=False))]
+
+
+def _spelt(tokenizer: Any, word: str) -> str:
+    """Return what an entry of a vocabulary stands for in a text: `ing` for `##ing`, `good` for a byte-level tokenizer's `Ġgood`."""
+    return tokenizer.convert_tokens_to_string([word]).strip().removeprefix("##") or word
+
+
+def count_words(tokenizer: Any, texts: Sequence[str], mask: str = "") -> np.ndarray:
+    """Count how often a tokenizer meets each entry of its vocabulary in texts, each text as far as the tokenizer reads it, (V,) int64."""
+    rows = encode(tokenizer, texts, None, tokenizer.model_max_length, mask=mask)
+    return np.bincount(rows.ids.numpy(), minlength=len(tokenizer))
+
+
+def principal_components(vectors: np.ndarray, width: int, weights: np.ndarray) -> np.ndarray:
+    """Reduce vectors by PCA, some counting more than others: each as if it stood there `weights` times.
+
+    Args:
+        vectors: (n, H) float64.
+        width: Components, at most n and H.
+        weights: (n,) float64, at least 0 and not all 0.
+
+    Returns:
+        (n, width) float64, the largest component first, weighted mean 0, weighted standard deviation over all numbers 1. The same bits every time.
+    """
+    share = weights / weights.sum()
+    centred = vectors - share @ vectors
+    axes = np.linalg.eigh(centred.T @ (centred * share[:, None]))[1][:, : -width - 1 : -1]  # (H, width)
+    # An axis points either way: here, where its largest number is positive.
+    axes = axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(width)])
+    reduced = centred @ axes
+    return reduced / np.sqrt((share @ reduced**2).mean())
 
 
 def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, float]:
@@ -62,7 +117,7 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
     """
     if not path.is_file():
         raise InputError(
-            f"student.embeddings.source {str(path)!r}: no such file; expected teacher, random, or a word-vector text file"
+            f"student.embeddings.source {str(path)!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
         )
     numbers, found = read_vectors(path, words, width, "set --student.embeddings.width to the file's own")
     table = (torch.rand(len(words), width) - 0.5) * 0.5

@@ -1,11 +1,33 @@
-"""Make transformers' Auto classes know the students."""
+"""Every kind of student, and making transformers' Auto classes know them."""
 
-from distillkit.student.bilstm import BiLSTMConfig, BiLSTMForSequenceClassification
-from distillkit.student.siamese import SiameseBiLSTMConfig, SiameseBiLSTMForSequenceClassification
+from distillkit.student.bilstm import (
+    BiLSTMConfig,
+    BiLSTMForSequenceClassification,
+    SiameseBiLSTMConfig,
+    SiameseBiLSTMForSequenceClassification,
+)
+from distillkit.student.static import (
+    SiameseStaticConfig,
+    SiameseStaticForSequenceClassification,
+    StaticConfig,
+    StaticForSequenceClassification,
+)
+from distillkit.student.textcnn import (
+    SiameseTextCNNConfig,
+    SiameseTextCNNForSequenceClassification,
+    TextCNNConfig,
+    TextCNNForSequenceClassification,
+)
+from distillkit.student.transformer import SiameseTransformerConfig, SiameseTransformerForSequenceClassification
 
-KINDS = {
+# Students that read words of their own. A `transformer` is no class of ours, and a siamese one is built about another's encoder.
+WORD_KINDS = {
     "bilstm": (BiLSTMConfig, BiLSTMForSequenceClassification),
     "siamese-bilstm": (SiameseBiLSTMConfig, SiameseBiLSTMForSequenceClassification),
+    "siamese-static": (SiameseStaticConfig, SiameseStaticForSequenceClassification),
+    "siamese-textcnn": (SiameseTextCNNConfig, SiameseTextCNNForSequenceClassification),
+    "static": (StaticConfig, StaticForSequenceClassification),
+    "textcnn": (TextCNNConfig, TextCNNForSequenceClassification),
 }
 
 
@@ -14,6 +36,7 @@ def register() -> None:
     # Imported here: loading the Auto classes is what calls this (see distillkit/__init__.py).
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    for config, model in KINDS.values():
+    ours = [*WORD_KINDS.values(), (SiameseTransformerConfig, SiameseTransformerForSequenceClassification)]
+    for config, model in ours:
         AutoConfig.register(config.model_type, config, exist_ok=True)
         AutoModelForSequenceClassification.register(config, model, exist_ok=True)

@@ -1,52 +1,128 @@
-"""The student's tokenizer: its own words or characters, in a fast tokenizer that any transformers code can load."""
+"""The student's tokenizer: its own words, characters, word pieces or bytes, in a fast tokenizer that any transformers code can load."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from distillkit.data.words import CHARACTER_PATTERN, WORD_PATTERN, is_unsegmented
+from distillkit.errors import InputError
 from distillkit.recipe import VocabularyConfig
+from distillkit.student.words import FIRST_BYTE
 
-PAD, UNKNOWN = "[PAD]", "[UNK]"
+PAD, UNKNOWN, MASK = "[PAD]", "[UNK]", "[MASK]"
+# Longer words are unknown to a vocabulary with pieces, as to BERT's.
+_LONGEST_WORD = 100
 
 
-def build_tokenizer(texts: Sequence[str], config: VocabularyConfig, max_tokens: int, mask: str = "") -> Any:
-    """Build a tokenizer whose vocabulary is the most frequent words of the texts.
+def build_tokenizer(
+    texts: Sequence[str], config: VocabularyConfig, max_tokens: int, mask: str = "", teacher: Any = None
+) -> Any:
+    """Build a student's tokenizer, its vocabulary what is most frequent in the texts.
 
     Args:
         texts: Training and transfer text; dev and test text must not be among it.
-        config: Words or characters, how many, how frequent.
+        config: Words, characters, pieces or bytes; how many, how frequent.
         max_tokens: Where the tokenizer truncates.
-        mask: The transfer set's mask word: it is unknown to the student, so that masking teaches it what an unknown word is worth.
+        mask: The transfer set's mask word: it is unknown to the student, so that masking teaches it what an unknown word is worth, unless `config.mask` is own.
+        teacher: The teacher's fast tokenizer, for unit teacher.
 
     Returns:
-        A transformers fast tokenizer, lower-casing; `[PAD]` is 0, `[UNK]`, also its mask token, is 1. The second text of a pair has token type 1.
+        A transformers fast tokenizer, lower-casing (but for unit teacher); `[PAD]` is 0, `[UNK]`, also its mask token unless that is its own, is 1. The second
+        text of a pair has token type 1; nothing is added to a text.
+
+    Raises:
+        InputError: The unit is teacher and there is no teacher with a fast tokenizer.
     """
+    if config.unit == "teacher":
+        return _of_teacher(teacher, max_tokens)
+    special = [PAD, UNKNOWN, *([MASK] if config.mask == "own" else [])]
+    if config.unit == "hashed":
+        tokenizer = _of_bytes(special)
+    else:
+        characters = config.unit == "character" or (config.unit == "auto" and is_unsegmented(texts))
+        pattern = Regex(CHARACTER_PATTERN if characters else WORD_PATTERN)
+        tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "removed", invert=True)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    options: dict[str, Any] = {"min_frequency": config.min_count, "special_tokens": special, "show_progress": False}
+    if config.unit == "word-piece":
+        tokenizer.model = _word_piece()
+        tokenizer.train_from_iterator(
+            _without(texts, mask), trainers.WordPieceTrainer(vocab_size=config.size, **options)
+        )
+    elif config.unit != "hashed":
+        tokenizer.train_from_iterator(
+            _without(texts, mask), trainers.WordLevelTrainer(vocab_size=config.size - config.pieces, **options)
+        )
+        if config.pieces:
+            tokenizer.model = _with_pieces(tokenizer, _without(texts, mask), config)
+    return _wrapped(tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": special[-1]})
+
+
+def _word_piece(vocabulary: dict[str, int] | None = None) -> models.WordPiece:
+    return models.WordPiece(vocabulary or {}, unk_token=UNKNOWN, max_input_chars_per_word=_LONGEST_WORD)
+
+
+def _with_pieces(tokenizer: Tokenizer, texts: Iterable[str], config: VocabularyConfig) -> models.WordPiece:
+    """Add to a vocabulary of words the pieces that the words outside of it are best read as."""
+    words = tokenizer.get_vocab()
+    split, normalizer = tokenizer.pre_tokenizer, tokenizer.normalizer
+    rare = (
+        word
+        for text in texts
+        for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text))
+        if word not in words
+    )
+    found = Tokenizer(_word_piece())
+    found.train_from_iterator(rare, trainers.WordPieceTrainer(vocab_size=config.pieces, show_progress=False))
+    pieces = found.get_vocab()
+    order = [*words_of(tokenizer), *(piece for piece in sorted(pieces, key=pieces.__getitem__) if piece not in words)]
+    return _word_piece({piece: i for i, piece in enumerate(order[: config.size])})
+
+
+def _of_bytes(special: list[str]) -> Tokenizer:
+    """Return a tokenizer of UTF-8's bytes: byte b is FIRST_BYTE + b, whatever else is special."""
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    letters: dict[int, str] = {}  # a printable character for each byte that UTF-8 has
+    for code in (*range(0x800), *range(0x800, 0xD800, 0x400), *range(0xE000, 0x110000, 0x400)):
+        letters |= zip(chr(code).encode(), split.pre_tokenize_str(chr(code))[0][0], strict=True)
+    vocabulary = {PAD: 0, UNKNOWN: 1} | {letter: FIRST_BYTE + byte for byte, letter in sorted(letters.items())}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = split
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def _of_teacher(teacher: Any, max_tokens: int) -> Any:
+    if teacher is None or not teacher.is_fast:
+        raise InputError(
+            "student.vocabulary.unit is teacher, but no teacher with a fast tokenizer was given: give --teacher, or choose word"
+        )
+    tokens = {
+        name: teacher.special_tokens_map[name]
+        for name in ("pad_token", "unk_token", "mask_token")
+        if name in teacher.special_tokens_map
+    }
+    return _wrapped(Tokenizer.from_str(teacher.backend_tokenizer.to_str()), max_tokens, tokens)
+
+
+def _wrapped(tokenizer: Tokenizer, max_tokens: int, tokens: dict[str, str]) -> Any:
     from transformers import PreTrainedTokenizerFast
 
-    characters = config.unit == "character" or (config.unit == "auto" and is_unsegmented(texts))
-    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
-    pattern = CHARACTER_PATTERN if characters else WORD_PATTERN
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=config.size, min_frequency=config.min_count, special_tokens=[PAD, UNKNOWN], show_progress=False
-    )
-    tokenizer.train_from_iterator(_without(texts, mask), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token=PAD,
-        unk_token=UNKNOWN,
-        mask_token=UNKNOWN,
         model_max_length=max_tokens,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **tokens,
     )
 
 
-def _without(texts: Iterable[str], mask: str) -> Iterable[str]:
-    return (text.replace(mask, " ") for text in texts) if mask else texts
+def _without(texts: Iterable[str], mask: str) -> Iterator[str]:
+    return (text.replace(mask, " ") if mask else text for text in texts)
 
 
 def words_of(tokenizer: Any) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distillkit.data.batches import Encoded, shuffled_batches
+from distillkit.data.batches import Encoded, drawn_rows, shuffled_batches
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError, Preempted
 from distillkit.recipe import TrainingConfig
@@ -74,6 +74,7 @@ def fit(
     score: Score | None = None,
     checkpoints: Checkpoints | None = None,
     callbacks: Sequence[Callback] = (),
+    times: Tensor | None = None,
 ) -> FitResult:
     """Train a model and leave it, in every process, with the weights that scored best; of epochs with the same score, the last one's.
 
@@ -88,13 +89,14 @@ def fit(
         score: Score of the dev rows' logits; higher is better.
         checkpoints: Where training keeps what it needs to go on after a kill; None: it keeps nothing.
         callbacks: What else watches it.
+        times: How often an epoch has each row, (N,) float, 0 or more; of a fraction, so many of the rows that share it, drawn anew each epoch. None: once.
 
     Raises:
         InputError: The strategy or precision cannot run here, or a loss or gradient is not a number.
         Preempted: Told to end (SIGTERM, SIGINT), it has written a checkpoint.
     """
     strategy = start(config)
-    trainer = _Trainer(strategy, rows, loss, config, seed, progress, dev, score, checkpoints)
+    trainer = _Trainer(strategy, rows, loss, config, seed, progress, dev, score, checkpoints, times)
     try:
         trainer.prepare(model, callbacks)
         with _told_to_end(checkpoints is not None) as told:
@@ -125,6 +127,7 @@ class _Trainer:
         dev: Encoded | None,
         score: Score | None,
         checkpoints: Checkpoints | None,
+        times: Tensor | None,
     ) -> None:
         self.strategy, self.rows, self.loss, self.config, self.seed = strategy, rows, loss, config, seed
         self.progress, self.dev, self.score, self.checkpoints = progress, dev, score, checkpoints
@@ -133,10 +136,12 @@ class _Trainer:
         self.best: dict[str, Tensor] | None = None
         self.feed = Feed(rows, strategy.device, config.loader)
         self.lengths = rows.lengths
+        self.times = torch.ones(len(rows)) if times is None else times
+        self.rows_an_epoch = len(drawn_rows(self.times, torch.Generator()))
         self.parts = math.ceil(config.batch_size / _PART_ROWS)
         self.part_rows = math.ceil(config.batch_size / self.parts)
         self.steps_an_epoch = math.ceil(
-            math.ceil(len(rows) / self.part_rows) / (self.parts * config.accumulation_steps)
+            math.ceil(self.rows_an_epoch / self.part_rows) / (self.parts * config.accumulation_steps)
         )
         # A look at what lives on a GPU, or in another process, waits for it.
         self.look_every = 1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
@@ -198,20 +203,25 @@ class _Trainer:
         """Return the row numbers of each optimizer step, cut into parts of rows of like length, (B,) int64 each."""
         # Drawn from the epoch's number, so that any epoch can be begun without those before it.
         order = torch.Generator().manual_seed(self.seed * _PRIME + epoch)
-        parts = shuffled_batches(self.lengths, self.part_rows, order)
+        rows = drawn_rows(self.times, order)
+        parts = [rows[part] for part in shuffled_batches(self.lengths[rows], self.part_rows, order)]
         size = self.parts * self.config.accumulation_steps
         return [parts[first : first + size] for first in range(0, len(parts), size)]
 
     def _own(self, group: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
         """Return what this process computes of a step: row numbers (B,) int64 of each forward pass, and how many of them count."""
         share, shares = self.strategy.share, self.strategy.shares
-        own: list[Tensor] = []
+        passes: list[tuple[Tensor, int]] = []
         for first in range(0, len(group), self.parts):
             batch = group[first : first + self.parts]
-            # Whole parts keep a processor busier than a few rows of each.
-            own += batch[share::shares] if len(batch) % shares == 0 else [part[share::shares] for part in batch]
-        # All processes take part in every pass: one that has no row computes the first, with weight 0.
-        return [(part, len(part)) if len(part) else (group[0][:1], 0) for part in own]
+            if len(batch) % shares == 0:  # whole parts keep a processor busier than a few rows of each
+                passes += [(part, len(part)) for part in batch[share::shares]]
+                continue
+            for part in batch:
+                own = part[share::shares]
+                # All processes take part in every pass: one that has no row computes the first, with weight 0.
+                passes.append((own, len(own)) if len(own) else (part[:1], 0))
+        return passes
 
     def _step(self, group: Sequence[Tensor], feed: Iterator[tuple[Tensor, dict[str, Tensor]]]) -> None:
         """Take one optimizer step: some forward passes, one move of the weights."""
@@ -287,7 +297,7 @@ class _Trainer:
         strategy.settle()
         record: dict[str, float] = {
             "epoch": at.epoch,
-            "loss": float(strategy.sum_of_shares(self.total)) / len(self.rows),
+            "loss": float(strategy.sum_of_shares(self.total)) / self.rows_an_epoch,
         }
         if strategy.precision == "fp16":
             record["skipped_steps"] = int(self.skipped)
@@ -335,7 +345,7 @@ class _Trainer:
         """Return what a resumed training must have in common with the one it resumes."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in _FREE}
         tensors = (self.rows.ids, self.rows.types, self.rows.offsets)
-        rows = digest(*(None if tensor is None else tensor.numpy() for tensor in tensors))
+        rows = digest(*(None if tensor is None else tensor.numpy() for tensor in tensors), self.times.numpy())
         return {"training": settings, "seed": self.seed, "training rows (SHA-256)": rows}
 
     def _everywhere(self, told: "_Told", *, now: bool = False) -> bool:
@@ -350,9 +360,9 @@ class _Trainer:
         return Preempted(f"{self.progress}: told to end, saved at step {self.at.step}", told.by or signal.SIGTERM)
 
     def _own_callbacks(self) -> list[Callback]:
-        at, total = self.at, len(self.rows) * self.config.epochs
+        at, total = self.at, self.rows_an_epoch * self.config.epochs
         batch = self.config.batch_size * self.config.accumulation_steps
-        done = min(total, len(self.rows) * (at.epoch - 1) + batch * at.in_epoch)
+        done = min(total, self.rows_an_epoch * (at.epoch - 1) + batch * at.in_epoch)
         watching: list[Callback] = [Bar(self.progress, total, done)]
         if self.checkpoints is not None:
             watching.append(JsonLog(self.checkpoints.folder / "log.jsonl", at.step))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizerFast
 
-from distillkit.data.batches import Encoded, budget_batches, encode, shuffled_batches, with_own_mask
+from distillkit.data.batches import Encoded, budget_batches, drawn_rows, encode, shuffled_batches, with_own_mask
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 A, B, C = 5, 6, 7
@@ -100,6 +100,25 @@ def test_rows_are_the_same_on_the_device_that_is_asked_for():
     encoded = encoded_rows([[1, 2], [3]], types=True).to(torch.device("meta"))
     assert {tensor.device.type for tensor in (encoded.ids, encoded.types, encoded.offsets)} == {"meta"}
     assert encoded.pad_id == 9
+
+
+def test_rows_come_as_often_as_wanted_and_fractions_are_drawn_anew():
+    times = torch.tensor([1.0, 0.0, 2.0, 0.25, 0.25, 0.25, 0.25, 1.25])
+    generator = torch.Generator().manual_seed(0)
+    drawn = [drawn_rows(times, generator).tolist() for _ in range(40)]
+    for rows in drawn:
+        assert [rows.count(i) for i in (0, 1, 2)] == [1, 0, 2]
+        assert sorted(rows) == rows
+        assert len(rows) == 3 + 1 + 1  # of the five rows with a quarter left over, one
+    assert {i for rows in drawn for i in (3, 4, 5, 6) if i in rows} == {3, 4, 5, 6}
+    assert {rows.count(7) for rows in drawn} == {1, 2}
+
+
+def test_without_fractions_nothing_is_drawn():
+    generator = torch.Generator().manual_seed(0)
+    before = generator.get_state()
+    assert drawn_rows(torch.ones(4), generator).tolist() == [0, 1, 2, 3]
+    assert torch.equal(generator.get_state(), before)
 
 
 LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=200).map(torch.tensor)

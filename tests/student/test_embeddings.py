@@ -1,23 +1,49 @@
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from sklearn.decomposition import PCA
 
+from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
-from distillkit.student.embeddings import from_file, from_teacher
+from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
+from distillkit.student.build import build_student
+from distillkit.student.embeddings import count_words, from_file, from_teacher, principal_components
+from distillkit.student.vocabulary import build_tokenizer, words_of
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.fine_tune import word_vectors
+from distillkit.teacher.word_vectors import word_vectors
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "plot", "dull"]
+TEXTS = ["good good good good good film", "bad film film [M] dull", "good [M] plot bad bad bad", "dull film"]
 
 
-def ask(words):
+def ask(words, contexts=None):
     torch.manual_seed(0)
     return torch.randn(len(words), 12) * torch.arange(1, 13)
 
 
+def tokens(texts=TEXTS, mask="[M]", **options):
+    return build_tokenizer(texts, VocabularyConfig(**{"unit": "word"} | options), 16, mask)
+
+
+def start(width, answer=ask, source="teacher", seed=1, texts=TEXTS, mask="[M]", **options):
+    return from_teacher(tokens(), texts, EmbeddingConfig(source, width, **options), answer, seed, mask)
+
+
+def numbers(rows, columns, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(rows, columns)) * np.arange(1, columns + 1) + generator.normal(size=columns)
+
+
+def up_to_signs(found, expected):
+    """Each column alike, or its opposite: an axis points either way."""
+    signs = np.sign((found * expected).sum(0))
+    np.testing.assert_allclose(found * signs, expected, atol=1e-10)
+
+
 def test_teacher_vectors_are_scaled_like_kims_and_special_tokens_are_zero():
-    table = from_teacher(WORDS, 4, ask)
+    table = start(4)
     assert table.shape == (7, 4)
     assert table.dtype == torch.float32
     assert not table[:2].any()
@@ -26,31 +52,156 @@ def test_teacher_vectors_are_scaled_like_kims_and_special_tokens_are_zero():
 
 
 def test_pca_to_full_rank_keeps_the_distances_between_words():
-    table, vectors = from_teacher(WORDS, 5, ask)[2:], ask(WORDS[2:])
+    table, vectors = start(5)[2:], ask(WORDS[2:])
     torch.testing.assert_close(
         torch.pdist(table) / torch.pdist(table).max(), torch.pdist(vectors) / torch.pdist(vectors).max()
     )
 
 
+def test_uniform_weights_are_plain_pca():
+    vectors = numbers(40, 9)
+    expected = PCA(4, svd_solver="full").fit_transform(vectors)
+    for weight in (1.0, 3.5):
+        up_to_signs(principal_components(vectors, 4, np.full(40, weight)), expected / expected.std())
+
+
+def test_whole_weights_are_the_pca_of_vectors_that_stand_there_so_often():
+    vectors, counts = numbers(30, 8), np.random.default_rng(1).integers(0, 6, size=30)
+    assert (counts == 0).any()
+    repeated = np.repeat(vectors, counts, axis=0)
+    model = PCA(5, svd_solver="full").fit(repeated)
+    found = principal_components(vectors, 5, counts.astype(float))
+    up_to_signs(found, model.transform(vectors) / model.transform(repeated).std())
+    assert np.abs(np.abs(found) - np.abs(principal_components(vectors, 5, np.ones(30)))).max() > 0.1
+
+
+def test_components_are_the_same_to_the_last_bit_and_point_one_way():
+    vectors = numbers(200, 30)
+    first = principal_components(vectors, 10, np.ones(200))
+    assert np.array_equal(first, principal_components(vectors.copy(), 10, np.ones(200)))
+    axes = np.linalg.lstsq(vectors - vectors.mean(0), first, rcond=None)[0]  # (H, width)
+    assert (axes[np.abs(axes).argmax(0), np.arange(10)] > 0).all()
+
+
+def test_fewer_words_than_the_teachers_width_are_reduced_too():
+    vectors = numbers(6, 20)
+    expected = PCA(5, svd_solver="full").fit_transform(vectors)
+    up_to_signs(principal_components(vectors, 5, np.ones(6)), expected / expected.std())
+
+
+def test_words_count_as_often_as_the_transfer_text_has_them_and_the_mask_never():
+    words = words_of(tokens())
+    counts = dict(zip(words, count_words(tokens(), TEXTS, "[M]").tolist(), strict=True))
+    assert counts == {"[PAD]": 0, "[UNK]": 2, "good": 6, "film": 4, "bad": 4, "dull": 2, "plot": 1}
+    weights = np.array([counts[word] for word in words[2:]], float)
+    expected = principal_components(ask(words[2:]).numpy().astype(float), 3, weights)
+    found = start(3, weighting="frequency")
+    np.testing.assert_allclose(found[2:].numpy(), expected * 0.25 / 3**0.5, rtol=1e-5)
+    assert not found[:2].any()
+    assert not torch.equal(found, start(3))
+
+
 def test_the_teacher_is_asked_for_words_only_and_each_gets_its_own_row():
     asked = []
-    from_teacher(["good", "[PAD]", "bad", "[UNK]", "film"], 1, lambda words: asked.extend(words) or ask(words))
-    assert asked == ["good", "bad", "film"]
-    table = from_teacher(["good", "[PAD]", "bad"], 1, lambda words: torch.tensor([[1.0, 0], [3.0, 0]]))
-    assert not table[1].any()
-    assert float(table[0]) == pytest.approx(-float(table[2]))
-    assert float(table[0]) != 0
+    tokenizer = tokens(["good bad bad"], mask="")
+    config = EmbeddingConfig("teacher", 1)
+    from_teacher(tokenizer, [], config, lambda words, _: asked.extend(words) or ask(words), 1)
+    assert asked == ["bad", "good"]
+    table = from_teacher(tokenizer, [], config, lambda *_: torch.tensor([[1.0, 0], [3.0, 0]]), 1)
+    assert float(table[2]) == pytest.approx(-float(table[3]))
+    assert float(table[2]) != 0
+
+
+def test_a_piece_is_asked_for_by_the_letters_that_it_stands_for():
+    asked = []
+    texts = ["goodness badness", "sadness gladness"]
+    tokenizer = tokens(texts, unit="word-piece", size=60, mask="")
+    from_teacher(tokenizer, texts, EmbeddingConfig("teacher", 2), lambda words, _: asked.extend(words) or ask(words), 1)
+    pieces = words_of(tokenizer)[2:]
+    assert any(piece.startswith("##") for piece in pieces)
+    assert asked == [piece.removeprefix("##") for piece in pieces]
+
+
+def test_special_tokens_of_the_teachers_own_tokenizer_are_zero(encoder_folder):
+    model, teacher = load_classifier(encoder_folder, ["a", "b"])
+    config = EmbeddingConfig("teacher", 4)
+    tokenizer = build_tokenizer([], VocabularyConfig(unit="teacher"), 16, "", teacher)
+    table = from_teacher(tokenizer, [], config, partial(word_vectors, model, teacher), 1)
+    zero = {word for word, vector in zip(words_of(tokenizer), table, strict=True) if not vector.any()}
+    assert zero == {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"}
 
 
 @pytest.mark.parametrize("width", [6, 13])
 def test_a_width_beyond_the_teachers_or_the_vocabulary_is_refused(width):
     with pytest.raises(InputError, match=f"student.embeddings.width is {width}: expected at most 5"):
-        from_teacher(WORDS, width, ask)
+        start(width)
 
 
-def test_a_real_teacher_gives_equal_vectors_twice(encoder_folder):
-    real = partial(word_vectors, *load_classifier(encoder_folder, ["a", "b"]))
-    assert torch.equal(from_teacher(WORDS, 3, real), from_teacher(WORDS, 3, real))
+def test_a_teacher_that_knows_none_of_the_words_is_refused():
+    with pytest.raises(InputError, match="one and the same vector for all of the student's words"):
+        start(2, lambda words, _: torch.ones(len(words), 3))
+
+
+@pytest.mark.parametrize("options", [{"width": 0}, {"context_texts": 0}])
+def test_sizes_below_one_are_refused(options):
+    with pytest.raises(InputError, match="must be at least 1"):
+        EmbeddingConfig(**options)
+
+
+def test_a_teacher_reads_a_part_of_the_texts_that_the_seed_draws():
+    texts = [f"good bad film plot dull {i}" for i in range(50)]
+
+    def read(seed, most):
+        asked = []
+        start(2, lambda words, contexts: asked.append(contexts) or ask(words), "teacher-context", seed, texts, context_texts=most)  # fmt: skip
+        assert asked[0].mask == "[M]"
+        assert asked[0].tokenizer.convert_ids_to_tokens(asked[0].ids) == words_of(tokens())[2:]
+        return list(asked[0].texts)
+
+    some = read(1, 20)
+    assert len(set(some)) == 20
+    assert set(some) <= set(texts)
+    assert some == read(1, 20)
+    assert some != read(2, 20)
+    assert read(1, 50) == read(1, 99) == texts
+
+
+@pytest.mark.parametrize("source", ["teacher", "teacher-context"])
+@pytest.mark.parametrize("weighting", ["none", "frequency"])
+def test_a_student_starts_from_a_real_teachers_vectors_the_same_every_time(
+    source, weighting, encoder_folder, train_table
+):
+    teacher = partial(word_vectors, *load_classifier(encoder_folder, ["a", "b"]))
+    texts = texts_of(train_table)[0]
+    embeddings = EmbeddingConfig(source, 6, weighting=weighting, context_texts=40)
+    config = StudentConfig(hidden_size=4, head_size=4, embeddings=embeddings)
+
+    def table():
+        model, tokenizer = build_student(texts, ["a", "b"], config, 3, teacher)
+        found = next(value for value in model.state_dict().values() if value.shape == (len(tokenizer), 6))
+        assert torch.equal(found, from_teacher(tokenizer, texts, embeddings, teacher, 3))
+        return found
+
+    assert torch.equal(table(), table())
+
+
+def test_the_sources_and_weightings_differ(encoder_folder, train_table):
+    teacher = partial(word_vectors, *load_classifier(encoder_folder, ["a", "b"]))
+    texts = texts_of(train_table)[0]
+    tables = [
+        from_teacher(tokens(texts), texts, EmbeddingConfig(source, 6, weighting=weighting), teacher, 1)
+        for source in ("teacher", "teacher-context")
+        for weighting in ("none", "frequency")
+    ]
+    for i, table in enumerate(tables):
+        assert not any(torch.allclose(table, other, atol=1e-3) for other in tables[:i])
+
+
+@pytest.mark.parametrize("source", ["teacher", "teacher-context"])
+def test_a_teachers_vectors_without_a_teacher_are_refused(source, train_table):
+    config = StudentConfig(embeddings=EmbeddingConfig(source, 6))
+    with pytest.raises(InputError, match=f"source is {source}, but no teacher was given"):
+        build_student(texts_of(train_table)[0], ["a", "b"], config, 1)
 
 
 @pytest.mark.parametrize("head", ["", "3 2\n"], ids=["glove", "word2vec"])
@@ -84,5 +235,7 @@ def test_a_glove_token_with_spaces_in_it_is_read_and_not_refused(tmp_path):
 
 
 def test_a_missing_file_is_refused_with_what_else_is_known(tmp_path):
-    with pytest.raises(InputError, match="no such file; expected teacher, random, or a word-vector text file"):
+    with pytest.raises(
+        InputError, match="no such file; expected teacher, teacher-context, random, or a word-vector text file"
+    ):
         from_file(WORDS, 2, tmp_path / "none.txt")

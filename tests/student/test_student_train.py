@@ -1,7 +1,9 @@
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
@@ -10,10 +12,10 @@ from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import EmbeddingConfig, StudentConfig, TrainingConfig
 from distillkit.student.build import build_student
-from distillkit.student.register import KINDS
-from distillkit.student.train import train_student_model
+from distillkit.student.register import WORD_KINDS
+from distillkit.student.train import row_times, train_student_model
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.fine_tune import word_vectors
+from distillkit.teacher.word_vectors import word_vectors
 
 LABELS = ["negative", "positive"]
 HOW = TrainingConfig(
@@ -97,7 +99,7 @@ def test_the_seed_draws_the_starting_weights(train_table):
     assert not equal(first, other)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(WORD_KINDS))
 def test_training_moves_everything_but_the_frozen_channel(kind, train_table, dev_table, pair_table):
     pair = kind.startswith("siamese")
     table, dev, labels = (pair_table, pair_table, ["other", "same"]) if pair else (train_table, dev_table, LABELS)
@@ -107,8 +109,8 @@ def test_training_moves_everything_but_the_frozen_channel(kind, train_table, dev
     logits = logits_for(table, labels=labels)
     train_student_model(model, tokenizer, table, logits, dev, LossConfig(), how, 1)
     still = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
-    assert still == ["encoder.frozen_embedding.weight"]
-    assert not model.encoder.embedding.weight[0].any()  # padding stays zero
+    assert still == ["encoder.embedding.frozen_table.weight"]
+    assert not model.encoder.embedding.table.weight[0].any()  # padding stays zero
 
 
 def test_the_transfer_sets_mask_is_to_the_student_what_an_unknown_word_is(train_table, dev_table):
@@ -127,14 +129,14 @@ def test_the_transfer_sets_mask_is_to_the_student_what_an_unknown_word_is(train_
 def test_teacher_vectors_start_both_channels(train_table, encoder_folder):
     ask = partial(word_vectors, *load_classifier(encoder_folder, LABELS))
     model, _ = build(train_table, source="teacher", channels="multi", ask=ask)
-    assert torch.equal(model.encoder.embedding.weight, model.encoder.frozen_embedding.weight)
-    assert float(model.encoder.embedding.weight[2:].detach().std()) == pytest.approx(0.25 / 3**0.5, rel=0.02)
+    assert torch.equal(model.encoder.embedding.table.weight, model.encoder.embedding.frozen_table.weight)
+    assert float(model.encoder.embedding.table.weight[2:].detach().std()) == pytest.approx(0.25 / 3**0.5, rel=0.02)
 
 
 def test_a_vector_file_starts_the_table(train_table, tmp_path):
     (tmp_path / "v.txt").write_text("good 1 2 3 4 5 6\n")
     model, tokenizer = build(train_table, source=str(tmp_path / "v.txt"))
-    assert model.encoder.embedding.weight[tokenizer.get_vocab()["good"]].tolist() == [1, 2, 3, 4, 5, 6]
+    assert model.encoder.embedding.table.weight[tokenizer.get_vocab()["good"]].tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_teacher_vectors_without_a_teacher_are_refused(train_table):
@@ -146,3 +148,91 @@ def test_a_dev_label_that_training_never_saw_is_refused(train_table):
     dev = pa.table({"text": ["a"], "label": ["neutral"]})
     with pytest.raises(InputError, match="dev row 1: label 'neutral'"):
         learn(train_table, dev, logits_for(train_table))
+
+
+MIXED = pa.table(
+    {
+        "text": ["a", "b", "c", "d"],
+        "origin": ["original", "augmented", "augmented", "unlabelled"],
+        "rules": ["", "mask", "mask+pos", ""],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "times"),
+    [
+        ({"original": 3}, [3, 1, 1, 1]),
+        ({"augmented": 0.5, "pos": 4}, [1, 0.5, 2, 1]),
+        ({"mask": 0}, [1, 0, 0, 1]),
+    ],
+)
+def test_origins_and_rules_say_how_often_a_row_comes(wanted, times):
+    assert row_times(MIXED, wanted).tolist() == times
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [({"ngram": 2}, "'ngram'"), (dict.fromkeys(["original", "augmented", "unlabelled"], 0.0), "no row")],
+)
+def test_origins_that_are_not_there_or_leave_nothing_are_refused(wanted, message):
+    with pytest.raises(InputError, match=message):
+        row_times(MIXED, wanted)
+
+
+def test_without_a_mix_every_row_comes_once():
+    assert row_times(MIXED, TrainingConfig().times_of()) is None
+
+
+@pytest.mark.parametrize("item", ["original", "original=", "original=-1", "=2", "original=nan"])
+def test_a_mix_is_names_and_times(item):
+    with pytest.raises(InputError, match="expected NAME=TIMES"):
+        TrainingConfig(origins=(item,))
+
+
+def test_rows_that_never_come_teach_nothing(train_table, dev_table):
+    wrong = -logits_for(train_table)
+    origin = ["original"] * len(train_table) + ["augmented"] * len(train_table)
+    both = pa.concat_tables([train_table, train_table]).append_column("origin", pa.array(origin))
+    logits = np.concatenate([logits_for(train_table), 3 * wrong])
+    for origins, least, most in (((), 0.0, 0.6), (("augmented=0",), 1.0, 1.0)):
+        model, tokenizer = build(both)
+        how = replace(HOW, origins=origins)
+        result = train_student_model(model, tokenizer, both, logits, dev_table, LossConfig(), how, 1)
+        assert least <= result.best_score <= most
+
+
+def test_scores_of_augmented_rows_are_the_teachers_and_never_gold(train_table, dev_table):
+    scores = pa.array([4.0 if label == "positive" else -4.0 for label in train_table["label"].to_pylist()])
+    dev_scores = pa.array([1.0 if label == "positive" else 0.0 for label in dev_table["label"].to_pylist()])
+    dev = dev_table.set_column(1, "label", dev_scores)
+    teacher = np.zeros((len(train_table), 1), np.float32)
+    made = pa.array(["original", "original", "augmented"] * (len(train_table) // 3))
+
+    def learnt(labels, origin=made):
+        table = train_table.set_column(1, "label", labels).append_column("origin", origin)
+        model, tokenizer = build(table, ["score"])
+        result = train_student_model(model, tokenizer, table, teacher, dev, LossConfig(alpha=1.0), HOW, 1)
+        return state(model), result
+
+    without = pc.if_else(pc.equal(made, "original"), scores, None)
+    found, result = learnt(scores)
+    assert equal(found, learnt(without)[0])
+    assert not equal(found, learnt(scores, pa.array(["original"] * len(scores)))[0])
+    assert result.best_score > 0.9  # the originals' own scores were learnt: the teacher's say nothing
+
+
+def test_a_loss_that_the_task_has_no_meaning_for_is_refused(train_table):
+    table = train_table.set_column(1, "label", pa.array(np.arange(len(train_table), dtype=np.float64)))
+    model, tokenizer = build(table, ["score"])
+    with pytest.raises(InputError, match=r"loss\.kind is soft, but the task is regression"):
+        train_student_model(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
+
+
+def test_alpha_that_grows_learns_the_labels_in_the_end(train_table, dev_table):
+    # The teacher says the opposite of every label; its say is gone when training ends.
+    model, tokenizer = build(train_table)
+    loss = LossConfig(alpha=0.0, alpha_end=1.0)
+    result = train_student_model(model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1)
+    assert min(record["dev"] for record in result.history[:10]) < 0.5
+    assert result.history[-1]["dev"] == 1

@@ -39,7 +39,9 @@ def config(**options):
     return TrainingConfig(**{"learning_rate": 0.01, "warmup_fraction": 0.0, "precision": "fp32"} | options)
 
 
-def train(model=None, n=8, seed=1, score=lambda logits: 0.0, seen=None, checkpoints=None, callbacks=(), **options):
+def train(
+    model=None, n=8, seed=1, score=lambda logits: 0.0, seen=None, checkpoints=None, callbacks=(), times=None, **options
+):
     model = model or Network()
     gold = torch.arange(n) % 2
 
@@ -48,7 +50,7 @@ def train(model=None, n=8, seed=1, score=lambda logits: 0.0, seen=None, checkpoi
             seen.append(batch.tolist())
         return nn.functional.cross_entropy(logits, gold[batch])
 
-    watch = {"dev": rows(4), "score": score, "checkpoints": checkpoints, "callbacks": callbacks}
+    watch = {"dev": rows(4), "score": score, "checkpoints": checkpoints, "callbacks": callbacks, "times": times}
     return model, fit(model, rows(n), loss, config(**options), seed, "test", **watch)
 
 
@@ -84,6 +86,18 @@ def test_a_large_batch_has_rows_of_all_lengths_each_part_of_one():
     spread = [lengths[part].unique().tolist() for part in seen]
     assert sum(len(found) == 1 for found in spread) >= 9
     assert all(len({length for found in spread[i : i + 4] for length in found}) > 1 for i in (0, 4, 8))
+
+
+def test_an_epoch_has_rows_as_often_as_wanted_and_the_loss_is_their_mean():
+    seen = []
+    times = torch.tensor([2.0, 0, 1, 1, 0.5, 0.5, 0.5, 0.5])
+    _, result = train(n=8, batch_size=3, epochs=2, times=times, seen=seen, learning_rate=0.0)
+    first, second = ([row for batch in half for row in batch] for half in (seen[:2], seen[2:]))
+    assert [first.count(row) for row in range(4)] == [2, 0, 1, 1] == [second.count(row) for row in range(4)]
+    assert len(first) == len(second) == 6
+    logits = torch.cat([Network().eval()(**rows().batch(torch.tensor([row]))).logits for row in first])
+    expected = nn.functional.cross_entropy(logits, torch.tensor(first) % 2).item()
+    assert result.history[0]["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_epochs_come_in_another_order():

@@ -11,10 +11,10 @@ from torch.nn.utils import get_total_norm
 
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
+from distillkit.training.layers import encoder_layers
 from distillkit.training.precision import autocast
 from distillkit.training.state import weights_of
 from distillkit.training.strategies.base import MakeOptimizer
-from distillkit.training.strategies.encoder import encoder_layers
 from distillkit.training.strategies.parts import InParts
 
 # Micro-batches a process. More of them leave processes idle for less of the time, and each takes longer a row.
@@ -38,12 +38,12 @@ class Pipeline(InParts):
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Copy the layers that are this process's, then build their optimizer."""
-        encoder_layers(model, self.config.strategy)
+        encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
         super().prepare(model, make_optimizer)
 
     def cut(self, model: nn.Module) -> nn.Module:
         """Copy a model without what other processes have of it; the names of its parameters stay."""
-        layers = encoder_layers(model, self.config.strategy)
+        layers = encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
         if len(layers) < self.world:
             raise InputError(
                 f"training.strategy {self.config.strategy}: {len(layers)} layers cannot stand on {self.world} processes; start at most {len(layers)}"

@@ -9,9 +9,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
+from distillkit.training.layers import encoder_layers
 from distillkit.training.state import is_shared
 from distillkit.training.strategies.base import MakeOptimizer
-from distillkit.training.strategies.encoder import encoder_layers
 from distillkit.training.strategies.parts import InParts
 
 # Inside a layer: what is cut by columns (each process has some heads, and some of the wide layer), and what by rows, whose outputs are summed.
@@ -33,7 +33,7 @@ class TensorParallel(InParts):
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Share out the layers of a copy, then build the optimizer of the parts."""
-        encoder_layers(model, self.config.strategy)
+        encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
         super().prepare(model, make_optimizer)
         # torch's fused kernels take no list of shared and whole parameters: each kind gets groups of its own.
         for group in list(self.optimizer.param_groups):
@@ -47,7 +47,9 @@ class TensorParallel(InParts):
         config: Any = model.config
         distilbert = config.model_type == "distilbert"
         columns, rows = (_DISTILBERT_COLUMNS, _DISTILBERT_ROWS) if distilbert else (_COLUMNS, _ROWS)
-        wide: Any = encoder_layers(model, self.config.strategy)[0].get_submodule(columns[-1])
+        wide: Any = encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")[0].get_submodule(
+            columns[-1]
+        )
         for count, what in (
             (config.num_attention_heads, "attention heads"),
             (wide.out_features, "columns of a wide layer"),
@@ -59,6 +61,6 @@ class TensorParallel(InParts):
         part = copy.deepcopy(model).to(self.device)
         mesh = init_device_mesh(self.device.type, (self.world,))
         plan: Any = {name: ColwiseParallel() for name in columns} | {name: RowwiseParallel() for name in rows}
-        for layer in encoder_layers(part, self.config.strategy):
+        for layer in encoder_layers(part, f"training.strategy {self.config.strategy}", "ddp or fsdp"):
             parallelize_module(layer, mesh, plan)
         return part

@@ -1,4 +1,4 @@
-"""The layers of BERT-class teachers, which tensor parallelism and pipelines cut."""
+"""The layers of BERT-class encoders: what strategies share out, and small students are cut from."""
 
 from typing import Any
 
@@ -18,8 +18,13 @@ _LAYERS = {
 }
 
 
-def encoder_layers(model: nn.Module, strategy: str) -> nn.ModuleList:
-    """Return the layers of a BERT-class teacher's encoder.
+def encoder_layers(model: nn.Module, what: str, instead: str = "") -> nn.ModuleList:
+    """Return the layers of a BERT-class model's encoder.
+
+    Args:
+        model: A classifier.
+        what: The setting that needs them, named in the error.
+        instead: What may be chosen in its place.
 
     Raises:
         InputError: The model is something else.
@@ -27,7 +32,7 @@ def encoder_layers(model: nn.Module, strategy: str) -> nn.ModuleList:
     kind = model.config.model_type if isinstance(model, PreTrainedModel) else type(model).__name__
     if not isinstance(model, PreTrainedModel) or kind not in _LAYERS:
         raise InputError(
-            f"training.strategy {strategy} knows the layers of {', '.join(_LAYERS)}, and this model is a {kind}; choose ddp or fsdp"
+            f"{what} knows the layers of {', '.join(_LAYERS)}, and this model is a {kind}; choose {instead}"
         )
     layers: Any = model.base_model.get_submodule(_LAYERS[kind])
     return layers

@@ -1,0 +1,183 @@
+"""What every student of ours shares: words in, an encoder of one text, a head for single texts or for pairs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from distillkit.student.config import WordConfig
+from distillkit.student.words import Dropout, HashedEmbedding, WordEmbedding
+
+
+class ReLUHead(nn.Module):
+    """Dropout, a ReLU layer, logits."""
+
+    def __init__(self, width: int, config: WordConfig) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.dropout)
+        self.dense = nn.Linear(width, config.head_size)
+        self.out = nn.Linear(config.head_size, config.num_labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map vectors (B, width) to logits (B, C)."""
+        return self.out(torch.relu(self.dense(self.dropout(x))))
+
+
+class Encoder(nn.Module):
+    """One text's vector from its words: `embedding`, and whatever makes `width` numbers of a text.
+
+    A subclass sets `width` and makes of word vectors (T, B, W) and words a text (B,) one vector a text, (B, width), in `encode`.
+    """
+
+    width: int
+
+    def __init__(self, config: WordConfig) -> None:
+        super().__init__()
+        self.embedding = HashedEmbedding(config) if config.hashed else WordEmbedding(config)
+
+    def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Make one vector a text of its word vectors."""
+        raise NotImplementedError
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+        """Encode texts.
+
+        Args:
+            input_ids: (B, T) int64, each row's own tokens first.
+            lengths: Tokens a row, (B,) int64; what follows them has no influence.
+
+        Returns:
+            (B, width); for a text without tokens what `encode` makes of none.
+        """
+        return self.encode(*self.embedding(input_ids, lengths))
+
+
+def pull_left(input_ids: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring the chosen tokens of each row to its front, in their order.
+
+    Args:
+        input_ids: (B, T) int64.
+        chosen: (B, T) bool.
+
+    Returns:
+        Token ids (B, T') with T' the longest row (1 at least), and lengths (B,). What follows a row's length is arbitrary.
+    """
+    lengths = chosen.sum(1)
+    longest = max(int(lengths.max()), 1)
+    order = (~chosen).long().argsort(dim=1, stable=True)[:, :longest]
+    return input_ids.gather(1, order), lengths
+
+
+class StudentModel(PreTrainedModel):
+    """What students for single texts and for pairs share: starting weights, and the shape of an answer."""
+
+    config_class: Any = WordConfig
+    base_model_prefix = "encoder"
+    main_input_name = "input_ids"
+    encoder_class: Any  # an Encoder
+    sides = 1
+    _tied_weights_keys: dict[str, str] = {}  # noqa: RUF012 - transformers reads it from the class
+
+    def __init__(self, config: WordConfig) -> None:
+        super().__init__(config)
+        self.encoder = self.encoder_class(config)
+        self.head = ReLUHead(self.encoder.width * self.sides, config)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Embedding):
+            nn.init.uniform_(module.weight, -0.25, 0.25)  # Kim 2014 (arXiv 1408.5882), for words without a vector
+            if module.padding_idx is not None:
+                with torch.no_grad():
+                    module.weight[module.padding_idx].zero_()
+        elif isinstance(module, nn.LSTM | nn.Linear | nn.Conv1d):
+            module.reset_parameters()
+
+    def set_word_vectors(self, vectors: Tensor) -> None:
+        """Start every channel from these vectors.
+
+        Args:
+            vectors: (V, embedding_size) float.
+        """
+        embedding: Any = self.encoder.embedding
+        embedding.set_vectors(vectors)
+
+    def encode(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the vector of one text a row: what a search index of texts would keep.
+
+        Args:
+            input_ids: (B, T) int64.
+            attention_mask: (B, T), 0 at padding, on either side; None: no padding.
+            token_type_ids: Ignored.
+
+        Returns:
+            (B, D).
+        """
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return self.encoder(*pull_left(input_ids, mask.bool()))
+
+    def answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
+        """Return logits (B, C) as transformers does, with the loss if there are labels (B,)."""
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+class SingleStudent(StudentModel):
+    """A student for single texts."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """Classify texts.
+
+        Args:
+            input_ids: (B, T) int64.
+            attention_mask: (B, T), 0 at padding, on either side; None: no padding.
+            token_type_ids: Ignored.
+            labels: (B,) int64; gives the cross-entropy as `loss`.
+
+        Returns:
+            `logits`, (B, C), which depend on no other row and on no padding.
+        """
+        return self.answer(self.head(self.encode(input_ids, attention_mask)), labels)
+
+
+class SiameseStudent(StudentModel):
+    """A student for pairs: one encoder for both texts, f = [h1, h2, h1 * h2, |h1 - h2|], a ReLU layer, logits.
+
+    Source: Tang et al. 2019 (arXiv 1903.12136), section 3.
+    """
+
+    sides = 4
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """Classify pairs.
+
+        Args:
+            input_ids: (B, T) int64, both texts of a pair in one row, as `tokenizer(a, b)` makes them.
+            attention_mask: (B, T), 0 at padding, on either side; None: no padding.
+            token_type_ids: (B, T), 0 for the first text's tokens, 1 for the second's; None: there is no second text.
+            labels: (B,) int64; gives the cross-entropy as `loss`.
+
+        Returns:
+            `logits`, (B, C), which depend on no other row and on no padding.
+        """
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        side = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        chosen = torch.cat([mask.bool() & (side == 0), mask.bool() & (side == 1)])  # (2B, T): both sides in one pass
+        h1, h2 = self.encoder(*pull_left(torch.cat([input_ids, input_ids]), chosen)).chunk(2)
+        return self.answer(self.head(torch.cat([h1, h2, h1 * h2, (h1 - h2).abs()], dim=1)), labels)  # of (B, 4D)

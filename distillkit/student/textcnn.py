@@ -1,0 +1,71 @@
+"""The convolutional network of Kim 2014 (arXiv 1408.5882): filters over a few neighbouring words, the strongest answer of each."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from distillkit.student.config import WordConfig
+from distillkit.student.model import Encoder, SiameseStudent, SingleStudent
+from distillkit.student.pooling import Pooling
+
+
+class TextCNNConfig(WordConfig):
+    """Shape of a convolutional student.
+
+    Args:
+        hidden_size: H, filters of each width.
+        kernel_sizes: Words that a filter sees, one number a kind of filter.
+        **kwargs: As for `WordConfig`.
+    """
+
+    model_type = "distillkit-textcnn"
+
+    def __init__(self, hidden_size: int = 100, kernel_sizes: tuple[int, ...] = (3, 4, 5), **kwargs: Any) -> None:
+        self.hidden_size = hidden_size
+        self.kernel_sizes = list(kernel_sizes)
+        super().__init__(**{"pooling": "max"} | kwargs)
+
+
+class SiameseTextCNNConfig(TextCNNConfig):
+    """Shape of a siamese convolutional student; the arguments are those of `TextCNNConfig`."""
+
+    model_type = "distillkit-siamese-textcnn"
+    __init__ = TextCNNConfig.__init__
+
+
+class TextCNNEncoder(Encoder):
+    """Filters about every word, and their strongest answers in a text."""
+
+    def __init__(self, config: TextCNNConfig) -> None:
+        super().__init__(config)
+        self.kernel_sizes = config.kernel_sizes
+        self.width = config.hidden_size * len(config.kernel_sizes)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(self.embedding.width, config.hidden_size, size) for size in config.kernel_sizes
+        )
+        self.pooling = Pooling(config.pooling, self.width)
+
+    def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Make one vector a text, (B, filters), of its word vectors (T, B, W); zeros for a text without words."""
+        behind = torch.arange(len(x), device=x.device)[:, None] >= lengths  # (T, B)
+        x = x.masked_fill(behind[:, :, None], 0).permute(1, 2, 0)  # (B, W, T)
+        # One answer a word: zeros stand before the first and behind the last, so that a short text has answers, too.
+        padded = [pad(x, ((size - 1) // 2, size // 2)) for size in self.kernel_sizes]
+        found = [torch.relu(convolution(part)) for convolution, part in zip(self.convolutions, padded, strict=True)]
+        return self.pooling(torch.cat(found, dim=1).permute(2, 0, 1), lengths)
+
+
+class TextCNNForSequenceClassification(SingleStudent):
+    """The convolutional student for single texts."""
+
+    config_class = TextCNNConfig
+    encoder_class = TextCNNEncoder
+
+
+class SiameseTextCNNForSequenceClassification(SiameseStudent):
+    """The convolutional student for pairs."""
+
+    config_class = SiameseTextCNNConfig
+    encoder_class = TextCNNEncoder

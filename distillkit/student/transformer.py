@@ -1,0 +1,135 @@
+"""A transformer of few layers: cut from the teacher, or fresh, with the teacher's own tokenizer.
+
+For single texts, and for pairs read together, it is an ordinary checkpoint of the teacher's own kind, which transformers loads without distillkit.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from distillkit.errors import InputError
+from distillkit.student.model import SiameseStudent
+from distillkit.student.pooling import Pooling
+from distillkit.training.layers import encoder_layers
+
+# Units of an attention head in every BERT but the smallest (Devlin et al. 2019).
+_HEAD_UNITS = 64
+
+
+def few_layers(teacher: PreTrainedModel, layers: int, hidden_size: int, labels: Sequence[str], dropout: float) -> Any:
+    """Build a small transformer for sequence classification.
+
+    Args:
+        teacher: A BERT-class classifier; it is left as it is.
+        layers: L, at most the teacher's.
+        hidden_size: 0 cuts it from the teacher: embeddings, head, and layers as `layer_map` has them (Sanh et al. 2019, DistilBERT). Any other
+            number draws a fresh one of this width.
+        labels: C class names.
+        dropout: Of states and attention, 0 to 1.
+
+    Raises:
+        InputError: The teacher's kind is not known, it has fewer layers, or the width is no multiple of a head's.
+    """
+    # Imported here: loading the Auto classes is what has this module loaded (see register.py).
+    from transformers import AutoModelForSequenceClassification
+
+    above = encoder_layers(teacher, "student.kind transformer", "bilstm")
+    if layers > len(above):
+        raise InputError(f"student.layers is {layers}: expected at most {len(above)}, which the teacher has")
+    config = copy.deepcopy(teacher.config)
+    # DistilBERT's configuration answers to BERT's names, but for these two.
+    distil = config.model_type == "distilbert"
+    drops = ("dropout", "attention_dropout") if distil else ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    changed = {"num_hidden_layers": layers} | dict.fromkeys(drops, dropout)
+    if hidden_size:
+        heads = max(1, hidden_size // _HEAD_UNITS)
+        if hidden_size % heads:
+            raise InputError(f"student.hidden_size is {hidden_size}: expected a multiple of {_HEAD_UNITS}, or 0 to cut it from the teacher")  # fmt: skip
+        between = "hidden_dim" if distil else "intermediate_size"
+        changed |= {"hidden_size": hidden_size, "num_attention_heads": heads, between: 4 * hidden_size}
+    for name, value in changed.items():
+        setattr(config, name, value)
+    same_head = [teacher.config.id2label[i] for i in range(teacher.config.num_labels)] == list(labels)
+    config.id2label, config.label2id = dict(enumerate(labels)), {name: i for i, name in enumerate(labels)}
+    student = AutoModelForSequenceClassification.from_config(config)
+    if hidden_size:
+        return student
+    kept = nn.ModuleList(above[i] for i in layer_map(layers, len(above)))
+    encoder_layers(student, "").load_state_dict(kept.state_dict())
+    own = {id(parameter) for parameter in encoder_layers(student, "").parameters()}
+    theirs = dict(teacher.named_parameters())
+    with torch.no_grad():
+        for name, parameter in student.named_parameters():
+            if id(parameter) not in own and (same_head or name.startswith(f"{student.base_model_prefix}.")):
+                parameter.copy_(theirs[name])
+    return student
+
+
+def layer_map(layers: int, of: int) -> list[int]:
+    """Choose layers evenly spaced, the last among them.
+
+    >>> layer_map(3, 6), layer_map(2, 12), layer_map(4, 4)
+    ([1, 3, 5], [5, 11], [0, 1, 2, 3])
+    """
+    return [(i + 1) * of // layers - 1 for i in range(layers)]
+
+
+class SiameseTransformerConfig(PretrainedConfig):
+    """Shape of a siamese transformer student.
+
+    Args:
+        encoder: The configuration of the encoder, as its `to_dict` gives it.
+        pooling: How a text's vector comes from its tokens' states: max, mean or attention.
+        head_size: Units of the ReLU layer.
+        dropout: On the ReLU layer's input, 0 to 1.
+    """
+
+    model_type = "distillkit-siamese-transformer"
+
+    def __init__(
+        self,
+        encoder: dict[str, Any] | None = None,
+        pooling: str = "mean",
+        head_size: int = 200,
+        dropout: float = 0.1,
+        pad_token_id: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        self.encoder = encoder or {"model_type": "bert", "num_hidden_layers": 2}
+        self.pooling = pooling
+        self.head_size = head_size
+        self.dropout = dropout
+        super().__init__(pad_token_id=pad_token_id, **kwargs)
+
+
+class TransformerEncoder(nn.Module):
+    """A transformer without a head, and a pooling of its states."""
+
+    def __init__(self, config: SiameseTransformerConfig) -> None:
+        from transformers import AutoConfig, AutoModel  # as above
+
+        super().__init__()
+        of = dict(config.encoder)
+        self.transformer = AutoModel.from_config(AutoConfig.for_model(of.pop("model_type"), **of))
+        self.width = self.transformer.config.hidden_size
+        self.pooling = Pooling(config.pooling, self.width)
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+        """Encode texts (B, T), each row's own tokens first, lengths (B,), to (B, H)."""
+        mask = torch.arange(input_ids.shape[1], device=input_ids.device) < lengths[:, None]
+        # A row without tokens attends to its padding; pooling gives it zeros all the same.
+        mask[:, 0] = True
+        ids = input_ids.masked_fill(~mask, self.transformer.config.pad_token_id)
+        states = self.transformer(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        return self.pooling(states.transpose(0, 1), lengths)
+
+
+class SiameseTransformerForSequenceClassification(SiameseStudent):
+    """A small transformer that reads the two texts of a pair apart."""
+
+    config_class = SiameseTransformerConfig
+    encoder_class = TransformerEncoder

@@ -1,0 +1,153 @@
+"""Token ids to word vectors: a table a word, or hashed n-grams of its bytes; and the dropout that students share."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from distillkit.student.config import WordConfig
+
+# Byte-level ids, as `vocabulary` lays them out: [PAD], [UNK], then the 256 bytes.
+FIRST_BYTE = 2
+_SPACES = tuple(FIRST_BYTE + byte for byte in b" \t\n\r\v\f")
+# First bytes, in UTF-8, of U+3000 to U+DFFF: Chinese, Japanese and Korean, where no space ends a word.
+_IDEOGRAPHS = (FIRST_BYTE + 0xE3, FIRST_BYTE + 0xED)
+_PRIME, _MULTIPLIER = 2**31 - 1, 48_271  # Lehmer's generator (Park, Miller 1988): products stay below 2 ** 63
+
+
+class Dropout(nn.Dropout):
+    """Dropout whose noise costs a CPU a fifth: each 64-bit draw decides on four numbers.
+
+    There the rate is rounded to the nearest 1/65536, and what is kept is scaled by that rate.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop numbers of a tensor of any shape while training, scale the others up."""
+        dropped = round(self.p * 2**16)  # of 2 ** 16 equally likely draws
+        if not self.training or x.device.type != "cpu" or not 0 < dropped < 2**16:
+            return super().forward(x)
+        noise = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        kept = noise.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+        return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
+
+
+class WordEmbedding(nn.Module):
+    """A trainable table of word vectors, and with `channels: multi` a frozen one beside it (Kim 2014)."""
+
+    def __init__(self, config: WordConfig) -> None:
+        super().__init__()
+        size, width, padding = config.vocab_size, config.embedding_size, config.pad_token_id
+        self.table = nn.Embedding(size, width, padding_idx=padding)
+        self.frozen_table = None
+        if config.channels == "multi":
+            self.frozen_table = nn.Embedding(size, width, padding_idx=padding)
+            self.frozen_table.weight.requires_grad_(False)
+        self.width = width * (1 if self.frozen_table is None else 2)
+        self.word_dropout, self.unknown = config.word_dropout, config.unk_token_id
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Look words up.
+
+        Args:
+            input_ids: (B, T) int64, each row's own tokens first; what follows them may be anything.
+            lengths: Tokens a row, (B,) int64.
+
+        Returns:
+            Word vectors, (T, B, W), time first as LSTM kernels work; and the words a row, (B,) int64.
+        """
+        ids = input_ids.t()
+        if self.training and self.word_dropout:
+            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown)
+        x = self.table(ids)
+        if self.frozen_table is not None:
+            # Detached as well: from_pretrained gives every parameter its gradient back.
+            x = torch.cat([self.frozen_table(ids).detach(), x], dim=2)
+        return self.dropout(x), lengths
+
+    def set_vectors(self, vectors: Tensor) -> None:
+        """Start every channel from these vectors, (V, E) float."""
+        with torch.no_grad():
+            for table in (self.table, self.frozen_table):
+                if table is not None:
+                    table.weight.copy_(vectors)
+                    table.weight[table.padding_idx].zero_()
+
+
+class HashedEmbedding(nn.Module):
+    """Word vectors from the n-grams of a word's bytes, hashed into a fixed number of rows: no word is unknown.
+
+    A word begins after a space, and at each Chinese, Japanese or Korean character. Its vector is the mean of the table's rows for the whole word and for
+    its n-grams of 3 to 5 bytes, where the byte before it and the byte behind it count as its ends.
+
+    Source: Bojanowski et al. 2017 (arXiv 1607.04606), section 3.2.
+    """
+
+    ngrams = (3, 4, 5)
+
+    def __init__(self, config: WordConfig) -> None:
+        super().__init__()
+        self.table = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.width = config.embedding_size
+        self.word_dropout = config.word_dropout
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Hash words.
+
+        Args:
+            input_ids: Byte ids, (B, T) int64, each row's own first; what follows them may be anything.
+            lengths: Bytes a row, (B,) int64.
+
+        Returns:
+            Word vectors, (T', B, W), and words a row, (B,) int64.
+        """
+        rows, words, count = self._rows(input_ids, lengths)
+        size, steps = len(input_ids), max(int(count.max()), 1)
+        # The word's place in (T', B), time first; what belongs to no word goes to a place behind the last, which is cut off.
+        text = torch.arange(size, device=words.device)[:, None, None]
+        place = torch.where(words < 0, steps * size, words * size + text).flatten()
+        vectors = self.table(rows).flatten(0, 2)  # (B * T * (G + 1), E)
+        total = vectors.new_zeros(steps * size + 1, self.width).index_add(0, place, vectors)
+        parts = vectors.new_zeros(steps * size + 1).index_add(0, place, torch.ones_like(vectors[:, 0]))
+        x = (total / parts.clamp(min=1)[:, None])[:-1].view(steps, size, self.width)
+        if self.training and self.word_dropout:
+            x = x * (torch.rand(steps, size, 1, device=x.device) >= self.word_dropout)
+        return self.dropout(x), count
+
+    def _rows(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hash, for each byte, its word as far as that byte and the n-grams about it.
+
+        Returns:
+            Rows of the table, (B, T, G + 1) int64; the number, within the text, of the word that each is a part of, -1 for none; words a text, (B,).
+        """
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)
+        letter = place < lengths[:, None]
+        for space in _SPACES:
+            letter = letter & (input_ids != space)
+        ids = input_ids.where(letter, _SPACES[0])
+        first = letter & (~_shifted(letter, -1) | (ids >= _IDEOGRAPHS[0]) & (ids <= _IDEOGRAPHS[1]))
+        word = first.long().cumsum(1) - 1
+        start = place.where(first, 0).cummax(1).values
+        # The whole word is a sum over its bytes, each mixed with its place, taken at its last byte.
+        mixed = ((ids * 1_009 + (place - start) * 7_919) * _MULTIPLIER % _PRIME).where(letter, 0)
+        sums = mixed.cumsum(1)
+        rows = [self._row(sums - (sums - mixed).gather(1, start))]
+        words = [word.where(letter & ~_shifted(letter & ~first, 1), -1)]
+        for n in self.ngrams:
+            value, inside = torch.zeros_like(ids), letter
+            for offset in range(-1, n - 1):  # from the byte before to the one behind n - 2 bytes of the word
+                value = (value * 257 + _shifted(ids, offset, _SPACES[0])) % _PRIME
+            for offset in range(1, n - 2):
+                inside = inside & _shifted(letter & ~first, offset)
+            rows.append(self._row(value + n))
+            words.append(word.where(inside, -1))
+        return torch.stack(rows, 2), torch.stack(words, 2), first.sum(1)
+
+    def _row(self, value: Tensor) -> Tensor:
+        return value % _PRIME * _MULTIPLIER % _PRIME % self.table.num_embeddings
+
+
+def _shifted(x: Tensor, by: int, fill: int = 0) -> Tensor:
+    """Return, at each place of (B, T), what stands `by` places further on; `fill` beyond the ends."""
+    steps = x.shape[1]
+    return pad(x, (max(-by, 0), max(by, 0)), value=fill)[:, max(by, 0) :][:, :steps]
