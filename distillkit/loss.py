@@ -1,13 +1,17 @@
-"""What a student is asked to match: logits, soft targets, hard labels, or a mix.
+"""What a student is asked to match: logits, soft targets, hard labels, or a mix; for classes, labels and scores alike.
+
+Every loss is a sum over the classes of a row, and a mean over the rows: the terms of a mix keep their proportion whatever C is.
 
 Axes, here and everywhere: N examples, B batch, T tokens, C classes, H hidden, V vocabulary, L layers.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from distillkit.recipe import LossConfig
+from distillkit.recipe import LossConfig, Task
 
 NO_LABEL = -100
 
@@ -51,76 +55,162 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0)
     Source: Hinton et al. 2015 (arXiv 1503.02531), section 2.
     """
     _check_shapes(student, teacher)
-    if temperature <= 0:
-        raise ValueError(f"temperature is {temperature}: expected more than 0")
+    _check_temperature(temperature)
     target = functional.log_softmax(teacher.detach().float() / temperature, dim=1)
     found = functional.log_softmax(student.float() / temperature, dim=1)
     return functional.kl_div(found, target, reduction="batchmean", log_target=True) * temperature**2
 
 
-def hard_label_loss(student: Tensor, teacher: Tensor | None, labels: Tensor | None) -> Tensor:
-    """Cross-entropy with the gold label, or with the teacher's argmax where there is none.
+def soft_multi_label_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Label by label, binary cross-entropy with the teacher's softened probability, times temperature squared.
+
+    The probability's own entropy is taken off, which no gradient sees: what is left is the KL divergence of each label's answer.
+
+    Args:
+        student: Logits, (B, C) float; each label's probability is their sigmoid.
+        teacher: Logits, (B, C) float; receives no gradient.
+        temperature: Softens both; > 0, no unit.
+
+    Returns:
+        Sum over the labels, mean over the batch in nats, () float32; 0 only where both agree.
+
+    Raises:
+        ValueError: The shapes differ, or temperature <= 0.
+
+    Source: Hinton et al. 2015 (arXiv 1503.02531), section 2, for each label as a distribution of two.
+    """
+    _check_shapes(student, teacher)
+    _check_temperature(temperature)
+    softened = teacher.detach().float() / temperature
+    target = softened.sigmoid()
+    found = functional.binary_cross_entropy_with_logits(student.float() / temperature, target, reduction="none")
+    entropy = functional.binary_cross_entropy_with_logits(softened, target, reduction="none")
+    return (found - entropy).sum(1).mean() * temperature**2
+
+
+def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy with the gold label; label by label, with the gold labels; or squared distance to the gold score.
+
+    Args:
+        task: What a label is.
+        student: Logits, (B, C) float; any model's.
+        labels: Class numbers, (B,) int64; 0 and 1, (B, C) float; or scores, (B,) float. None is missing.
+        smoothing: Share of a label that is spread over all classes, or over yes and no, alike, 0 to 1 (Szegedy et al. 2016, arXiv 1512.00567,
+            section 7); without meaning for scores.
+
+    Returns:
+        Sum over the labels, mean over the batch, () float32; in nats but for scores.
+    """
+    if task == "classification":
+        return functional.cross_entropy(student.float(), labels, label_smoothing=smoothing)
+    if task == "regression":
+        return (student.float().squeeze(1) - labels).square().mean()
+    target = labels * (1 - smoothing) + smoothing / 2
+    return functional.binary_cross_entropy_with_logits(student.float(), target, reduction="none").sum(1).mean()
+
+
+def hard_label_loss(
+    student: Tensor,
+    teacher: Tensor | None,
+    labels: Tensor | None,
+    smoothing: float = 0.0,
+    task: Task = "classification",
+) -> Tensor:
+    """`gold_loss`, and where there is no gold label the same with the teacher's own answer: its class, its labels, or its score.
 
     Args:
         student: Logits, (B, C) float.
         teacher: Logits, (B, C) float; needed where a label is missing.
-        labels: Class numbers, (B,) int64, `NO_LABEL` where missing; None: all are missing.
-
-    Returns:
-        Mean over the batch in nats, () float32.
+        labels: As for `gold_loss`; where missing `NO_LABEL`, of labels and scores NaN; None: all are missing.
+        smoothing: As for `gold_loss`.
+        task: What a label is.
 
     Raises:
         ValueError: A label is missing and there is no teacher.
     """
-    if labels is None:
-        labels = torch.full((len(student),), NO_LABEL, device=student.device)
-    if teacher is not None:
-        labels = torch.where(labels == NO_LABEL, teacher.detach().argmax(1), labels)
-    elif (labels == NO_LABEL).any():
-        raise ValueError("a row has neither a gold label nor a teacher's logits")
-    return functional.cross_entropy(student.float(), labels)
+    if teacher is None:
+        if labels is None or _missing(labels).any():
+            raise ValueError("a row has neither a gold label nor a teacher's logits")
+        return gold_loss(task, student, labels, smoothing)
+    answer = _ANSWERS[task](teacher.detach())
+    return gold_loss(
+        task, student, answer if labels is None else torch.where(_missing(labels), answer, labels), smoothing
+    )
+
+
+def _missing(labels: Tensor) -> Tensor:
+    return labels.isnan() if labels.is_floating_point() else labels == NO_LABEL
+
+
+_ANSWERS: dict[Task, Callable[[Tensor], Tensor]] = {
+    "classification": lambda logits: logits.argmax(1),
+    "multi-label": lambda logits: (logits > 0).float(),  # where a label is likelier than not
+    "regression": lambda logits: logits.float().squeeze(1),
+}
+_SOFT = {"classification": soft_target_loss, "multi-label": soft_multi_label_loss}
 
 
 class DistillationLoss(nn.Module):
     """alpha * hard labels + (1 - alpha) * (logits MSE or soft targets).
 
     Args:
-        config: `kind`, `alpha`, `temperature`; the default is the paper's best: MSE on logits alone.
+        config: `kind`, `alpha`, `temperature`, where these end, `label_smoothing`; the default is the paper's best: MSE on logits alone.
+        task: What labels and logits mean.
+
+    Raises:
+        InputError: The task has no meaning for what `config` asks for.
 
     Source: Tang et al. 2019 (arXiv 1903.12136), section 3.1.
     """
 
-    def __init__(self, config: LossConfig | None = None) -> None:
+    def __init__(self, config: LossConfig | None = None, task: Task = "classification") -> None:
         super().__init__()
-        self.config = config or LossConfig()
+        self.config, self.task = config or LossConfig(), task
+        self.config.check_task(task)
 
-    def forward(self, student: Tensor, teacher: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self, student: Tensor, teacher: Tensor | None = None, labels: Tensor | None = None, done: float = 0.0
+    ) -> Tensor:
         """Return the loss of a batch.
 
         Args:
             student: Logits, (B, C) float.
             teacher: Logits, (B, C) float; receives no gradient. May be None only where alpha is 1.
-            labels: Class numbers, (B,) int64; -100 (or None for all): take the teacher's argmax.
+            labels: Class numbers, (B,) int64, -100 where missing; labels, (B, C), or scores, (B,), float, NaN where missing. None: all are.
+                What is missing, the teacher's own answer stands in for.
+            done: Share of the training that is done, 0 to 1: how far alpha and the temperature have come.
 
         Raises:
             ValueError: The shapes differ, or what alpha asks for is missing.
         """
-        alpha = self.config.alpha
+        config = self.config
+        alpha = _on_the_way(config.alpha, config.alpha if config.alpha_end < 0 else config.alpha_end, done)
         if teacher is None and alpha < 1:
             raise ValueError(
                 f"alpha is {alpha}, so the teacher's logits are needed; alpha = 1 learns from labels alone"
             )
         loss = student.new_zeros((), dtype=torch.float32)
         if alpha > 0:
-            loss = loss + alpha * hard_label_loss(student, teacher, labels)
+            loss = loss + alpha * hard_label_loss(student, teacher, labels, config.label_smoothing, self.task)
         if alpha < 1 and teacher is not None:
-            mse = self.config.kind == "mse"
-            loss = loss + (1 - alpha) * (
-                logits_mse_loss(student, teacher)
-                if mse
-                else soft_target_loss(student, teacher, self.config.temperature)
-            )
+            loss = loss + (1 - alpha) * self._match(student, teacher, done)
         return loss
+
+    def _match(self, student: Tensor, teacher: Tensor, done: float) -> Tensor:
+        config = self.config
+        if config.kind == "mse":
+            return logits_mse_loss(student, teacher)
+        temperature = _on_the_way(config.temperature, config.temperature_end or config.temperature, done)
+        return _SOFT[self.task](student, teacher, temperature)
+
+
+def _on_the_way(start: float, end: float, done: float) -> float:
+    return start + (end - start) * done
+
+
+def _check_temperature(temperature: float) -> None:
+    if temperature <= 0:
+        raise ValueError(f"temperature is {temperature}: expected more than 0")
 
 
 def _check_shapes(student: Tensor, teacher: Tensor) -> None:

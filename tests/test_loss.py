@@ -10,12 +10,26 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.testing import assert_close
 
-from distillkit.loss import DistillationLoss, hard_label_loss, logits_mse_loss, soft_target_loss
+from distillkit.errors import InputError
+from distillkit.loss import (
+    DistillationLoss,
+    gold_loss,
+    hard_label_loss,
+    logits_mse_loss,
+    soft_multi_label_loss,
+    soft_target_loss,
+)
 from distillkit.recipe import LossConfig
 
 # Every kind and mix that a recipe may ask for.
 CONFIGS = [LossConfig(*mix) for mix in product(("mse", "soft"), (0.0, 0.3, 1.0), (1.0, 4.0))]
-MATCHING = [logits_mse_loss, soft_target_loss, lambda student, teacher: soft_target_loss(student, teacher, 4.0)]
+MATCHING = [
+    logits_mse_loss,
+    soft_target_loss,
+    lambda student, teacher: soft_target_loss(student, teacher, 4.0),
+    soft_multi_label_loss,
+    lambda student, teacher: soft_multi_label_loss(student, teacher, 4.0),
+]
 
 
 @pytest.fixture
@@ -120,13 +134,14 @@ def test_teachers_argmax_stands_in_where_the_label_is_missing():
     assert torch.equal(hard_label_loss(student, teacher, None), functional.cross_entropy(student, torch.tensor([1, 0])))
 
 
-def test_gradient_keeps_its_size_when_the_temperature_doubles():
+@pytest.mark.parametrize("loss", [soft_target_loss, soft_multi_label_loss])
+def test_gradient_keeps_its_size_when_the_temperature_doubles(loss):
     generator = torch.Generator().manual_seed(0)
     teacher = torch.randn(64, 3, generator=generator)
     norms = []
     for temperature in (8.0, 16.0):
         student = torch.zeros(64, 3, requires_grad=True)
-        soft_target_loss(student, teacher, temperature).backward()
+        loss(student, teacher, temperature).backward()
         norms.append(student.grad.norm().item())
     assert norms[0] / norms[1] == pytest.approx(1, abs=0.1)
 
@@ -157,9 +172,10 @@ def test_shapes_that_would_broadcast_are_refused(loss):
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
-def test_temperature_that_is_not_positive_is_refused(temperature):
+@pytest.mark.parametrize("loss", [soft_target_loss, soft_multi_label_loss])
+def test_temperature_that_is_not_positive_is_refused(loss, temperature):
     with pytest.raises(ValueError, match=f"temperature is {temperature}: expected more than 0"):
-        soft_target_loss(torch.zeros(1, 2), torch.zeros(1, 2), temperature)
+        loss(torch.zeros(1, 2), torch.zeros(1, 2), temperature)
 
 
 def test_missing_label_without_a_teacher_is_refused():
@@ -170,3 +186,143 @@ def test_missing_label_without_a_teacher_is_refused():
 def test_missing_teacher_is_refused_unless_labels_alone_teach():
     with pytest.raises(ValueError, match=r"alpha is 0\.5, so the teacher's logits are needed"):
         DistillationLoss(LossConfig(alpha=0.5))(torch.zeros(2, 2), None, torch.tensor([0, 1]))
+
+
+# ---- several labels, and scores
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_soft_labels_by_hand(temperature):
+    # Logits are T times the log odds of the wanted probabilities.
+    def logits(p):
+        return temperature * torch.tensor([[math.log(x / (1 - x)) for x in p]])
+
+    def divergence(p, q):
+        return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+    expected = temperature**2 * (divergence(0.8, 0.5) + divergence(0.25, 0.75))
+    found = soft_multi_label_loss(logits([0.5, 0.75]), logits([0.8, 0.25]), temperature)
+    assert_close(found, torch.tensor(expected))
+
+
+def test_the_gradient_of_soft_labels_is_that_of_their_cross_entropy(logits):
+    student, teacher = logits
+    soft_multi_label_loss(student, teacher, 2.0).backward()
+    bare = student.detach().clone().requires_grad_()
+    target = (teacher / 2).sigmoid().detach()
+    (4 * functional.binary_cross_entropy_with_logits(bare / 2, target, reduction="none").sum(1).mean()).backward()
+    assert_close(student.grad, bare.grad)
+
+
+def test_labels_by_hand():
+    student, gold = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    # Probabilities 1/2 and 3/4; 1/2 and 1/2.
+    expected = -(math.log(0.5) + math.log(0.25) + 2 * math.log(0.5)) / 2
+    assert_close(gold_loss("multi-label", student, gold), torch.tensor(expected))
+
+
+def test_scores_by_hand():
+    assert gold_loss("regression", torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])).item() == (4 + 1) / 2
+
+
+GOLD = {
+    "classification": torch.tensor([0, 1, 2, 1, 0]),
+    "multi-label": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]]),
+    "regression": torch.tensor([0.5, -1.0, 2.0, 0.0, 3.0]),
+}
+NONE = {"classification": -100, "multi-label": math.nan, "regression": math.nan}
+
+
+def of_task(task, logits):
+    return tuple(x.detach()[:, :1] if task == "regression" else x.detach() for x in logits)
+
+
+@pytest.mark.parametrize("task", GOLD)
+def test_alpha_one_is_the_gold_loss_and_alpha_zero_never_looks_at_labels(task, logits):
+    student, teacher = of_task(task, logits)
+    hard, soft = DistillationLoss(LossConfig(alpha=1.0), task), DistillationLoss(LossConfig(), task)
+    assert torch.equal(hard(student, None, GOLD[task]), gold_loss(task, student, GOLD[task]))
+    assert torch.equal(soft(student, teacher, GOLD[task]), logits_mse_loss(student, teacher))
+
+
+@pytest.mark.parametrize("task", GOLD)
+def test_the_teachers_own_answer_stands_in_for_a_missing_label(task, logits):
+    student, teacher = of_task(task, logits)
+    answer = {
+        "classification": teacher.argmax(1),
+        "multi-label": (teacher.sigmoid() > 0.5).float(),
+        "regression": teacher[:, 0],
+    }
+    some, filled = GOLD[task].clone(), GOLD[task].clone()
+    some[[1, 3]], filled[[1, 3]] = NONE[task], answer[task][[1, 3]]
+    found = hard_label_loss(student, teacher, some, task=task)
+    assert torch.equal(found, gold_loss(task, student, filled))
+    assert torch.equal(hard_label_loss(student, teacher, None, task=task), gold_loss(task, student, answer[task]))
+    for labels in (some, None):
+        with pytest.raises(ValueError, match="neither a gold label nor a teacher's logits"):
+            hard_label_loss(student, None, labels, task=task)
+
+
+@pytest.mark.parametrize("task", GOLD)
+@pytest.mark.parametrize("labels", [None, GOLD], ids=["unlabelled", "labelled"])
+def test_gradient_reaches_the_student_alone_in_every_task(task, labels, logits):
+    student, teacher = (x.clone().requires_grad_() for x in of_task(task, logits))
+    DistillationLoss(LossConfig(alpha=0.5), task)(student, teacher, labels and labels[task]).backward()
+    assert student.grad.isfinite().all()
+    assert student.grad.abs().sum() > 0
+    assert teacher.grad is None
+
+
+def test_smoothing_spreads_a_share_of_the_label():
+    student = torch.tensor([[2.0, 0.0, -1.0]])
+    log_p = student.log_softmax(1)[0]
+    expected = -(0.7 + 0.1) * log_p[0] - 0.1 * log_p[1] - 0.1 * log_p[2]
+    assert_close(DistillationLoss(LossConfig(alpha=1, label_smoothing=0.3))(student, None, torch.tensor([0])), expected)
+    yes, no = student.sigmoid().log()[0], (-student).sigmoid().log()[0]
+    expected = -(0.85 * yes[0] + 0.15 * no[0]) - (0.15 * (yes[1] + yes[2]) + 0.85 * (no[1] + no[2]))
+    gold = torch.tensor([[1.0, 0.0, 0.0]])
+    several = DistillationLoss(LossConfig(alpha=1, label_smoothing=0.3), "multi-label")
+    assert_close(several(student, None, gold), expected)
+
+
+def test_alpha_goes_in_a_line_from_start_to_end(logits):
+    student, teacher = logits
+    labels = GOLD["classification"]
+    loss = DistillationLoss(LossConfig(alpha=0.8, alpha_end=0.2))
+    for done, alpha in ((0.0, 0.8), (0.5, 0.5), (1.0, 0.2)):
+        expected = DistillationLoss(LossConfig(alpha=alpha))(student, teacher, labels)
+        assert_close(loss(student, teacher, labels, done), expected)
+    stays = DistillationLoss(LossConfig(alpha=0.8))
+    assert torch.equal(stays(student, teacher, labels, 1.0), stays(student, teacher, labels))
+    with pytest.raises(ValueError, match="so the teacher's logits are needed"):
+        DistillationLoss(LossConfig(alpha=1.0, alpha_end=0.0))(student, None, labels, 0.5)
+
+
+def test_temperature_goes_in_a_line_from_start_to_end(logits):
+    student, teacher = logits
+    loss = DistillationLoss(LossConfig("soft", temperature=8.0, temperature_end=2.0))
+    for done, temperature in ((0.0, 8.0), (0.5, 5.0), (1.0, 2.0)):
+        assert_close(loss(student, teacher, None, done), soft_target_loss(student, teacher, temperature))
+    stays = DistillationLoss(LossConfig("soft", temperature=8.0))
+    assert torch.equal(stays(student, teacher, None, 1.0), soft_target_loss(student, teacher, 8.0))
+
+
+def test_soft_targets_of_several_labels_are_those_of_each_label(logits):
+    student, teacher = logits
+    found = DistillationLoss(LossConfig("soft", temperature=3.0), "multi-label")(student, teacher)
+    assert torch.equal(found, soft_multi_label_loss(student, teacher, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (LossConfig("soft"), "loss.kind is soft"),
+        (LossConfig(label_smoothing=0.1), "loss.label_smoothing is 0.1"),
+        (LossConfig(teacher_weighting="confidence"), "loss.teacher_weighting is confidence"),
+    ],
+    ids=["soft", "smoothing", "confidence"],
+)
+def test_what_a_score_has_no_meaning_for_is_refused_with_the_reason(config, message):
+    with pytest.raises(InputError, match=f"{message}, but the task is regression, and a score"):
+        DistillationLoss(config, "regression")
+    DistillationLoss(config, "multi-label")

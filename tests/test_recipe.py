@@ -180,6 +180,13 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
             lambda: LossConfig(teachers=("a", "b=0")),
             "loss.teachers has 'b=0': expected NAME or NAME=WEIGHT, the weight a number above 0",
         ),
+        (lambda: LossConfig(alpha_end=1.5), "loss.alpha_end is 1.5: expected 0 to 1, or -1"),
+        (lambda: LossConfig(temperature_end=-1.0), "loss.temperature_end is -1.0: expected more than 0"),
+        (lambda: LossConfig(label_smoothing=1.0), "loss.label_smoothing is 1.0: expected 0 or more, and less than 1"),
+        (
+            lambda: LossConfig(teachers=("a=2", "b"), teacher_weighting="dev"),
+            "loss.teacher_weighting is dev, but loss.teachers has weights of its own",
+        ),
         (lambda: LossConfig(teachers=("a=nan",)), "loss.teachers has 'a=nan'"),
         (lambda: LossConfig(teachers=("a=",)), "loss.teachers has 'a='"),
         (lambda: LossConfig(teachers=("a=much",)), "loss.teachers has 'a=much'"),

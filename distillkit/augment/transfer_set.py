@@ -34,6 +34,7 @@ from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
 from distillkit.augment.yields import count_rows, yield_report
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
+from distillkit.data.labels import LABEL_TYPES
 from distillkit.data.tables import content_hashes, paired, resized, table_writer, texts_of, with_mask
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
@@ -70,6 +71,7 @@ class _Job:
     config: AugmentConfig
     seed: int
     pairs: bool
+    label: pa.DataType  # of the column `label`
 
     def path(self, kind: str, number: int, form: str = "arrow") -> Path:
         return self.folder / f"{kind}-{number:06}.{form}"
@@ -91,7 +93,8 @@ def build_transfer_set(
 
     Args:
         sources: Canonical tables, block by block, of each origin: `original` (their texts come back byte for byte, each once, with their
-            label; a text with two labels comes back with none), `unlabelled` (cut into sentences where the mix has them), `generated`.
+            label, of any kind of task; a text with two labels comes back with none), `unlabelled` (cut into sentences where the mix has
+            them), `generated`.
         target: Parquet file to write, whole or not at all; docs/files.md has its columns.
         config: How variants of `original`, and where it says so of `unlabelled`, are made.
         seed: Draws everything.
@@ -163,7 +166,7 @@ def _build(
     for _ in go("compare", partial(_compare, job, len(units), shares), range(shares)):
         pass
     total: Counter[str] = Counter()
-    table_schema = with_mask(_plain(schema(job.pairs)).empty_table(), config.mask).schema
+    table_schema = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), config.mask).schema
     with table_writer(target, table_schema) as writer:
         group: list[pa.Table] = []
         for number, counts in enumerate(go("write", partial(_finish, job, shares), range(len(units)))):
@@ -211,7 +214,7 @@ def _lay_out(
     guarded = sorted({_normal(*row) for row in rows})
     write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), work / "held-out.arrow")
     laid.digest.update(fingerprint(work / "held-out.arrow").encode())
-    return _Job(work, config, seed, True in laid.kinds), laid.blocks, laid.digest.hexdigest()
+    return _Job(work, config, seed, True in laid.kinds, laid.label), laid.blocks, laid.digest.hexdigest()
 
 
 class _Laid:
@@ -221,6 +224,7 @@ class _Laid:
         self.work, self.config = work, config
         self.kinds = kinds  # whether tables are of pairs
         self.blocks: list[_Unit] = []
+        self.label = LABEL_TYPES["classification"]
         self.rows = 0  # originals
         self.digest = hashlib.sha256()
         self.originals = ""  # digest of the originals alone
@@ -233,6 +237,8 @@ class _Laid:
                 raise InputError("some tables have pairs and some single texts; give all of them the same columns")
             names = [name for name in ("text", "text_pair", "label") if name in table.column_names]
             table = table.select(names).replace_schema_metadata(None).combine_chunks()
+            if "label" in names and table["label"].type in LABEL_TYPES.values():
+                self.label = table["label"].type
             for column in names[: 2 if True in self.kinds else 1]:
                 refuse_mask(table[column].to_pylist(), config.mask)
             varied = config.n_iter > 0 and (origin == "original" or (origin == "unlabelled" and config.vary_unlabelled))
@@ -302,19 +308,18 @@ def _make(job: _Job, numbered: tuple[int, _Unit]) -> int:
         lexicon, ways = _ways(job.folder, job.config)
         for tags in _tag_paths(job, unit.block):
             blocks.append(lexicon.block(read_arrow(tags).slice(unit.start, len(rows)).combine_chunks().to_batches()[0]))
-    tables = [_as_they_are(rows, unit, job.pairs)]
+    tables = [_as_they_are(rows, unit, job)]
     if job.config.swap and job.pairs and unit.origin == "original":
         tables.append(_turned(tables[0]))
     if unit.varied:
-        maker = VariantMaker(job.config, job.seed, ways, unlabelled=unit.origin == "unlabelled")
+        maker = VariantMaker(job.config, job.seed, ways, unlabelled=unit.origin == "unlabelled", label=job.label)
         tables.extend(maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row))
     table = pa.concat_tables(tables).combine_chunks()
     write_arrow(table, path)
     origins = table["origin"].chunk(0).indices.to_numpy() if len(table) else np.empty(0, np.int8)
     classes = np.array([_CLASSES[name] for name in ORIGINS])[origins]
-    labels = np.array(
-        [0 if label is None else zlib.crc32(label.encode()) | 1 for label in tables[0]["label"].to_pylist()], np.uint32
-    )
+    numbers = [0 if label is None else zlib.crc32(str(label).encode()) | 1 for label in tables[0]["label"].to_pylist()]
+    labels = np.array(numbers, np.uint32)
     labels = np.concatenate([labels, np.zeros(len(table) - len(labels), np.uint32)])
     content = content_hashes(table["text"].chunk(0), table["text_pair"].chunk(0) if job.pairs else None)
     write_hashes(hashes, content, classes, number, labels)
@@ -327,14 +332,14 @@ def _ways(folder: Path, config: AugmentConfig) -> tuple[Lexicon, Mapping[str, Va
     return lexicon, variations(lexicon, config, folder)
 
 
-def _as_they_are(rows: pa.Table, unit: _Unit, pairs: bool) -> pa.Table:
+def _as_they_are(rows: pa.Table, unit: _Unit, job: _Job) -> pa.Table:
     """Return a unit's own rows as candidates."""
     columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
-    columns.setdefault("label", pa.nulls(len(rows), pa.string()))
+    columns.setdefault("label", pa.nulls(len(rows), job.label))
     columns["origin"] = origin_column(unit.origin, len(rows))
     columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
     columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
-    wanted = schema(pairs)
+    wanted = schema(job.pairs, job.label)
     return pa.table([columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted], schema=wanted)
 
 
@@ -342,7 +347,7 @@ def _turned(table: pa.Table) -> pa.Table:
     """Return pairs the other way round; their labels are for the teacher to say."""
     table = table.set_column(0, "text", table["text_pair"]).set_column(1, "text_pair", table["text"])
     columns = {
-        "label": pa.nulls(len(table), pa.string()),
+        "label": pa.nulls(len(table), table["label"].type),
         "origin": origin_column("augmented", len(table)),
         "rules": rules_column(np.full(len(table), SWAPPED, np.uint8)),
     }
@@ -370,7 +375,7 @@ def _finish(job: _Job, shares: int, number: int) -> dict[str, int]:
     places, torn = kept([_share_path(job, share, shares) for share in range(shares)], number)
     table = table.take(pa.array(places))
     if torn.any():
-        labels = pc.if_else(pa.array(torn), pa.scalar(None, pa.string()), table["label"])
+        labels = pc.if_else(pa.array(torn), pa.scalar(None, job.label), table["label"])
         table = table.set_column(table.column_names.index("label"), "label", labels)
     distinct = len(table)
     table = _without_leaks(table, job.folder)

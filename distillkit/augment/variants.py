@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from distillkit.augment.corpus import Block
 from distillkit.augment.counter import draw, high, seed_key
 from distillkit.augment.rules import RULES, SWAPPED, Variants, Variation
+from distillkit.data.labels import LABEL_TYPES
 from distillkit.recipe import AugmentConfig
 
 ORIGINS = ("original", "unlabelled", "generated", "augmented")
@@ -21,8 +22,8 @@ _WAY, _TURN, _SIDES = 0, 1, 2
 _SLICE = 16_384  # variants worked on at a time: their arrays stay in the processor's cache
 
 
-def schema(pairs: bool) -> pa.Schema:
-    """Return the columns of a transfer set."""
+def schema(pairs: bool, label: pa.DataType = LABEL_TYPES["classification"]) -> pa.Schema:
+    """Return the columns of a transfer set, of pairs or single texts, with labels of this type."""
     sides = ("", "_pair") if pairs else ("",)
     where = [
         column
@@ -35,7 +36,7 @@ def schema(pairs: bool) -> pa.Schema:
     ]
     return pa.schema(
         [(f"text{side}", pa.string()) for side in sides]
-        + [("label", pa.string()), ("origin", ORIGIN), ("source_row", pa.int64()), ("iteration", pa.int32())]
+        + [("label", label), ("origin", ORIGIN), ("source_row", pa.int64()), ("iteration", pa.int32())]
         + [("rules", RULE), *where]
     )
 
@@ -59,12 +60,19 @@ class VariantMaker:
         seed: Draws everything.
         ways: A Variation for each way in use: `rules`, `infill`, `neighbours`.
         unlabelled: The texts are the unlabelled ones, which draw numbers of their own.
+        label: Type of the column `label`, where no variant has one.
     """
 
     def __init__(
-        self, config: AugmentConfig, seed: int, ways: Mapping[str, Variation], *, unlabelled: bool = False
+        self,
+        config: AugmentConfig,
+        seed: int,
+        ways: Mapping[str, Variation],
+        *,
+        unlabelled: bool = False,
+        label: pa.DataType = LABEL_TYPES["classification"],
     ) -> None:
-        self.config, self.ways = config, ways
+        self.config, self.ways, self.label = config, ways, label
         self.key = seed_key(seed, int(unlabelled))
         mix = config.mix
         weights = [mix.rules, mix.infill, mix.neighbours, mix.sentences, mix.generated]
@@ -113,10 +121,10 @@ class VariantMaker:
                 _with_texts(results[1], pc.if_else(turned, a, b)),
             ]
         columns = [side.texts for side in results]
-        columns += [pa.nulls(len(rows), pa.string()), origin_column("augmented", len(rows)), pa.array(first_row + rows)]
+        columns += [pa.nulls(len(rows), self.label), origin_column("augmented", len(rows)), pa.array(first_row + rows)]
         columns += [pa.array(iterations.astype(np.int32)), rules_column(fired)]
         columns += [column for side in results for column in (side.changed, pa.array(side.start), pa.array(side.stop))]
-        return pa.table(columns, schema=schema(second is not None))
+        return pa.table(columns, schema=schema(second is not None, self.label))
 
     def _changes(self, iterations: np.ndarray, side: int) -> np.ndarray:
         """Say of which pairs this side is changed, (M,) bool."""

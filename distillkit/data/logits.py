@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from distillkit.data.labels import HEADS
 from distillkit.data.tables import KEY_BYTES, content_keys, texts_of, write_table
 from distillkit.errors import InputError
-from distillkit.recipe import TEACHER_NAME
+from distillkit.recipe import TEACHER_NAME, Task
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -71,6 +72,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not the manifest of a teacher's logits; {mend}")
     if manifest.get("format") != FORMAT:
         raise InputError(f"{path}: its format is {manifest.get('format')!r}, expected {FORMAT}; {mend}")
+    if _head(manifest) not in HEADS.values():
+        raise InputError(f"{path}: its head is {_head(manifest)!r}, expected {', '.join(HEADS.values())}; {mend}")
     return manifest
 
 
@@ -181,13 +184,32 @@ def join_logits(table: pa.Table, store: Path, weights: Mapping[str, float] | Non
     Raises:
         InputError: A row has no logits, a teacher is unknown, or the teachers' labels are not the same.
     """
-    chosen = _chosen(store, weights)
-    total, keys = sum(chosen.values()), keys_of(table)
-    labels = joined_labels(store, weights)
-    out = np.zeros((len(table), len(labels)), np.float32)
-    for name, weight in chosen.items():
-        out += np.float32(weight / total) * _teacher_logits(table, keys, store / name, labels)
+    total = sum(chosen_teachers(store, weights).values())
+    out = np.zeros((len(table), len(joined_labels(store, weights))), np.float32)
+    for _, weight, logits in each_teacher(table, store, weights):
+        out += np.float32(weight / total) * logits
     return out
+
+
+def each_teacher(
+    table: pa.Table, store: Path, weights: Mapping[str, float] | None = None
+) -> Iterator[tuple[str, float, np.ndarray]]:
+    """Look up each row's logits by its content, teacher by teacher.
+
+    Args:
+        table: Canonical table of N rows, in any order.
+        store: A logit store.
+        weights: Weight of each teacher by name; None or empty: all, 1 each.
+
+    Yields:
+        Name, weight, and logits, (N, C) float32, in the order of the table and of `joined_labels`.
+
+    Raises:
+        InputError: As for `join_logits`.
+    """
+    keys, labels = keys_of(table), joined_labels(store, weights)
+    for name, weight in chosen_teachers(store, weights).items():
+        yield name, weight, _teacher_logits(table, keys, store / name, labels)
 
 
 def with_logits(table: pa.Table, store: Path) -> pa.Table:
@@ -203,10 +225,11 @@ def with_logits(table: pa.Table, store: Path) -> pa.Table:
     Raises:
         InputError: As for `join_logits`.
     """
-    keys, labels = keys_of(table), joined_labels(store)
-    for name in read_store(store):
-        values = _teacher_logits(table, keys, store / name, labels)
-        column = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), len(labels))
+    columns = {
+        name: pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+        for name, _, values in each_teacher(table, store)
+    }
+    for name, column in columns.items():
         table = table.append_column(f"logits_{name}", column)
     return table
 
@@ -215,12 +238,17 @@ def joined_labels(store: Path, weights: Mapping[str, float] | None = None) -> li
     """Return what each joined logit means: the labels of the first teacher by name.
 
     Raises:
-        InputError: A teacher is unknown, or the teachers' labels are not the same.
+        InputError: A teacher is unknown, or the teachers' labels, or kinds of task, are not the same.
     """
     manifests = read_store(store)
-    first, *others = _chosen(store, weights)
+    first, *others = chosen_teachers(store, weights)
     labels = list(manifests[first]["labels"])
     for name in others:
+        if _head(manifests[name]) != _head(manifests[first]):
+            raise InputError(
+                f"{store}: teacher {name!r} has the head {_head(manifests[name])}, teacher {first!r} {_head(manifests[first])}; "
+                f"choose some with --loss.teachers"
+            )
         theirs = manifests[name]["labels"]
         if sorted(theirs) != sorted(labels):
             raise InputError(
@@ -229,7 +257,18 @@ def joined_labels(store: Path, weights: Mapping[str, float] | None = None) -> li
     return labels
 
 
-def _chosen(store: Path, weights: Mapping[str, float] | None) -> dict[str, float]:
+def store_task(store: Path, weights: Mapping[str, float] | None = None) -> Task:
+    """Return the kind of task that a store's teachers, or the first by name of those with a weight, answer."""
+    manifests = read_store(store)
+    head = _head(manifests[next(iter(chosen_teachers(store, weights)))])
+    return next(task for task, name in HEADS.items() if name == head)
+
+
+def _head(manifest: Mapping[str, Any]) -> str:
+    return manifest.get("head", HEADS["classification"])
+
+
+def chosen_teachers(store: Path, weights: Mapping[str, float] | None) -> dict[str, float]:
     """Return the weights of the teachers that are joined, in the order of their names."""
     known = read_store(store)
     for name in weights or ():

@@ -220,15 +220,21 @@ def _read_datasets(source: str) -> Iterator[Row]:
             table = datasets.load_dataset(name, *parts[1:-1], split=split)
     except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError, KeyError, RuntimeError, OSError) as error:
         raise InputError(f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}") from None
-    names = {
-        column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
+    classes = {
+        column: feature for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
+    }
+    # Of a multi-label task each row has a list of classes.
+    lists = {
+        column: feature.feature
+        for column, feature in table.features.items()
+        if isinstance(feature, datasets.Sequence) and isinstance(feature.feature, datasets.ClassLabel)
     }
     for number, row in enumerate(table, start=1):
         # A ClassLabel of -1 is the hub's way to hide a test label.
-        yield (
-            f"{source} row {number}",
-            {k: (names[k][v] if v is not None and v >= 0 else None) if k in names else v for k, v in row.items()},
-        )
+        named = {name: row[name] for name in classes}
+        named = {k: None if v is None or v < 0 else classes[k].names[v] for k, v in named.items()}
+        named |= {k: None if row[k] is None else [feature.names[i] for i in row[k]] for k, feature in lists.items()}
+        yield f"{source} row {number}", {**row, **named}
 
 
 _READERS = {

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distillkit.data.files import whole_file
+from distillkit.data.labels import LABEL_TYPES, SCORE, parse_label, task_of_labels, unknown_label
 from distillkit.data.readers import read_rows
 from distillkit.errors import InputError
-from distillkit.recipe import ColumnsConfig
+from distillkit.recipe import ColumnsConfig, Task
 
 KEY_BYTES = 16
 HASH = np.dtype([("high", "u8"), ("low", "u8")])
@@ -23,40 +24,56 @@ HASH = np.dtype([("high", "u8"), ("low", "u8")])
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 
 
-def read_table(source: str, columns: ColumnsConfig, *, labels: str = "required", known: Sequence[str] = ()) -> pa.Table:
+def read_table(
+    source: str,
+    columns: ColumnsConfig,
+    *,
+    task: Task = "classification",
+    labels: str = "required",
+    known: Sequence[str] = (),
+) -> pa.Table:
     """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`; see `read_blocks`."""
-    return pa.concat_tables(read_blocks(source, columns, labels=labels, known=known))
+    return pa.concat_tables(read_blocks(source, columns, task=task, labels=labels, known=known))
 
 
 def read_blocks(
-    source: str, columns: ColumnsConfig, *, labels: str = "required", known: Sequence[str] = (), rows: int = 65_536
+    source: str,
+    columns: ColumnsConfig,
+    *,
+    task: Task = "classification",
+    labels: str = "required",
+    known: Sequence[str] = (),
+    rows: int = 65_536,
 ) -> Iterator[pa.Table]:
     """Read a source block by block into the canonical columns `text`, `text_pair` (pairs only), `label`.
 
     Args:
         source: Anything `readers.read_rows` takes.
         columns: Names of the source's columns; canonical names are found too, so that a stage's output is a source
-            (and a transfer set keeps its `origin`).
+            (and a transfer set keeps its `origin` and `rules`).
+        task: What a label is; `data.labels.LABEL_TYPES` has the column's type.
         labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored` (no label column).
         known: Labels that training saw; empty: any will do.
         rows: Rows a block; the last may have fewer.
 
     Raises:
-        InputError: A column is missing, a text is empty or no text, a label is missing, NaN or not `known`.
+        InputError: A column is missing, a text is empty or no text, a label is missing, NaN, not `known` or of another task.
     """
     wanted = {"text": columns.text}
     if columns.text_pair:
         wanted["text_pair"] = columns.text_pair
     if not known and _is_own(source, set(wanted), labels):
-        names = [*wanted, *(["label"] if labels != "ignored" else []), "origin"]
+        names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
         file = pq.ParquetFile(source)
         found = [name for name in names if name in file.schema_arrow.names]
         meta = file.schema_arrow.metadata
-        blocks = (pa.Table.from_batches([batch]) for batch in file.iter_batches(rows, columns=found))
+        if "label" in found:
+            _check_task(source, file.schema_arrow.field("label").type, task)
+        blocks = (_of_task(pa.Table.from_batches([batch]), task) for batch in file.iter_batches(rows, columns=found))
         yield from (block.select(found).replace_schema_metadata(meta) for block in resized(blocks, rows))
         return
     # Anything else goes row by row, and a row that does not fit is said with its place.
-    columns_of = _Columns(wanted, columns.label, labels, known)
+    columns_of = _Columns(wanted, columns, task, labels, known)
     empty = True
     for place, row in read_rows(source):
         columns_of.add(place, row)
@@ -72,20 +89,24 @@ def read_blocks(
 class _Columns:
     """Canonical columns that fill row by row."""
 
-    def __init__(self, wanted: dict[str, str], label: str, labels: str, known: Sequence[str]) -> None:
-        self.wanted, self.label, self.labels, self.known = wanted, label, labels, known
-        self.names = [*wanted, *(["label"] if labels != "ignored" else [])]
-        self.rows: dict[str, list[Any]] = {name: [] for name in self.names}
+    def __init__(
+        self, wanted: dict[str, str], columns: ColumnsConfig, task: Task, labels: str, known: Sequence[str]
+    ) -> None:
+        self.wanted, self.columns, self.task, self.labels, self.known = wanted, columns, task, labels, known
+        types = dict.fromkeys(wanted, pa.string()) | ({"label": LABEL_TYPES[task]} if labels != "ignored" else {})
+        self.schema = pa.schema(list(types.items()))
+        self.rows: dict[str, list[Any]] = {name: [] for name in types}
 
     def add(self, place: str, row: dict[str, Any]) -> None:
         for name, column in self.wanted.items():
             self.rows[name].append(_text(row, column if column in row else name, column, place))
         if self.labels != "ignored":
-            self.rows["label"].append(_label(row, self.label, place, self.known, required=self.labels == "required"))
+            required = self.labels == "required"
+            self.rows["label"].append(parse_label(row, self.columns, place, self.task, self.known, required=required))
 
     def take(self) -> pa.Table:
-        table = pa.table(self.rows, schema=pa.schema([(name, pa.string()) for name in self.names]))
-        self.rows = {name: [] for name in self.names}
+        table = pa.table(self.rows, schema=self.schema)
+        self.rows = {name: [] for name in self.rows}
         return table
 
 
@@ -118,6 +139,24 @@ def _is_own(source: str, wanted: set[str], labels: str) -> bool:
     return "label" in names and not pq.read_table(source, columns=["label"])["label"].null_count
 
 
+def _check_task(source: str, found: pa.DataType, task: Task) -> None:
+    """Refuse a table of our own whose labels are of another task; without any label it is of every task."""
+    if found == LABEL_TYPES[task]:
+        return
+    column = pq.read_table(source, columns=["label"])["label"]
+    if column.null_count < len(column):
+        raise InputError(
+            f"{source}: its labels are of a {task_of_labels(found)} task, expected {task}; check --data.task, or which model this is for"
+        )
+
+
+def _of_task(table: pa.Table, task: Task) -> pa.Table:
+    """Give a column without any label the task's type."""
+    if "label" not in table.column_names or table["label"].type == LABEL_TYPES[task]:
+        return table
+    return table.set_column(table.column_names.index("label"), "label", pa.nulls(len(table), LABEL_TYPES[task]))
+
+
 def mask_of(table: pa.Table) -> str:
     """Return the mask word of a transfer set, empty for any other table."""
     return (table.schema.metadata or {}).get(_MASK, b"").decode()
@@ -147,45 +186,6 @@ def _text(row: dict[str, Any], column: str, asked: str, place: str) -> str:
     return value
 
 
-def _label(row: dict[str, Any], column: str, place: str, known: Sequence[str], *, required: bool) -> str | None:
-    asked, column = column, column if column in row else "label"
-    if column not in row:
-        if required:
-            raise InputError(
-                f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.columns.label"
-            )
-        return None
-    value = row[column]
-    if value is None or value == "":
-        if required:
-            raise InputError(f"{place}: column {column!r} is empty; every row here needs a label")
-        return None
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    if text.lower() == "nan":
-        raise InputError(f"{place}: column {column!r} is NaN; every row here needs a label")
-    if _is_fraction(text):
-        raise InputError(
-            f"{place}: column {column!r} is {text}, a number with a fraction; expected a class, by name or integer"
-        )
-    if known and text not in known:
-        raise _unknown_label(place, text, known)
-    return text
-
-
-def _is_fraction(text: str) -> bool:
-    try:
-        return math.isfinite(float(text)) and not float(text).is_integer()
-    except ValueError:
-        return False
-
-
-def _unknown_label(place: str, label: str, known: Sequence[str]) -> InputError:
-    shown = ", ".join(map(repr, known[:20])) + (" ..." if len(known) > 20 else "")
-    return InputError(
-        f"{place}: label {label!r} was never seen in training; known: {shown}. Correct it, or add such rows to the training data"
-    )
-
-
 def label_names(table: pa.Table, source: str = "training data") -> list[str]:
     """List the labels of a training table in the order that gives them their ids: integers by value, names by code point.
 
@@ -193,32 +193,62 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
         table: Canonical, labelled.
         source: Named in the error.
 
+    Returns:
+        The classes; the labels that any row has; of a regression "score" alone.
+
     Raises:
-        InputError: There are fewer than two.
+        InputError: There are fewer than two classes or different scores, or no label at all.
     """
-    names = set(table["label"].to_pylist()) - {None}
-    if not names:
+    found = set(_flat_labels(table))
+    if not found:
         raise InputError(f"{source}: no row has a label; a classifier is trained on labelled rows")
-    if len(names) < 2:
+    task = task_of_labels(table["label"].type)
+    if len(found) < 2 and task != "multi-label":
+        what = "one class only" if task == "classification" else "one score only"
         raise InputError(
-            f"{source}: one class only ({', '.join(map(repr, names))}); a classifier needs at least two: check --data.columns.label"
+            f"{source}: {what} ({', '.join(map(repr, found))}); a {'classifier' if task == 'classification' else task} needs at least two: "
+            f"check --data.columns.label"
         )
+    if task == "regression":
+        return [SCORE]
     try:
-        return sorted(names, key=int)
+        return sorted(found, key=int)
     except ValueError:
-        return sorted(names)
+        return sorted(found)
+
+
+def _flat_labels(table: pa.Table) -> list[Any]:
+    """Return every label of every row; what is missing is left out."""
+    column = table["label"].drop_null()
+    return (pa.compute.list_flatten(column) if pa.types.is_list(column.type) else column).to_pylist()
 
 
 def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> None:
-    """Refuse a table with a label that training never saw.
+    """Refuse a table with a label that training never saw; a score is never unknown.
 
     Raises:
         InputError: There is one; the message says the first row with it.
     """
+    task = task_of_labels(table["label"].type)
+    if task == "regression":
+        return
     known = set(names)
     for number, label in enumerate(table["label"].to_pylist(), start=1):
-        if label is not None and label not in known:
-            raise _unknown_label(f"{source} row {number}", label, names)
+        for name in [label] if task == "classification" else label or []:
+            if name is not None and name not in known:
+                raise unknown_label(f"{source} row {number}", name, names)
+
+
+def check_task(table: pa.Table, task: Task, source: str) -> None:
+    """Refuse a table whose labels are of another task.
+
+    Raises:
+        InputError: They are.
+    """
+    if table["label"].type != LABEL_TYPES[task]:
+        raise InputError(
+            f"{source}: its labels are of a {task_of_labels(table['label'].type)} task, the model is for {task}; give labels of its kind"
+        )
 
 
 def label_ids(table: pa.Table, names: Sequence[str]) -> list[int]:
@@ -227,8 +257,37 @@ def label_ids(table: pa.Table, names: Sequence[str]) -> list[int]:
     return [-100 if label is None else place[label] for label in table["label"].to_pylist()]
 
 
+def gold_of(table: pa.Table, names: Sequence[str], task: Task) -> np.ndarray:
+    """Return the labels of N rows as a loss or a metric takes them.
+
+    Args:
+        table: Canonical, with a `label` column.
+        names: C labels in the order of the logits.
+        task: What the labels are expected to be.
+
+    Returns:
+        Of a classification class numbers, (N,) int64, -100 where there is none; of a multi-label task 0 and 1, (N, C) float32, and of a
+        regression scores, (N,) float32: NaN where there is none.
+
+    Raises:
+        InputError: The labels are of another task.
+    """
+    check_task(table, task, "the table")
+    column = table["label"]
+    if task == "classification":
+        return np.array(label_ids(table, names), np.int64)
+    if task == "regression":
+        return column.to_numpy().astype(np.float32)
+    place = {name: i for i, name in enumerate(names)}
+    gold = np.zeros((len(table), len(names)), np.float32)
+    for row, labels in enumerate(column.to_pylist()):
+        gold[row, [] if labels is None else [place[name] for name in labels]] = 1
+    gold[column.is_null().to_numpy()] = np.nan
+    return gold
+
+
 def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa.Table]:
-    """Set aside a share of each label's rows; equal texts stay on one side.
+    """Set aside a share of each class's rows, in other tasks of all rows; equal texts stay on one side.
 
     Args:
         table: Canonical, labelled.
@@ -239,10 +298,11 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
         What is left to train on, and the dev rows, both in their old order.
 
     Raises:
-        InputError: A label has too few distinct texts to stand on both sides.
+        InputError: A class, or the table, has too few distinct texts to stand on both sides.
     """
     keys = content_keys(*texts_of(table))
-    labels = table["label"].to_pylist()
+    classes = table["label"].type == LABEL_TYPES["classification"]
+    labels = table["label"].to_pylist() if classes else [""] * len(table)
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     chosen: set[bytes] = set()
     for label in sorted(set(labels)):
@@ -254,8 +314,9 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
         )
         count = max(1, round(fraction * len(mine)))
         if count >= len(mine):
+            what = f"label {label!r}" if classes else "train"
             raise InputError(
-                f"label {label!r} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev"
+                f"{what} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev"
             )
         chosen.update(key for _, key in mine[:count])
     in_dev = pa.array([key in chosen for key in keys])
@@ -326,7 +387,13 @@ def write_table(table: pa.Table, target: Path) -> None:
 
 def class_counts(table: pa.Table) -> dict[str, int]:
     """Count each label, most frequent first; equal counts by name."""
-    counts: Iterable[tuple[str, int]] = Counter(
-        label for label in table["label"].to_pylist() if label is not None
-    ).items()
+    counts: Iterable[tuple[str, int]] = Counter(_flat_labels(table)).items()
     return dict(sorted(counts, key=lambda item: (-item[1], item[0])))
+
+
+def label_summary(table: pa.Table) -> dict[str, float]:
+    """Say what a table's labels are: how many rows have each, or the `least`, `mean` and `most` of scores."""
+    if task_of_labels(table["label"].type) != "regression":
+        return dict(class_counts(table))
+    scores = table["label"].drop_null().to_numpy()
+    return {"least": float(scores.min()), "mean": float(scores.mean()), "most": float(scores.max())}

@@ -1,44 +1,58 @@
-"""What anyone could do without a neural network: the commonest class, and TF-IDF with logistic regression."""
+"""What anyone could do without a neural network: one answer to all, and TF-IDF with logistic or ridge regression."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 
 from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.recipe import Task
 
 
-def majority_logits(gold: np.ndarray, classes: int, rows: int) -> np.ndarray:
-    """Answer every row with the commonest training label.
+def majority_logits(gold: np.ndarray, classes: int, rows: int, task: Task = "classification") -> np.ndarray:
+    """Answer every row with the commonest training label, the labels that most rows have, or the mean score.
 
     Args:
-        gold: Training labels, (N,) int.
+        gold: Training labels as `data.tables.gold_of` gives them, nothing missing.
         classes: C.
         rows: How many rows to answer.
+        task: What a label is.
 
     Returns:
-        Log frequency of each class, the same for every row, (rows, C) float.
+        Log frequency of each class, log odds of each label, or the mean score, the same for every row, (rows, C) float.
     """
+    if task == "regression":
+        return np.full((rows, 1), gold.mean())
+    if task == "multi-label":
+        return np.tile(_log_odds(gold.mean(axis=0)), (rows, 1))
     share = np.bincount(gold, minlength=classes) / len(gold)
     return np.tile(np.log(np.maximum(share, 1e-9)), (rows, 1))
 
 
 class TfidfBaseline:
-    """TF-IDF over one and two words (one and two characters for unsegmented scripts) and logistic regression.
+    """TF-IDF over one and two words (one and two characters for unsegmented scripts) and logistic regression, one a label or ridge for scores.
 
     Of a pair, both texts' vectors, their product and their absolute difference are the features, as in the siamese student.
     """
 
-    def __init__(self, texts: Sequence[str], text_pairs: Sequence[str] | None, gold: np.ndarray, classes: int) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None,
+        gold: np.ndarray,
+        classes: int,
+        task: Task = "classification",
+    ) -> None:
         split = split_characters if is_unsegmented(texts) else split_words
         self._tfidf = TfidfVectorizer(ngram_range=(1, 2), tokenizer=split, token_pattern=None)
         self._tfidf.fit([*texts, *(text_pairs or [])])
-        self._model = LogisticRegression(max_iter=1000)
+        self._task, self._classes = task, classes
+        self._model = _MODELS[task]()
         self._model.fit(self._features(texts, text_pairs), gold)
-        self._classes = classes
 
     def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> Any:
         a = self._tfidf.transform(texts)
@@ -48,8 +62,25 @@ class TfidfBaseline:
         return csr_matrix(hstack([a, b, a.multiply(b), abs(a - b)]))
 
     def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
-        """Return log probabilities, (N, C) float."""
-        known = self._model.predict_log_proba(self._features(texts, text_pairs))
+        """Return log probabilities, the log odds of each label, or scores, (N, C) float."""
+        features = self._features(texts, text_pairs)
+        if self._task == "regression":
+            return self._model.predict(features)[:, None]
+        if self._task == "multi-label":
+            # Of one label alone both answers come back, no and yes.
+            return _log_odds(self._model.predict_proba(features)[:, -self._classes :])
         out = np.full((len(texts), self._classes), -1e9)
-        out[:, self._model.classes_] = known
+        out[:, self._model.classes_] = self._model.predict_log_proba(features)
         return out
+
+
+_MODELS: dict[Task, Callable[[], Any]] = {
+    "classification": lambda: LogisticRegression(max_iter=1000),
+    "multi-label": lambda: OneVsRestClassifier(LogisticRegression(max_iter=1000)),
+    "regression": Ridge,
+}
+
+
+def _log_odds(share: np.ndarray) -> np.ndarray:
+    share = np.clip(share, 1e-9, 1 - 1e-9)
+    return np.log(share) - np.log1p(-share)

@@ -1,11 +1,44 @@
-"""How good a classifier's logits are against gold labels and against the teacher."""
+"""How good a model's logits are against gold labels and against the teacher: classes, labels, scores."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
+from scipy.special import expit, softmax
+from scipy.stats import rankdata
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    mean_absolute_error,
+    mean_squared_error,
+    precision_recall_fscore_support,
+)
+
+from distillkit.data.scores import micro_f1, pearson
+from distillkit.recipe import Task
+
+
+def metrics(
+    task: Task, logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], teacher_logits: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Measure a model by what its task calls for.
+
+    Args:
+        task: The kind of task.
+        logits: (N, C) float.
+        gold: As `data.tables.gold_of` gives it, nothing missing.
+        labels: C names.
+        teacher_logits: (N, C) float of the teacher on the same rows.
+
+    Returns:
+        What `classification_metrics`, `multi_label_metrics` or `regression_metrics` does. All have `rows`, the task's score
+        (`recipe.SCORES`) and, with `teacher_logits`, `agreement`.
+    """
+    if task == "regression":
+        return regression_metrics(logits, gold, teacher_logits)
+    measure = classification_metrics if task == "classification" else multi_label_metrics
+    return measure(logits, gold, labels, teacher_logits)
 
 
 def classification_metrics(
@@ -35,13 +68,78 @@ def classification_metrics(
     report["calibration_error"] = expected_calibration_error(softmax(logits.astype(np.float64), axis=1), gold)
     if teacher_logits is not None:
         report["agreement"] = float((found == teacher_logits.argmax(1)).mean())
-    columns = precision_recall_fscore_support(gold, found, labels=ids, zero_division=0)
-    report["classes"] = {
+    report["classes"] = _by_class(gold, found, labels)
+    report["confusion"] = confusion_matrix(gold, found, labels=ids).tolist()
+    return report
+
+
+def multi_label_metrics(
+    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], teacher_logits: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Measure a model that gives each row any number of labels: those whose probability, the logit's sigmoid, is above 0.5.
+
+    Args:
+        logits: (N, C) float.
+        gold: 0 and 1, (N, C).
+        labels: C names.
+        teacher_logits: (N, C) float of the teacher on the same rows.
+
+    Returns:
+        `rows`, `micro_f1` (over all answers together), `macro_f1` (mean over the C labels), `exact_match` (share of rows with just the gold
+        labels), `calibration_error` (of each label's answer, yes or no), `agreement` (share of rows with just the teacher's labels; with
+        `teacher_logits` only), all 0 to 1; `classes` (precision, recall, f1, rows of each label).
+    """
+    found, gold = logits > 0, gold > 0
+    yes = expit(logits.astype(np.float64)).ravel()
+    # Column by column: each is a class "yes", also where there is one column alone.
+    classes = {name: _by_class(gold[:, i], found[:, i], ["no", "yes"])["yes"] for i, name in enumerate(labels)}
+    report: dict[str, Any] = {
+        "rows": len(gold),
+        "micro_f1": micro_f1(found, gold),
+        "macro_f1": float(np.mean([row["f1"] for row in classes.values()])),
+        "exact_match": float((found == gold).all(axis=1).mean()),
+        "calibration_error": expected_calibration_error(np.stack([1 - yes, yes], axis=1), gold.ravel()),
+    }
+    if teacher_logits is not None:
+        report["agreement"] = float((found == (teacher_logits > 0)).all(axis=1).mean())
+    report["classes"] = classes
+    return report
+
+
+def regression_metrics(
+    logits: np.ndarray, gold: np.ndarray, teacher_logits: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Measure a model that gives each row a score.
+
+    Args:
+        logits: Scores, (N, 1) float.
+        gold: (N,) float.
+        teacher_logits: Scores of the teacher on the same rows, (N, 1) float.
+
+    Returns:
+        `rows`; `pearson` and `spearman`, correlations with gold, -1 to 1, 0 where either says the same of all rows; `mse` and `mae`, in the
+        scores' own unit, squared and not; `agreement` (Pearson's correlation with the teacher; with `teacher_logits` only).
+    """
+    found = logits[:, 0].astype(np.float64)
+    report: dict[str, Any] = {
+        "rows": len(gold),
+        "pearson": pearson(found, gold),
+        "spearman": pearson(rankdata(found), rankdata(gold)),
+        "mse": float(mean_squared_error(gold, found)),
+        "mae": float(mean_absolute_error(gold, found)),
+    }
+    if teacher_logits is not None:
+        report["agreement"] = pearson(found, teacher_logits[:, 0])
+    return report
+
+
+def _by_class(gold: np.ndarray, found: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
+    """Return precision, recall, F1 and gold rows of each class."""
+    columns = precision_recall_fscore_support(gold, found, labels=list(range(len(labels))), zero_division=0)
+    return {
         name: {"precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)}
         for name, p, r, f, n in zip(labels, *columns, strict=True)
     }
-    report["confusion"] = confusion_matrix(gold, found, labels=ids).tolist()
-    return report
 
 
 def expected_calibration_error(probabilities: np.ndarray, gold: np.ndarray, bins: int = 15) -> float:

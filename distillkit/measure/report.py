@@ -3,25 +3,43 @@
 from typing import Any
 
 _ROWS = {
-    "majority": "majority class",
+    "majority": "one answer to all",
     "tfidf": "TF-IDF + logistic regression",
     "student_gold": "student on gold labels",
     "student": "student, distilled",
     "teacher": "teacher",
 }
+# What the rows without a network are in a task that is known by its score.
+_BASELINES = {
+    "accuracy": {"majority": "majority class"},
+    "micro_f1": {"majority": "commonest labels"},
+    "pearson": {"majority": "mean score", "tfidf": "TF-IDF + ridge regression"},
+}
+# Columns of the comparison, those that a task has.
+_SCORES = {
+    "accuracy": "accuracy",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "exact_match": "exact match",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+}
+_FIGURES = ("accuracy", "micro_f1", "macro_f1", "f1", "exact_match", "pearson", "spearman", "mse", "mae", "calibration_error", "agreement")  # fmt: skip
 
 
 def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
-    """Lay a run's result out as a Markdown table.
+    """Lay a run's result out as a Markdown table, scores and agreement times 100.
 
     Args:
         result: What `result.json` holds.
         latency: Median milliseconds a sentence at batch 1, by model.
     """
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
+    scored = [key for key in _SCORES if key in result["models"]["teacher"][splits[-1]]]
+    titles = _ROWS | _BASELINES[scored[0]]
     head = [
         "model",
-        *(f"{split} {name}" for split in splits for name in ("accuracy", "macro-F1")),
+        *(f"{split} {_SCORES[key]}" for split in splits for key in scored),
         "agreement",
         "parameters",
         "without embeddings",
@@ -29,11 +47,11 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
         "ms a sentence",
     ]
     rows = [head]
-    for name, title in _ROWS.items():
+    for name, title in titles.items():
         if name not in result["models"]:
             continue
         model = result["models"][name]
-        scores = [f"{100 * model[split][key]:.1f}" for split in splits for key in ("accuracy", "macro_f1")]
+        scores = [f"{100 * model[split][key]:.1f}" for split in splits for key in scored]
         size = model.get("parameters", {})
         rows.append(
             [
@@ -50,22 +68,20 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
 
 
 def metrics_table(report: dict[str, Any]) -> str:
-    """Lay out what `classification_metrics` returns: the figures, a row a class, the confusion matrix."""
-    figures = "  ".join(
-        f"{key} {report[key]:.4f}"
-        for key in ("accuracy", "macro_f1", "f1", "calibration_error", "agreement")
-        if key in report
-    )
-    names = list(report["classes"])
-    classes = [["class", "precision", "recall", "f1", "rows"]]
-    classes += [
-        [name, *(f"{row[k]:.3f}" for k in ("precision", "recall", "f1")), str(row["rows"])]
-        for name, row in report["classes"].items()
-    ]
-    confusion = [["gold \\ found", *names]] + [
-        [name, *map(str, counts)] for name, counts in zip(names, report["confusion"], strict=True)
-    ]
-    return f"{report['rows']} rows  {figures}\n\n{table(classes)}\n\n{table(confusion)}"
+    """Lay out what `measure.metrics.metrics` returns: the figures and, as the task has them, a row a class and the confusion matrix."""
+    figures = "  ".join(f"{key} {report[key]:.4f}" for key in _FIGURES if key in report)
+    parts = [f"{report['rows']} rows  {figures}"]
+    if "classes" in report:
+        rows = [
+            [name, *(f"{row[k]:.3f}" for k in ("precision", "recall", "f1")), str(row["rows"])]
+            for name, row in report["classes"].items()
+        ]
+        parts.append(table([["class", "precision", "recall", "f1", "rows"], *rows]))
+    if "confusion" in report:
+        names = list(report["classes"])
+        rows = [[name, *map(str, counts)] for name, counts in zip(names, report["confusion"], strict=True)]
+        parts.append(table([["gold \\ found", *names], *rows]))
+    return "\n\n".join(parts)
 
 
 def table(rows: list[list[str]]) -> str:

@@ -11,7 +11,7 @@ from distillkit.recipe.augment import (
     NeighboursConfig,
     SentencesConfig,
 )
-from distillkit.recipe.data import ColumnsConfig, DataConfig
+from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Task
 from distillkit.recipe.experiment import Engine, ProofConfig, Recipe
 from distillkit.recipe.loader import dump, load_config, load_recipe
 from distillkit.recipe.loss import LossConfig
@@ -20,6 +20,7 @@ from distillkit.recipe.teacher import TEACHER_NAME, LabelConfig, TeacherConfig
 from distillkit.recipe.training import STRATEGIES, LoaderConfig, Precision, TrainingConfig
 
 __all__ = [
+    "SCORES",
     "STRATEGIES",
     "TEACHER_NAME",
     "AugmentConfig",
@@ -39,6 +40,7 @@ __all__ = [
     "Recipe",
     "SentencesConfig",
     "StudentConfig",
+    "Task",
     "TeacherConfig",
     "TrainingConfig",
     "VocabularyConfig",

@@ -1,8 +1,13 @@
 """Section `data`: where the labelled text is."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from distillkit.errors import InputError
+
+Task = Literal["classification", "multi-label", "regression"]
+# What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every model.
+SCORES: dict[Task, str] = {"classification": "accuracy", "multi-label": "micro_f1", "regression": "pearson"}
 
 
 @dataclass(frozen=True)
@@ -14,17 +19,25 @@ class ColumnsConfig:
     text_pair: str = ""
     """Name of the column with the second text; empty: single texts."""
     label: str = "label"
-    """Name of the column with the label: names or integers."""
+    """Name of the column with the label: names or integers; lists of them (multi-label); numbers (regression)."""
+    label_separator: str = ","
+    """Multi-label: splits the labels where a row's are one text; white space around them is no part of a label."""
+
+    def __post_init__(self) -> None:
+        if not self.label_separator:
+            raise InputError("data.columns.label_separator is empty: expected what splits a row's labels, as in 'a,b'")
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Where the labelled text is."""
 
+    task: Task = "classification"
+    """classification: one class a text; multi-label: any number of labels, none included; regression: a number (ordinal tasks too)."""
     train: str = ""
     """Labelled training data: a .tsv, .csv, .jsonl or .parquet file, `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT` (a hub name or a folder)."""
     dev: str = ""
-    """Labelled development data, same forms; empty: `dev_fraction` of train is set aside, label by label."""
+    """Labelled development data, same forms; empty: `dev_fraction` of train is set aside, label by label in classification."""
     test: str = ""
     """Labelled test data, same forms; empty: the proof reports dev only."""
     unlabelled: tuple[str, ...] = ()

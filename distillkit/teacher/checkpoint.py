@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
 from distillkit.errors import InputError, checkpoint_errors
+from distillkit.recipe import Task
 
 
 def resolve(model: str) -> str:
@@ -39,12 +41,13 @@ def resolve(model: str) -> str:
     return model
 
 
-def load_classifier(model: str, labels: Sequence[str] | None = None) -> tuple[Any, Any]:
+def load_classifier(model: str, labels: Sequence[str] | None = None, task: Task = "classification") -> tuple[Any, Any]:
     """Load a sequence classifier and its tokenizer.
 
     Args:
         model: As for `resolve`.
         labels: Gives the model a head with these labels, new where the checkpoint has none that fits. None: the head as it is saved.
+        task: With `labels`, what the model is to be trained for; its configuration will say so.
 
     Returns:
         The model, in eval mode and float32, and its tokenizer.
@@ -66,6 +69,7 @@ def load_classifier(model: str, labels: Sequence[str] | None = None) -> tuple[An
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
         id2label = dict(enumerate(labels))
         head = {"id2label": id2label, "label2id": {n: i for i, n in id2label.items()}, "ignore_mismatched_sizes": True}
+        head["problem_type"] = PROBLEM_TYPES[task]
     with checkpoint_errors(model):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, **head)
@@ -94,8 +98,15 @@ def own_labels(model: str) -> list[str]:
     return list(config.id2label.values()) if classifier else []
 
 
+def task_of(model: str) -> Task:
+    """Return what kind of task a checkpoint says it was trained for."""
+    return task_of_model(load_config_of(model))
+
+
 def labels_of(model: Any) -> list[str]:
-    """List a classifier's labels in the order of its logits."""
+    """List a model's labels in the order of its logits; of a regression "score" alone, whatever its checkpoint calls it."""
+    if task_of_model(model.config) == "regression":
+        return [SCORE]
     return [model.config.id2label[i] for i in range(model.config.num_labels)]
 
 

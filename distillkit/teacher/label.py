@@ -1,7 +1,6 @@
 """Give text a teacher's logits: a store that grows shard by shard, by any number of processes at once."""
 
 import json
-import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from sklearn.metrics import balanced_accuracy_score
 from tqdm import tqdm
 
 from distillkit import processes
 from distillkit.data.batches import Encoded, encode, word_pieces
 from distillkit.data.files import disk_errors, fingerprint, whole_file
+from distillkit.data.labels import HEADS, SCORE, task_of_labels, task_of_model
 from distillkit.data.logits import (
     FORMAT,
     MANIFEST,
@@ -29,10 +28,11 @@ from distillkit.data.logits import (
     teacher_folder,
     write_shard,
 )
-from distillkit.data.tables import check_labels_known, label_ids, label_names, mask_of, texts_of
+from distillkit.data.tables import label_names, mask_of, texts_of
 from distillkit.data.workers import each
 from distillkit.errors import InputError
-from distillkit.recipe import Engine, LabelConfig
+from distillkit.recipe import SCORES, Engine, LabelConfig, Task
+from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.teacher.shards import Shard, Turns, alone, plan_shards
@@ -40,7 +40,6 @@ from distillkit.training.inference import predict_logits
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
 
-CHECKED_ROWS = 2000
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _WEIGHTS = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
 _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model")
@@ -66,6 +65,7 @@ class Labeller:
         self.model, self.tokenizer = load_classifier(teacher)
         # Turned once: autocast would turn the same weights in every forward pass, which takes a tenth of the time.
         self.model.to(device, _DTYPES[self.precision])
+        self.task = task_of_model(self.model.config)
         self.labels = list(labels) or labels_of(self.model)
         self.max_tokens = max_tokens_of(self.model, self.tokenizer)
         self._pieces = word_pieces(self.tokenizer, self.max_tokens)
@@ -92,7 +92,9 @@ class Labeller:
         """Say what the logits depend on: those of another teacher are never mixed in."""
         path = Path(resolve(self.teacher))
         prints = [_print(path, kinds) if path.is_dir() else str(path) for kinds in (_WEIGHTS, _TOKENIZER)]
-        return _manifest(prints, self.labels, self.max_tokens, self.precision, self.mask, self.config.storage)
+        return _manifest(
+            prints, self.labels, self.max_tokens, self.precision, self.task, self.mask, self.config.storage
+        )
 
 
 def label_table(
@@ -112,7 +114,7 @@ def label_table(
     what is new. Processes that label the same table at the same time share the work; the files are the same whoever writes them.
 
     Args:
-        table: Canonical table; rows with a label are used to check that the teacher knows the task.
+        table: Canonical table, its labels of the teacher's kind of task; labelled rows are used to check that the teacher knows the task.
         store: Folder of the store; made if absent.
         teacher: Checkpoint of a fine-tuned classifier, as for `checkpoint.resolve`.
         config: Batches, precision, shards.
@@ -123,7 +125,7 @@ def label_table(
 
     Returns:
         `rows`, `distinct`, `labelled_now`, `labels`, `rounding_error` (the largest in the store) and, where there were labelled rows,
-        `accuracy_on_labelled`.
+        `accuracy_on_labelled` (`micro_f1_on_labelled`, `pearson_on_labelled`).
 
     Raises:
         InputError: The teacher is no classifier, has other labels, is at chance, or is not the one that the folder was made with.
@@ -132,11 +134,13 @@ def label_table(
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     labeller = Labeller(teacher, config, mask)
-    if _has_labels(table):
+    if has_labels(table):
         labeller.labels = match_labels(labeller.labels, label_names(table), teacher)
     manifest = labeller.manifest()
     _check_manifest(folder, manifest)
-    score = _refuse_chance(table, lambda rows: labeller.logits(labeller.encode(rows)), labeller.labels, teacher)
+    score = refuse_chance(
+        table, lambda rows: labeller.logits(labeller.encode(rows)), labeller.labels, labeller.task, teacher
+    )
     if engine == "ray":
         path = Path(resolve(teacher))  # actors may stand elsewhere
         model = str(path.absolute()) if path.is_dir() else teacher
@@ -156,7 +160,7 @@ def label_from_file(
     """Give every row of a table logits that came from anywhere, joined by content; else as `label_table`.
 
     Args:
-        table: Canonical table; rows with a label are used to check that the logits know the task.
+        table: Canonical table; the type of its labels says what kind of task the logits are for, and labelled rows are used to check them.
         store: Folder of the store; made if absent.
         file: The logits.
         config: Shards and storage.
@@ -167,11 +171,13 @@ def label_from_file(
         InputError: A row has no logits in the file, the labels are not known or not as many as the logits, or the logits are at chance.
     """
     folder = teacher_folder(store, name)
-    names = file.name_labels(labels, label_names(table) if _has_labels(table) else [])
-    manifest = _manifest([file.fingerprint(), None], names, None, None, mask_of(table), config.storage)
+    task: Task = task_of_labels(table["label"].type) if "label" in table.column_names else "classification"
+    known = [SCORE] if task == "regression" else label_names(table) if has_labels(table) else []
+    names = file.name_labels(labels, known)
+    manifest = _manifest([file.fingerprint(), None], names, None, None, task, mask_of(table), config.storage)
     _check_manifest(folder, manifest)
     file.check_covers(table)
-    score = _refuse_chance(table, file.find, names, file.source)
+    score = refuse_chance(table, file.find, names, task, file.source)
 
     def shard(part: pa.Table, logits: np.ndarray) -> pa.Table:
         return shard_table(part, logits, config.storage, file.source, names)
@@ -278,7 +284,8 @@ def _summary(keys: pa.Array, todo: int, folder: Path, manifest: dict[str, Any], 
         "labels": manifest["labels"],
         "rounding_error": rounding_error(folder),
     }
-    return summary if score is None else summary | {"accuracy_on_labelled": score}
+    task = next(task for task, head in HEADS.items() if head == manifest["head"])
+    return summary if score is None else summary | {f"{SCORES[task]}_on_labelled": score}
 
 
 def _manifest(
@@ -286,6 +293,7 @@ def _manifest(
     labels: list[str],
     max_tokens: int | None,
     precision: str | None,
+    task: Task,
     mask: str,
     storage: str,
 ) -> dict[str, Any]:
@@ -296,7 +304,7 @@ def _manifest(
         "labels": labels,
         "max_tokens": max_tokens,
         "precision": precision,
-        "head": "softmax",
+        "head": HEADS[task],
         "mask": mask,
         "storage": storage,
     }
@@ -324,36 +332,3 @@ def _keep_manifest(folder: Path, manifest: dict[str, Any]) -> None:
         if not (folder / MANIFEST).is_file():
             with whole_file(folder / MANIFEST) as partial:
                 partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def _has_labels(table: pa.Table) -> bool:
-    return "label" in table.column_names and table["label"].null_count < len(table)
-
-
-def _refuse_chance(
-    table: pa.Table, logits_of: Callable[[pa.Table], np.ndarray], labels: Sequence[str], source: str
-) -> float | None:
-    """Return the accuracy of the logits on the labelled rows, or None without any.
-
-    Raises:
-        InputError: Their balanced accuracy is within two standard errors of guessing.
-    """
-    if not _has_labels(table):
-        return None
-    labelled = table.filter(table["label"].is_valid())
-    check_labels_known(labelled, labels, "the labelled rows")
-    if len(labelled) > CHECKED_ROWS:
-        labelled = labelled.take(np.linspace(0, len(labelled) - 1, CHECKED_ROWS).astype(int))
-    found = logits_of(labelled).argmax(1)
-    gold = np.array(label_ids(labelled, labels))
-    # Balanced, so that a teacher that always says the commonest label is at chance whatever its share.
-    classes = len(set(gold.tolist()))
-    chance = 1 / max(classes, 2)
-    score = float(balanced_accuracy_score(gold, found))
-    bound = chance + 2 * math.sqrt(chance * (1 - chance) / len(gold))
-    if score < bound:
-        raise InputError(
-            f"{source}: the teacher is at chance on the labelled rows: balanced accuracy {score:.3f} over {len(gold)} rows, "
-            f"{chance:.3f} is guessing and {bound:.3f} the least accepted; fine-tune it on this task (distillkit train-teacher)"
-        )
-    return float((gold == found).mean())

@@ -14,7 +14,7 @@ from distillkit.errors import InputError
 from distillkit.pipeline import models_of
 from distillkit.recipe import AugmentConfig, ColumnsConfig, GeneratedConfig, InfillConfig, MixConfig, NeighboursConfig
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.fine_tune import word_vectors
+from distillkit.teacher.word_vectors import word_vectors
 
 CONFIG = AugmentConfig(
     tagger="none",

@@ -109,6 +109,29 @@ def test_a_text_given_twice_stands_once_and_with_two_labels_has_none(target):
     assert (report["rows"], report["duplicates"]) == (2, 2)
 
 
+@pytest.mark.parametrize(("labels", "kind"), [([["a", "b"], []], pa.list_(pa.string())), ([0.25, -3.0], pa.float64())])
+def test_labels_of_every_kind_of_task_come_back_on_originals_alone(target, labels, kind):
+    source = PAIRS.slice(0, 2).set_column(2, "label", pa.array(labels, kind))
+    unlabelled = PAIRS.slice(2).drop_columns(["label"])
+    table, _ = build(target, source, [unlabelled], swap=True)
+    assert table.schema.field("label").type == kind
+    assert [row["label"] for row in rows_of(table, "original")] == labels
+    assert {row["label"] for row in table.to_pylist() if row["origin"] != "original"} == {None}
+    again = read_table(
+        str(target),
+        ColumnsConfig(text_pair="text_pair"),
+        task="regression" if kind == pa.float64() else "multi-label",
+        labels="optional",
+    )
+    assert again["label"].to_pylist() == table["label"].to_pylist()
+
+
+def test_a_text_with_two_scores_has_none(target):
+    source = table_of("a", "a", "b", "b", "c").append_column("label", pa.array([1.0, 1.5, 2.0, 2.0, 3.0]))
+    table, _ = build(target, source, n_iter=0)
+    assert table["label"].to_pylist() == [None, 2.0, 3.0]
+
+
 def test_three_labels_of_one_text_leave_it_without_a_label(target):
     table, _ = build(target, table_of("a", "a", "a", labels="xyy"), n_iter=0)
     assert table["label"].to_pylist() == [None]
@@ -177,7 +200,7 @@ def test_the_mask_word_travels_with_the_file(target):
     build(target, mask="<blank>", p_mask=0.9)
     again = read_table(str(target), ColumnsConfig(), labels="optional")
     assert mask_of(again) == "<blank>"
-    assert again.column_names == ["text", "label", "origin"]
+    assert again.column_names == ["text", "label", "origin", "rules"]
     assert any("<blank>" in text for text in again["text"].to_pylist())
 
 

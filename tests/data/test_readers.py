@@ -195,6 +195,16 @@ def test_hidden_label_of_a_hub_dataset_is_no_label(saved):
     assert read(f"datasets:{saved / 'saved'}:test") == [{"text": "c", "label": None}]
 
 
+def test_lists_of_classes_of_a_hub_dataset_are_named_too(tmp_path):
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.Sequence(datasets.ClassLabel(names=["joy", "fear"]))}
+    )
+    rows = {"text": ["a", "b", "c"], "label": [[1, 0], [], None]}
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows, features=features)}).save_to_disk(tmp_path)
+    found = [row["label"] for row in read(f"datasets:{tmp_path}:train")]
+    assert found == [["fear", "joy"], [], None]
+
+
 def test_dataset_row_is_placed_by_its_number(saved):
     assert places(f"datasets:{saved / 'saved'}:train") == ["saved:train row 1", "saved:train row 2"]
 

@@ -360,7 +360,7 @@ def test_blocks_of_a_transfer_set_keep_mask_origin_and_the_order_of_the_columns(
     )
     write_table(with_mask(table, "<m>"), tmp_path / "own.parquet")
     for block in read_blocks(str(tmp_path / "own.parquet"), ColumnsConfig(), labels="optional", rows=1):
-        assert block.column_names == ["text", "label", "origin"]
+        assert block.column_names == ["text", "label", "origin", "rules"]
         assert mask_of(block) == "<m>"
 
 

@@ -56,3 +56,30 @@ def test_chinese_is_read_by_characters():
 def test_text_without_any_known_word_has_an_answer_too(train_table):
     model = TfidfBaseline(train_table["text"].to_pylist(), None, gold_of(train_table), 2)
     assert np.isfinite(model.logits(["zebra", ""])).all()
+
+
+def test_one_answer_to_all_is_the_commonest_labels_or_the_mean_score():
+    labels = majority_logits(np.array([[1.0, 0], [1, 0], [1, 1], [0, 0]]), 2, 2, "multi-label")
+    assert labels.shape == (2, 2)
+    assert 1 / (1 + np.exp(-labels[1])) == pytest.approx([0.75, 0.25])
+    assert majority_logits(np.array([1.0, 2.0, 6.0]), 1, 2, "regression").tolist() == [[3], [3]]
+    assert np.isfinite(majority_logits(np.array([[1.0, 0]]), 2, 1, "multi-label")).all()
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_tfidf_learns_each_label_of_several(columns):
+    texts = ["good film", "good cast", "bad film", "bad cast"] * 5
+    gold = np.array([["good" in text, "film" in text] for text in texts], np.float32)[:, :columns]
+    found = TfidfBaseline(texts, None, gold, columns, "multi-label").logits(["good plot", "bad film"])
+    assert found.shape == (2, columns)
+    assert ((found > 0) == np.array([[True, False], [False, True]])[:, :columns]).all()
+
+
+def test_tfidf_learns_scores_of_pairs():
+    words = [f"word{i}" for i in range(30)]
+    pairs = [(word, word) for word in words] + [(word, words[i - 7]) for i, word in enumerate(words)]
+    texts, seconds = zip(*pairs, strict=True)
+    model = TfidfBaseline(texts, seconds, np.array([5.0] * 30 + [1.0] * 30), 1, "regression")
+    found = model.logits(["word1", "word1"], ["word1", "word9"])
+    assert found.shape == (2, 1)
+    assert found[0, 0] > 3 > found[1, 0]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
-from distillkit.student.register import KINDS
+from distillkit.student.register import WORD_KINDS
 from distillkit.teacher.checkpoint import load_classifier
 
 
@@ -19,9 +19,9 @@ def test_frozen_parameters_count():
     assert parameter_counts(model)["total"] == 8
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(WORD_KINDS))
 def test_a_students_count_without_tables_does_not_depend_on_its_vocabulary(kind):
-    config, model = KINDS[kind]
+    config, model = WORD_KINDS[kind]
     counts = [parameter_counts(model(config(vocab_size=v, embedding_size=4, hidden_size=3))) for v in (5, 50)]
     assert counts[0]["without_embeddings"] == counts[1]["without_embeddings"]
     assert counts[1]["total"] - counts[0]["total"] == 45 * 4

@@ -3,7 +3,13 @@ import json
 import numpy as np
 import pytest
 
-from distillkit.measure.metrics import classification_metrics, expected_calibration_error
+from distillkit.measure.metrics import (
+    classification_metrics,
+    expected_calibration_error,
+    metrics,
+    multi_label_metrics,
+    regression_metrics,
+)
 
 # Gold 0 0 0 1 1 2, found 0 0 1 1 0 1.
 GOLD = np.array([0, 0, 0, 1, 1, 2])
@@ -76,3 +82,69 @@ def test_calibration_is_measured_on_the_softmax_of_the_logits():
 def test_everything_is_a_plain_number_that_json_takes():
     report = classification_metrics(LOGITS.astype(np.float32), GOLD, NAMES, LOGITS)
     assert json.loads(json.dumps(report)) == report
+
+
+# ---- several labels
+
+# Gold ab, a, -, b; found ab, -, -, ab.
+LABELS = np.array([[1.0, 1], [1, 0], [0, 0], [0, 1]])
+FOUND = np.array([[2.0, 1], [-1, -3], [-1, -2], [4, 1]])
+
+
+def test_several_labels_by_hand():
+    report = multi_label_metrics(FOUND, LABELS, ["a", "b"])
+    assert report["rows"] == 4
+    assert report["micro_f1"] == pytest.approx(2 * 3 / (4 + 4))  # 3 right, 4 found, 4 gold
+    assert report["classes"]["a"] == pytest.approx({"precision": 1 / 2, "recall": 1 / 2, "f1": 1 / 2, "rows": 2})
+    assert report["classes"]["b"] == pytest.approx({"precision": 1, "recall": 1, "f1": 1, "rows": 2})
+    assert report["macro_f1"] == pytest.approx(3 / 4)
+    assert report["exact_match"] == pytest.approx(2 / 4)
+    assert "agreement" not in report
+
+
+def test_agreement_of_several_labels_is_of_whole_rows():
+    teacher = np.array([[0.1, 0.2], [1, -1], [-1, -2], [1, -1]])
+    assert multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)["agreement"] == pytest.approx(2 / 4)
+
+
+def test_one_label_alone_is_measured_as_said_and_not_as_unsaid():
+    report = multi_label_metrics(np.array([[1.0], [-1], [-1]]), np.array([[1.0], [1], [0]]), ["no"])
+    assert report["classes"]["no"] == pytest.approx({"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "rows": 2})
+    assert (report["macro_f1"], report["micro_f1"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+
+
+def test_calibration_of_several_labels_is_of_each_answer():
+    # Every answer is 3 to 1; of the eight, six are right.
+    logits = np.log(3) * np.array([[1.0, 1], [1, -1], [-1, -1], [1, 1]])
+    gold = np.array([[1.0, 1], [1, 0], [0, 1], [1, 0]])
+    assert multi_label_metrics(logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(0, abs=1e-6)
+    assert multi_label_metrics(9 * logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(0.25, abs=1e-3)
+
+
+# ---- scores
+
+
+def test_scores_by_hand():
+    report = regression_metrics(
+        np.array([[1.0], [2], [3], [10]]), np.array([1.0, 3, 2, 8]), np.array([[0.0], [0], [0], [1]])
+    )
+    assert (report["rows"], report["mse"], report["mae"]) == (4, (0 + 1 + 1 + 4) / 4, 4 / 4)
+    assert report["spearman"] == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert report["pearson"] == pytest.approx(np.corrcoef([1, 2, 3, 10], [1, 3, 2, 8])[0, 1])
+    assert report["agreement"] == pytest.approx(np.corrcoef([1, 2, 3, 10], [0, 0, 0, 1])[0, 1])
+
+
+def test_a_model_that_says_one_score_correlates_with_nothing():
+    report = regression_metrics(np.full((3, 1), 0.3), np.array([1.0, 2, 3]))
+    assert (report["pearson"], report["spearman"]) == (0, 0)
+    assert "agreement" not in report
+
+
+def test_the_task_says_what_is_measured_and_json_takes_it_all():
+    logits = FOUND.astype(np.float32)
+    assert metrics("classification", logits, np.array([0, 0, 1, 1]), ["a", "b"])["accuracy"] == 0.5
+    assert metrics("multi-label", logits, LABELS, ["a", "b"], logits)["agreement"] == 1
+    assert metrics("regression", logits[:, :1], LABELS[:, 0], ["score"], logits[:, :1])["agreement"] == pytest.approx(1)
+    for task, gold in (("multi-label", LABELS.astype(np.float32)), ("regression", LABELS[:, 0].astype(np.float32))):
+        report = metrics(task, logits[:, : gold.ndim], gold, ["a", "b"], logits)
+        assert json.loads(json.dumps(report)) == report

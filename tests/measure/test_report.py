@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distillkit.measure.metrics import classification_metrics
+from distillkit.measure.metrics import classification_metrics, multi_label_metrics, regression_metrics
 from distillkit.measure.report import comparison_table, metrics_table, table
 
 
@@ -74,3 +74,23 @@ def test_the_metrics_of_one_model_are_figures_classes_and_confusion():
     assert cells(classes)[3] == ["very good", "0.500", "1.000", "0.667", "1"]
     assert cells(confusion)[0] == ["gold \\ found", "bad", "very good"]
     assert cells(confusion)[2:] == [["bad", "1", "1"], ["very good", "0", "1"]]
+
+
+def test_several_labels_have_no_confusion_and_scores_no_classes():
+    several = multi_label_metrics(np.array([[1.0, -1], [1, 1]]), np.array([[1.0, 0], [0, 1]]), ["a", "b"])
+    figures, classes = metrics_table(several).split("\n\n")
+    assert figures.startswith("2 rows  micro_f1 0.8000  macro_f1 0.8333  exact_match 0.5000  calibration_error ")
+    assert cells(classes)[2] == ["a", "0.500", "1.000", "0.667", "1"]
+    scores = metrics_table(regression_metrics(np.array([[1.0], [3]]), np.array([1.0, 2]), np.array([[0.0], [1]])))
+    assert scores == "2 rows  pearson 1.0000  spearman 1.0000  mse 0.5000  mae 0.5000  agreement 1.0000"
+
+
+def test_the_comparison_has_the_scores_of_its_task():
+    models = {
+        name: {"dev": {"pearson": 0.5, "spearman": 0.25, "agreement": 0.75, "mse": 1.0}}
+        for name in ("majority", "tfidf", "teacher")
+    }
+    head, _, *rows = cells(comparison_table({"models": models}, {}))
+    assert head[:4] == ["model", "dev Pearson", "dev Spearman", "agreement"]
+    assert [row[0] for row in rows] == ["mean score", "TF-IDF + ridge regression", "teacher"]
+    assert rows[0][1:4] == ["50.0", "25.0", "75.0"]

@@ -5,8 +5,9 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from distillkit.recipe import LabelConfig, TeacherConfig, TrainingConfig
-from distillkit.teacher.fine_tune import fine_tune, save, word_vectors
+from distillkit.teacher.fine_tune import fine_tune, save
 from distillkit.teacher.label import label_table
+from distillkit.teacher.word_vectors import word_vectors
 
 SMALL = {
     "hidden_size": 16,

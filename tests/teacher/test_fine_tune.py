@@ -6,7 +6,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from distillkit.errors import InputError
 from distillkit.recipe import TeacherConfig, TrainingConfig
 from distillkit.teacher.checkpoint import labels_of, load_classifier
-from distillkit.teacher.fine_tune import fine_tune, save, word_vectors
+from distillkit.teacher.fine_tune import fine_tune, save
 
 
 def config(folder, epochs=1, learning_rate=3e-3, **options):
@@ -88,22 +88,6 @@ def test_the_saved_checkpoint_is_the_same_model_and_truncates_where_training_did
     assert len(again("good " * 30, truncation=True)["input_ids"]) == 7
 
 
-def test_a_words_vector_is_the_mean_of_its_own_pieces_states(classifier_folder):
-    model, tokenizer = load_classifier(classifier_folder)
-    words = ["good", "the film is good", "film", "bad"]
-    found = word_vectors(model, tokenizer, words)
-    for word, vector in zip(words, found, strict=True):
-        with torch.inference_mode():
-            states = model.bert(**tokenizer(word, return_tensors="pt")).last_hidden_state[0]
-        torch.testing.assert_close(vector, states[1:-1].mean(0), atol=1e-5, rtol=0)
-    assert found.shape == (4, 16)
-
-
-def test_an_unknown_word_has_a_finite_vector(classifier_folder):
-    found = word_vectors(*load_classifier(classifier_folder), ["zebra", "\u200b", "good"])
-    assert found.isfinite().all()
-
-
 def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained_in(
     build_classifier, train_table, dev_table
 ):
@@ -112,3 +96,27 @@ def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained
     model, _, result = fine_tune(train_table, kind, TeacherConfig(folder, 16, TrainingConfig(epochs=0)), seed=1)
     assert [model.config.id2label[i] for i in range(2)] == ["positive", "negative"]
     assert result.best_score == 1
+
+
+def test_scores_and_several_labels_are_fine_tuned_and_said_in_the_checkpoint(
+    encoder_folder, train_table, dev_table, tmp_path
+):
+    def with_labels(table, kind):
+        good = [label == "positive" for label in table["label"].to_pylist()]
+        labels = [3.0 if g else -1.0 for g in good] if kind == pa.float64() else [["kind"] if g else [] for g in good]
+        return table.set_column(1, "label", pa.array(labels, kind))
+
+    how = config(encoder_folder, epochs=15, learning_rate=5e-3)
+    for kind, task, names in (
+        (pa.float64(), "regression", ["score"]),
+        (pa.list_(pa.string()), "multi_label_classification", ["kind"]),
+    ):
+        model, tokenizer, result = fine_tune(with_labels(train_table, kind), with_labels(dev_table, kind), how, 1)
+        assert result.best_score > 0.9
+        save(model, tokenizer, tmp_path / task, 16)
+        again, _ = load_classifier(str(tmp_path / task))
+        assert (again.config.problem_type, labels_of(again)) == (task, names)
+        with torch.inference_mode():
+            found = again(**tokenizer(["the cast is great .", "the cast is awful ."], return_tensors="pt")).logits[:, 0]
+        assert found[0] > 0.5
+        assert found[1] < (0 if names == ["kind"] else 0.5)

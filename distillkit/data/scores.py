@@ -1,0 +1,41 @@
+"""The one number by which epochs, and teachers, are compared: a task's dev score."""
+
+import numpy as np
+
+from distillkit.recipe import Task
+
+
+def dev_score(task: Task, logits: np.ndarray, gold: np.ndarray) -> float:
+    """Score logits by what the task's `recipe.SCORES` names; higher is better.
+
+    Args:
+        task: The kind of task.
+        logits: (N, C) float.
+        gold: As `data.tables.gold_of` gives it, nothing missing.
+
+    Returns:
+        Accuracy, or micro-F1 of the labels whose probability is above 0.5, 0 to 1; of a regression Pearson's correlation, -1 to 1.
+    """
+    if task == "classification":
+        return float((logits.argmax(1) == gold).mean())
+    if task == "regression":
+        return pearson(logits[:, 0], gold)
+    return micro_f1(logits > 0, gold > 0)
+
+
+def micro_f1(found: np.ndarray, gold: np.ndarray) -> float:
+    """Return F1 over all labels of all rows together, 0 to 1; both bool, (N, C). Where no row has any label, in either: 1."""
+    total = int(found.sum()) + int(gold.sum())
+    return 2 * int((found & gold).sum()) / total if total else 1.0
+
+
+def pearson(a: np.ndarray, b: np.ndarray) -> float:
+    """Return Pearson's correlation of two columns, (N,), -1 to 1; 0 where one of them says the same of every row."""
+    if not len(a) or not np.ptp(a) or not np.ptp(b):
+        return 0.0
+    return float(np.corrcoef(a.astype(np.float64), b.astype(np.float64))[0, 1])
+
+
+def chance(task: Task, gold: np.ndarray) -> float:
+    """Return the score of a model that knows nothing of the text: the share of the commonest class; 0 in other tasks."""
+    return float(np.unique(gold, return_counts=True)[1].max() / len(gold)) if task == "classification" else 0.0

@@ -1,0 +1,84 @@
+"""Whether a teacher knows the task: its logits on labelled rows against guessing."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+from distillkit.data.scores import dev_score, pearson
+from distillkit.data.tables import check_labels_known, gold_of
+from distillkit.errors import InputError
+from distillkit.recipe import Task
+
+CHECKED_ROWS = 2000
+
+
+def has_labels(table: pa.Table) -> bool:
+    """Say whether any row of a canonical table has a label."""
+    return "label" in table.column_names and table["label"].null_count < len(table)
+
+
+def refuse_chance(
+    table: pa.Table,
+    logits_of: Callable[[pa.Table], np.ndarray],
+    labels: Sequence[str],
+    task: Task,
+    source: str,
+) -> float | None:
+    """Return the dev score of the logits on the labelled rows, or None without any.
+
+    Raises:
+        InputError: They tell the labels apart no better than guessing, within two standard errors.
+    """
+    if not has_labels(table):
+        return None
+    labelled = table.filter(table["label"].is_valid())
+    check_labels_known(labelled, labels, "the labelled rows")
+    if len(labelled) > CHECKED_ROWS:
+        labelled = labelled.take(np.linspace(0, len(labelled) - 1, CHECKED_ROWS).astype(int))
+    gold, logits = gold_of(labelled, labels, task), logits_of(labelled)
+    what, score, chance, bound = _CHECKS[task](logits, gold)
+    if score < bound:
+        raise InputError(
+            f"{source}: the teacher is at chance on the labelled rows: {what} {score:.3f} over {len(gold)} rows, "
+            f"{chance:.3f} is guessing and {bound:.3f} the least accepted; fine-tune it on this task (distillkit train-teacher)"
+        )
+    return dev_score(task, logits, gold)
+
+
+# What a check measures, how much that is, how much is guessing, and the least that is accepted.
+_Check = tuple[str, float, float, float]
+
+
+def _check_classes(logits: np.ndarray, gold: np.ndarray) -> _Check:
+    # Balanced, so that a teacher that always says the commonest label is at chance whatever its share.
+    chance = 1 / max(len(np.unique(gold)), 2)
+    bound = chance + 2 * math.sqrt(chance * (1 - chance) / len(gold))
+    return "balanced accuracy", float(balanced_accuracy_score(gold, logits.argmax(1))), chance, bound
+
+
+def _check_labels(logits: np.ndarray, gold: np.ndarray) -> _Check:
+    # By rank, because a teacher that never says a rare label may know well which rows are likelier to have it.
+    some = gold.sum(0)
+    split = (some > 0) & (some < len(gold))
+    if not split.any():  # no label tells two rows apart: there is nothing to check
+        return "ROC-AUC", 0.5, 0.5, 0.5
+    score = float(roc_auc_score(gold[:, split], logits[:, split], average="macro"))
+    # Of guessing, by Mann and Whitney; labels may go together, so that many do not make the mean surer.
+    errors = np.sqrt((len(gold) + 1) / (12 * some[split] * (len(gold) - some[split])))
+    return "mean ROC-AUC", score, 0.5, min(0.5 + 2 * float(errors.mean()), 0.95)
+
+
+def _check_scores(logits: np.ndarray, gold: np.ndarray) -> _Check:
+    if not np.ptp(gold):  # equal scores tell no rows apart
+        return "Pearson correlation", 0.0, 0.0, 0.0
+    return "Pearson correlation", pearson(logits[:, 0], gold), 0.0, min(2 / math.sqrt(len(gold)), 0.95)
+
+
+_CHECKS: dict[Task, Callable[[np.ndarray, np.ndarray], _Check]] = {
+    "classification": _check_classes,
+    "multi-label": _check_labels,
+    "regression": _check_scores,
+}

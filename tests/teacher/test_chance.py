@@ -1,0 +1,61 @@
+"""A teacher that tells the labelled rows apart no better than guessing is refused, whatever the kind of task."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distillkit.data.labels import LABEL_TYPES
+from distillkit.errors import InputError
+from distillkit.teacher.chance import refuse_chance
+
+RNG = np.random.default_rng(0)
+ROWS = 200
+GOLD = {
+    "classification": ["x" if i % 4 else "y" for i in range(ROWS)],
+    "multi-label": [["a"] * (i % 10 == 0) + ["b"] * (i % 3 == 0) for i in range(ROWS)],
+    "regression": [float(i % 6) for i in range(ROWS)],
+}
+NAMES = {"classification": ["x", "y"], "multi-label": ["a", "b"], "regression": ["score"]}
+KNOWS = {
+    "classification": np.array([[label == "x", label == "y"] for label in GOLD["classification"]], float),
+    "multi-label": np.array([["a" in row, "b" in row] for row in GOLD["multi-label"]]) * 2.0 - 1,
+    "regression": np.array(GOLD["regression"])[:, None],
+}
+
+
+def check(task, logits, labels=None):
+    gold = pa.array(GOLD[task] if labels is None else labels, LABEL_TYPES[task])
+    table = pa.table({"text": [f"t{i}" for i in range(len(gold))], "label": gold})
+    return refuse_chance(table, lambda rows: logits[: len(rows)], NAMES[task], task, "teacher")
+
+
+@pytest.mark.parametrize("task", GOLD)
+def test_a_teacher_that_knows_the_task_gets_its_score(task):
+    assert check(task, KNOWS[task]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("task", GOLD)
+@pytest.mark.parametrize("how", ["guesses", "always says the same", "says the opposite"])
+def test_a_teacher_that_does_not_is_refused(task, how):
+    logits = {
+        "guesses": RNG.normal(size=KNOWS[task].shape),
+        "always says the same": np.tile(np.arange(KNOWS[task].shape[1]), (ROWS, 1)) * 1.0,
+        "says the opposite": -KNOWS[task],
+    }[how]
+    with pytest.raises(InputError, match=r"teacher: the teacher is at chance on the labelled rows: .* over 200 rows"):
+        check(task, logits)
+
+
+def test_a_teacher_that_ranks_rare_labels_right_may_stay_below_a_half():
+    assert check("multi-label", KNOWS["multi-label"] - 5) == 0  # micro-F1: it names no label
+
+
+def test_labels_that_tell_no_rows_apart_cannot_be_checked():
+    assert check("regression", KNOWS["regression"], [2.0] * ROWS) == 0
+    assert check("multi-label", np.ones((ROWS, 2)), [["a", "b"]] * ROWS) == 1
+
+
+def test_rows_without_a_label_do_not_count():
+    labels = [None if i < ROWS // 2 else value for i, value in enumerate(GOLD["regression"])]
+    assert check("regression", np.array(GOLD["regression"])[ROWS // 2 :][:, None], labels) == pytest.approx(1)
+    assert check("regression", np.zeros((ROWS, 1)), [None] * ROWS) is None
