@@ -1,0 +1,51 @@
+"""Which student a teacher's own behaviour speaks for."""
+
+from distillkit.doctor.findings import Finding, percent
+from distillkit.doctor.order import RUN, Movement
+
+# Points of accuracy, 0 to 1, that the order of words may be worth and a student without it still be the best buy: half a dev margin.
+WORTH = 0.02
+# Of the answers that shuffling changes, the share that shuffling runs of words may change: below it, order matters near by alone.
+NEAR = 0.5
+# Of pairs: a gap to TF-IDF of so many points, no half of which is order, is what the teacher sees by reading both texts together.
+TOGETHER = 0.1
+
+
+def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -> Finding:
+    """Choose the kind of student that loses least for its price.
+
+    Args:
+        moved: What `order.word_order` measured.
+        gap: The teacher's accuracy less that of TF-IDF and logistic regression, -1 to 1.
+        pairs: Whether the task is of pairs.
+        asked: The kind that the recipe names.
+
+    Returns:
+        The kind, in `figures`, with the reason. It is a rule of thumb: docs/doctor.md has what it was tried on.
+    """
+    plain, shuffled, runs = (moved[kind] for kind in ("plain", "shuffled", "runs"))
+    lost = plain.accuracy - shuffled.accuracy
+    # Either is more than order is worth: TF-IDF lacks the teacher's knowledge too, and a teacher is lost in shuffled text that it never saw.
+    worth = max(min(gap, lost), 0.0)
+    measured = f"the teacher loses {100 * lost:.1f} points on shuffled words and is {100 * gap:.1f} above TF-IDF"
+    reach = f"answers changed by shuffling words: {percent(shuffled.flips)}, by shuffling runs of {RUN}: {percent(runs.flips)}"
+    if pairs and gap >= TOGETHER and worth < gap / 2:
+        kind, why = (
+            "transformer",
+            f"what counts is less order than how the two texts fit, and it alone reads both together: {measured}",
+        )
+    elif worth <= WORTH:
+        kind, why = "static", f"the order of words is worth at most {100 * worth:.1f} points: {measured}"
+    elif runs.flips <= NEAR * shuffled.flips:
+        kind, why = "textcnn", f"order is worth up to {100 * worth:.1f} points, most of it near by: {measured}; {reach}"
+    else:
+        kind, why = (
+            "bilstm",
+            f"order is worth up to {100 * worth:.1f} points, and not near by alone: {measured}; {reach}",
+        )
+    if pairs and kind != "transformer":
+        kind = f"siamese-{kind}"
+    do = "" if kind == asked else f"try {kind} beside the recipe's {asked}; distillkit list shows the students"
+    return Finding(
+        "student", "fine", f"{kind}: {why}", do, {"kind": kind, "order_worth": worth, "lost_shuffled": lost, "gap": gap}
+    )

