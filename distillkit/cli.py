@@ -19,6 +19,7 @@ from distillkit import shelf
 from distillkit.errors import InputError, Preempted
 from distillkit.processes import rank, world
 from distillkit.recipe import (
+    SCORES,
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
@@ -27,6 +28,7 @@ from distillkit.recipe import (
     LossConfig,
     Recipe,
     StudentConfig,
+    Task,
     TeacherConfig,
     TrainingConfig,
     load_config,
@@ -36,6 +38,7 @@ from distillkit.recipe import (
 T = TypeVar("T")
 # The same flags, --data.columns.*, whether a command takes a whole task or one source.
 Columns = Annotated[ColumnsConfig, arg(name="data.columns")]
+TaskKind = Annotated[Task, arg(name="data.task")]
 
 
 @dataclass
@@ -55,6 +58,52 @@ class Run:
 
     recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
     """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
+    name: str = ""
+    """Name of the run's folder; empty: the recipe's."""
+    runs: Path = Path("runs")
+    """Folder that holds runs."""
+    settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
+    """Everything a recipe can say."""
+
+
+@dataclass
+class Ladder:
+    """Train a recipe's student on more and more, from gold labels to the full transfer set, and say what each step is worth.
+
+    Finished students are kept, so the same command resumes, and more seeds or rungs are added to what is there.
+
+    Example: distillkit ladder quickstart --seeds 3 --rungs gold originals full
+    """
+
+    recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
+    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
+    rungs: tuple[str, ...] = ()
+    """Which to train: majority, tfidf, gold, hard, originals, no-RULE, full, in-domain, teacher; none: all that the recipe has."""
+    seeds: int = 3
+    """Students of each rung, with the seeds --seed, --seed + 1, ...; the teacher is the one of --seed."""
+    name: str = ""
+    """Name of the run's folder; empty: the recipe's."""
+    runs: Path = Path("runs")
+    """Folder that holds runs; the ladder is in <runs>/<name>/ladder."""
+    settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
+    """Everything a recipe can say."""
+
+
+@dataclass
+class Doctor:
+    """Say what is wrong with a recipe's data and teacher, and which student they speak for, before hours are spent; writes nothing.
+
+    Example: distillkit doctor quickstart --teacher runs/quickstart/teacher/model
+    """
+
+    recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
+    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
+    teacher: str = ""
+    """A fine-tuned checkpoint to examine; empty: that of the run's folder, if it is there."""
+    logits: str = ""
+    """A logit store to examine; empty: that of the run's folder, if it is there."""
+    rows: int = 1000
+    """Dev rows that the teacher is asked about, at most; about half of them it is asked ten times, their words in another order or masked."""
     name: str = ""
     """Name of the run's folder; empty: the recipe's."""
     runs: Path = Path("runs")
@@ -100,6 +149,8 @@ class Augment:
     teacher: str = ""
     """Encoder that infilling and neighbours ask where they do not name another: a folder, package:NAME, or a hub name."""
     columns: Columns = field(default_factory=ColumnsConfig)
+    task: TaskKind = "classification"
+    """What a label is: one class a text, any number of labels, or a number."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     engine: Engine = "local"
     """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The bytes written are the same."""
@@ -129,6 +180,8 @@ class Label:
     name: str = "teacher"
     """The teacher's folder in the store, which may hold several teachers side by side."""
     columns: Columns = field(default_factory=ColumnsConfig)
+    task: TaskKind = "classification"
+    """What the logits of that file are for: one class a text, any number of labels, or a number; a teacher says it itself."""
     label: LabelConfig = field(default_factory=LabelConfig)
     engine: Engine = "local"
     """local: this process, and all others on the same store; ray: actors on a Ray cluster (pip install 'distillkit[ray]')."""
@@ -155,8 +208,10 @@ class TrainStudent:
     logits: Path | None = None
     """The store that distillkit label wrote; none: learn from gold labels, with --loss.alpha 1."""
     teacher: str = ""
-    """The teacher's checkpoint, where student.embeddings.source is teacher."""
+    """The teacher's checkpoint, where student.embeddings.source or student.kind needs it."""
     columns: Columns = field(default_factory=ColumnsConfig)
+    task: TaskKind = "classification"
+    """Without --logits, what a label is: one class a text, any number of labels, or a number; a store says it itself."""
     student: StudentConfig = field(default_factory=StudentConfig)
     training: TrainingConfig = field(default_factory=lambda: Recipe().training)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -168,7 +223,7 @@ class TrainStudent:
 
 @dataclass
 class Evaluate:
-    """Measure a classifier, student or teacher, on labelled text.
+    """Measure a model, student or teacher, on labelled text; it says itself whether for classes, labels or scores.
 
     Example: distillkit evaluate runs/quickstart/student/model embedded:reviews/test --teacher runs/quickstart/teacher/model
     """
@@ -184,7 +239,7 @@ class Evaluate:
 
 @dataclass
 class Predict:
-    """Classify texts, one JSON line each: text, label, probabilities.
+    """Answer texts, one JSON line each: text, and label (labels) and probabilities, or score.
 
     Example: echo 'I would go again tomorrow.' | distillkit predict runs/quickstart/student/model
     """
@@ -204,20 +259,56 @@ def _list(_: List) -> Iterator[dict[str, str]]:
     )
 
 
+def _in_one_process(command: str) -> None:
+    if world() > 1:
+        raise InputError(
+            f"{command} works in one process, and torchrun has started {world()}: start {command} without it, or give it single stages, such as train-student"
+        )
+
+
 def _run(command: Run) -> dict[str, Any]:
     from distillkit import runs
 
-    if world() > 1:
-        raise InputError(
-            f"run works in one process, and torchrun has started {world()}: start run without it, or give it single stages, such as train-student"
-        )
+    _in_one_process("run")
     folder = command.runs / (command.name or Path(command.recipe).stem)
     result = runs.run(command.settings, folder)
+    score = SCORES[command.settings.data.task]
     scores = {
-        name: {split: model[split]["accuracy"] for split in ("dev", "test") if split in model}
+        name: {split: model[split][score] for split in ("dev", "test") if split in model}
         for name, model in result["models"].items()
     }
-    return {"output": str(folder), "accuracy": scores}
+    return {"output": str(folder), score: scores}
+
+
+def _ladder(command: Ladder) -> dict[str, Any]:
+    from distillkit.ladder import ladder
+
+    _in_one_process("ladder")
+    folder = command.runs / (command.name or Path(command.recipe).stem)
+    result = ladder(command.settings, folder, command.rungs, command.seeds)
+    shown = ("accuracy", "accuracy_sd", "difference", "mcnemar_p")
+    rungs = {
+        name: {
+            split: {key: rung[split][key] for key in shown if key in rung[split]}
+            for split in ("dev", "test")
+            if split in rung
+        }
+        for name, rung in result["rungs"].items()
+    }
+    return {"output": str(folder / "ladder"), "rungs": rungs}
+
+
+def _doctor(command: Doctor) -> Iterator[dict[str, Any]]:
+    from distillkit.doctor.examine import doctor
+    from distillkit.doctor.findings import findings_table
+
+    _in_one_process("doctor")
+    folder = command.runs / (command.name or Path(command.recipe).stem)
+    report = doctor(command.settings, command.teacher, command.logits, folder, command.rows)
+    sys.stderr.write(findings_table(report) + "\n")
+    yield report
+    if report["errors"]:
+        raise InputError(f"{command.recipe}: errors found: {report['errors']}; what to do stands above")
 
 
 def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
@@ -237,6 +328,7 @@ def _augment(command: Augment) -> dict[str, Any]:
         command.held_out,
         command.unlabelled,
         command.seed,
+        task=command.task,
         teacher=command.teacher,
         engine=command.engine,
         workers=command.workers,
@@ -247,7 +339,7 @@ def _label(command: Label) -> dict[str, Any]:
     from distillkit import pipeline
 
     return pipeline.label(
-        command.source, command.target, command.teacher, command.label, command.columns, logits=command.logits,
+        command.source, command.target, command.teacher, command.label, command.columns, task=command.task, logits=command.logits,
         labels=command.labels, name=command.name, engine=command.engine, workers=command.workers,
     )  # fmt: skip
 
@@ -257,7 +349,7 @@ def _train_student(command: TrainStudent) -> dict[str, Any]:
 
     return pipeline.train_student(
         command.transfer_set, command.dev, command.output, command.student, logits=command.logits, teacher=command.teacher,
-        loss=command.loss, training=command.training, columns=command.columns, seed=command.seed, resume=command.resume,
+        loss=command.loss, training=command.training, columns=command.columns, task=command.task, seed=command.seed, resume=command.resume,
     )  # fmt: skip
 
 
@@ -295,6 +387,8 @@ def _stdin_rows() -> Iterator[tuple[str, str | None]]:
 COMMANDS: dict[str, tuple[type, Callable[[Any], Any], Callable[[str], dict[str, Any]] | None]] = {
     "list": (List, _list, None),
     "run": (Run, _run, lambda name: {"recipe": name, "settings": load_recipe(name)}),
+    "ladder": (Ladder, _ladder, lambda name: {"recipe": name, "settings": load_recipe(name)}),
+    "doctor": (Doctor, _doctor, lambda name: {"recipe": name, "settings": load_recipe(name)}),
     "train-teacher": (
         TrainTeacher,
         _train_teacher,

@@ -15,17 +15,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from torch import Tensor
 
 from distillkit.augment.mix import Models
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.batches import encode
 from distillkit.data.files import whole_folder
-from distillkit.data.logits import join_logits, joined_labels
+from distillkit.data.labels import PROBLEM_TYPES, task_of_model
+from distillkit.data.logits import joined_labels, store_task
 from distillkit.data.tables import (
     check_labels_known,
-    label_ids,
+    check_task,
+    gold_of,
     label_names,
     mask_of,
     read_blocks,
@@ -33,11 +35,13 @@ from distillkit.data.tables import (
     split_dev,
     texts_of,
 )
+from distillkit.data.weighting import teacher_targets
 from distillkit.data.workers import leading
 from distillkit.errors import InputError
-from distillkit.measure.metrics import classification_metrics
+from distillkit.measure.metrics import metrics
 from distillkit.processes import rank
 from distillkit.recipe import (
+    SCORES,
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
@@ -46,6 +50,7 @@ from distillkit.recipe import (
     LossConfig,
     Recipe,
     StudentConfig,
+    Task,
     TeacherConfig,
     TrainingConfig,
     dump,
@@ -60,9 +65,11 @@ from distillkit.teacher.checkpoint import (
     match_labels,
     max_tokens_of,
     resolve,
+    task_of,
 )
 from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
+from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.inference import predict_logits
 
@@ -73,23 +80,23 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     """Read everything a task has into canonical tables.
 
     Args:
-        data: Sources and their columns.
+        data: The kind of task, sources and their columns.
         seed: Which rows become dev where the task has none.
 
     Returns:
         `train`, `dev`, where given `test` and `unlabelled`.
 
     Raises:
-        InputError: A source is wrong, has one class only, or has a label that train has not.
+        InputError: A source is wrong, has one class or score only, or has a label that train has not.
     """
     if not data.train:
         raise InputError("no training data: give --data.train, a file with a text and a label column")
-    tables = {"train": read_table(data.train, data.columns)}
+    tables = {"train": read_table(data.train, data.columns, task=data.task)}
     names = label_names(tables["train"], data.train)
     for split in ("dev", "test"):
         source = getattr(data, split)
         if source:
-            tables[split] = read_table(source, data.columns, known=names)
+            tables[split] = read_table(source, data.columns, task=data.task, known=names)
     if "dev" not in tables:
         if not data.dev_fraction:
             raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
@@ -110,14 +117,14 @@ def train_teacher(
     """Fine-tune an encoder on labelled text and save the checkpoint that is best on dev.
 
     Args:
-        data: Labelled data; `train`, and `dev` or a `dev_fraction`.
+        data: Labelled data and its kind of task; `train`, and `dev` or a `dev_fraction`.
         teacher: Which checkpoint, and how.
         output: Folder for the fine-tuned checkpoint: what `from_pretrained` takes.
         seed: Draws the head, the order of rows, dropout.
         resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
 
     Returns:
-        `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`.
+        `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`.
     """
     _check_output(output, "teacher.yaml")
     tables = read_data(data, seed)
@@ -134,7 +141,7 @@ def train_teacher(
             (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
             checkpoints.hand_over(folder)
         checkpoints.discard()
-    return {"output": str(output), "labels": labels_of(model), **_fit_summary(result)}
+    return {"output": str(output), "labels": labels_of(model), **_fit_summary(data.task, result)}
 
 
 def augment(
@@ -146,6 +153,7 @@ def augment(
     unlabelled: Sequence[str] = (),
     seed: int = 1,
     *,
+    task: Task = "classification",
     teacher: str = "",
     engine: Engine = "local",
     workers: int = 0,
@@ -160,6 +168,7 @@ def augment(
         held_out: Dev and test sources: no added row equals one of theirs.
         unlabelled: More text; cut into sentences where the mix has them, varied only where `config.vary_unlabelled` says so.
         seed: Draws everything.
+        task: What a label is.
         teacher: Encoder that infilling and neighbours ask where they do not name another.
         engine: local or ray.
         workers: Processes; 0: one a core where there is work enough. Under torchrun its processes share the work, and only process 0 reports.
@@ -172,7 +181,7 @@ def augment(
     with leading() as here:
         if here:
             models = models_of(config, teacher, columns, unlabelled)
-            sources = {"original": read_blocks(source, columns, labels="optional")}
+            sources = {"original": read_blocks(source, columns, task=task, labels="optional")}
             if unlabelled:
                 blocks = (read_blocks(name, columns, labels="ignored") for name in unlabelled)
                 sources["unlabelled"] = chain.from_iterable(blocks)
@@ -227,7 +236,7 @@ def _checkpoint(setting: str, model: str) -> str:
 
 def _word_vectors(encoder: str, words: Sequence[str]) -> Tensor:
     # Any two labels will do: the head is not asked.
-    return fine_tune.word_vectors(*load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors")
+    return word_vectors(*load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors")
 
 
 def label(
@@ -237,6 +246,7 @@ def label(
     config: LabelConfig | None = None,
     columns: ColumnsConfig = COLUMNS,
     *,
+    task: Task = "classification",
     logits: str = "",
     labels: Sequence[str] = (),
     name: str = "teacher",
@@ -251,6 +261,7 @@ def label(
         teacher: Checkpoint of a fine-tuned classifier.
         config: Batches, precision, shards.
         columns: Names of the source's columns.
+        task: What the labels, and the logits of a file, are; a teacher says it itself.
         logits: In place of `teacher`, a .parquet or .jsonl file with text and `logits`.
         labels: What the logits of that file mean, in their order; empty: what the file says, or else the source's labels.
         name: The teacher's folder in the store.
@@ -264,7 +275,8 @@ def label(
         raise InputError("expected either --teacher, a checkpoint, or --logits, a file of logits")
     if labels and teacher:
         raise InputError("--labels says what the logits of --logits mean; a --teacher has its own labels")
-    table, config = read_table(source, columns, labels="optional"), config or LabelConfig()
+    task = task_of(teacher) if teacher else task
+    table, config = read_table(source, columns, task=task, labels="optional"), config or LabelConfig()
     if logits:
         summary = label_from_file(table, target, LogitsFile(logits, columns), config, labels, name)
     else:
@@ -283,6 +295,7 @@ def train_student(
     loss: LossConfig | None = None,
     training: TrainingConfig | None = None,
     columns: ColumnsConfig = COLUMNS,
+    task: Task = "classification",
     vocabulary_from: str = "",
     seed: int = 1,
     progress: str = "student",
@@ -296,47 +309,50 @@ def train_student(
         output: Folder for the student: what `from_pretrained` takes.
         student: Kind, sizes, vocabulary, embeddings.
         logits: The store that `label` wrote; None: learn from the gold labels of `transfer_set` alone.
-        teacher: Its checkpoint, where `student.embeddings.source` is teacher.
+        teacher: Its checkpoint, where `student.embeddings.source` is teacher or teacher-context.
         loss: What to match.
         training: How.
         columns: Names of the sources' columns.
+        task: What the labels are, where there are no logits; a store says it itself.
         vocabulary_from: Another source for the vocabulary; empty: `transfer_set`.
         seed: Draws weights, order, dropout.
         progress: Name of the progress bar.
         resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
 
     Returns:
-        `output`, `labels`, `dev_accuracy`, `best_epoch`, `history`, `vocabulary`.
+        `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`, `vocabulary`; of several teachers
+        `teacher_weights`, unless they differ from row to row.
     """
     student, loss = student or StudentConfig(), loss or LossConfig()
     training = training or Recipe().training
     _check_output(output, "student.yaml")
     gold_only = logits is None
-    if gold_only and loss.alpha < 1:
+    if gold_only and loss.asks_teacher:
+        which = "alpha" if loss.alpha < 1 else "alpha_end"
         raise InputError(
-            f"loss.alpha is {loss.alpha}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone"
+            f"loss.{which} is {getattr(loss, which)}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone"
         )
-    table = read_table(transfer_set, columns, labels="required" if gold_only else "optional")
-    dev_table = read_table(dev, columns)
-    what, fitting = ("pairs", "siamese-bilstm") if "text_pair" in table.column_names else ("single texts", "bilstm")
-    if student.kind != fitting:
-        raise InputError(f"student.kind is {student.kind}, but {transfer_set} has {what}; expected {fitting}")
+    weights = loss.teacher_weights()
+    task = task if logits is None else store_task(logits, weights)
+    loss.check_task(task)
+    table = read_table(transfer_set, columns, task=task, labels="required" if gold_only else "optional")
+    dev_table = read_table(dev, columns, task=task)
+    student.check_fits(pairs="text_pair" in table.column_names, source=transfer_set)
     words = read_table(vocabulary_from, columns, labels="ignored") if vocabulary_from else table
     mask = mask_of(words)
     texts, pairs = texts_of(words)
-    weights = loss.teacher_weights()
     names = label_names(table) if logits is None else joined_labels(logits, weights)
-    targets = None if logits is None else join_logits(table, logits, weights)
-    ask = None
-    if teacher and student.embeddings.source == "teacher":
-        ask = partial(fine_tune.word_vectors, *load_classifier(teacher), progress="word vectors")
-    model, tokenizer = build_student([*texts, *(pairs or [])], names, student, seed, ask, mask)
+    targets, weights = (None, {}) if logits is None else teacher_targets(table, logits, loss, dev_table)
+    taught = load_classifier(teacher) if teacher else None
+    ask = partial(word_vectors, *taught, progress="word vectors") if taught else None
+    model, tokenizer = build_student([*texts, *(pairs or [])], names, student, seed, ask, mask, taught)
+    model.config.problem_type = PROBLEM_TYPES[task]
     gold = table["label"].to_pylist() if "label" in table.column_names else []
     made_from = {"student": asdict(student), "loss": asdict(loss), "targets (SHA-256)": digest(targets, gold, names)}
     checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
     result = train_student_model(
         model, tokenizer, table, targets, dev_table, loss, training, seed,
-        mask=mask_of(table), progress=progress, checkpoints=checkpoints,
+        mask=mask_of(table), progress=progress, checkpoints=checkpoints, teacher_model=taught[0] if taught else None,
     )  # fmt: skip
     if rank() == 0:
         with whole_folder(output) as folder:
@@ -345,45 +361,47 @@ def train_student(
             (folder / "student.yaml").write_text(dump(student), encoding="utf-8")
             checkpoints.hand_over(folder)
         checkpoints.discard()
-    return {"output": str(output), "labels": names, "vocabulary": len(tokenizer), **_fit_summary(result)}
+    summary = {"output": str(output), "labels": names, "vocabulary": len(tokenizer), **_fit_summary(task, result)}
+    return summary | ({"teacher_weights": weights} if len(weights) > 1 else {})
 
 
 def evaluate(model: str, source: str, columns: ColumnsConfig = COLUMNS, teacher: str = "") -> dict[str, Any]:
-    """Measure a classifier, student or teacher, on labelled text.
+    """Measure a model, student or teacher, on labelled text.
 
     Args:
-        model: Folder, package or hub name of a classifier.
+        model: Folder, package or hub name of a fine-tuned model, which says itself what a label is.
         source: Labelled source.
         columns: Names of its columns.
-        teacher: Another classifier, to report agreement with.
+        teacher: Another model of the same task, to report agreement with.
 
     Returns:
-        What `measure.metrics.classification_metrics` does.
+        What `measure.metrics.metrics` does.
     """
-    table = read_table(source, columns)
+    task = task_of(model)
+    table = read_table(source, columns, task=task)
     logits, names = classify(model, table, source)
-    gold = np.array(label_ids(table, names))
     other = classify(teacher, table, source, names)[0] if teacher else None
-    return classification_metrics(logits, gold, names, other)
+    return metrics(task, logits, gold_of(table, names, task), names, other)
 
 
 def classify(
     model: str, table: pa.Table, source: str, order: Sequence[str] | None = None
 ) -> tuple[np.ndarray, list[str]]:
-    """Return a classifier's logits for a canonical table, (N, C) float32, and the C labels they are for.
+    """Return a model's logits for a canonical table, (N, C) float32, and the C labels they are for.
 
     Args:
-        model: Folder, package or hub name of a classifier.
+        model: Folder, package or hub name of a fine-tuned model.
         table: N rows.
         source: Named in errors.
-        order: Labels in the order wanted; None: the classifier's own.
+        order: Labels in the order wanted; None: the model's own.
 
     Raises:
-        InputError: The table has a label that the classifier has not, or the classifier's labels are not those of `order`.
+        InputError: The table has a label that the model has not, or of another task, or the model's labels are not those of `order`.
     """
     network, tokenizer = load_classifier(model)
     names = labels_of(network)
     if "label" in table.column_names:
+        check_task(table, task_of_model(network.config), source)
         if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
             names = match_labels(names, label_names(table, source), model)
         check_labels_known(table, names, source)
@@ -399,26 +417,38 @@ def classify(
 
 
 def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:
-    """Classify texts or pairs as they come.
+    """Answer texts or pairs as they come.
 
     Args:
-        model: Folder, package or hub name of a classifier.
+        model: Folder, package or hub name of a fine-tuned model.
         rows: (text, None) or (text, second text).
         batch_rows: Rows a forward pass; 1 answers each row at once.
 
     Yields:
-        For each row, in order, `text`, `text_pair` (pairs only), `label`, and `probabilities` by label.
+        For each row, in order, `text`, `text_pair` (pairs only) and the answer: `label` and `probabilities` by label; of a multi-label model
+        `labels`, those with a probability above 0.5, and `probabilities`; of a regression `score`.
     """
     network, tokenizer = load_classifier(model)
-    names, limit = labels_of(network), max_tokens_of(network, tokenizer)
+    names, limit, task = labels_of(network), max_tokens_of(network, tokenizer), task_of_model(network.config)
     for group in _groups(rows, batch_rows):
         texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
         encoded = encode(tokenizer, texts, pairs or None, limit)
-        for (text, pair), p in zip(
-            group, softmax(predict_logits(network, encoded).numpy().astype(np.float64), axis=1), strict=True
-        ):
-            row = {"text": text} if pair is None else {"text": text, "text_pair": pair}
-            yield row | {"label": names[int(p.argmax())], "probabilities": dict(zip(names, p.tolist(), strict=True))}
+        logits = predict_logits(network, encoded).numpy().astype(np.float64)
+        for (text, pair), answer in zip(group, _answers(task, logits, names), strict=True):
+            yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer
+
+
+def _answers(task: Task, logits: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Say what each row's logits, (N, C), mean."""
+    if task == "regression":
+        yield from ({"score": score} for score in logits[:, 0].tolist())
+        return
+    for p in expit(logits) if task == "multi-label" else softmax(logits, axis=1):
+        if task == "multi-label":
+            found: dict[str, Any] = {"labels": [name for name, share in zip(names, p, strict=True) if share > 0.5]}
+        else:
+            found = {"label": names[int(p.argmax())]}
+        yield found | {"probabilities": dict(zip(names, p.tolist(), strict=True))}
 
 
 def _groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[tuple[str, str | None]]]:
@@ -436,8 +466,8 @@ def _text_names(columns: ColumnsConfig) -> list[str]:
     return ["text", "text_pair"] if columns.text_pair else ["text"]
 
 
-def _fit_summary(result: Any) -> dict[str, Any]:
-    return {"dev_accuracy": result.best_score, "best_epoch": result.best_epoch, "history": result.history}
+def _fit_summary(task: Task, result: Any) -> dict[str, Any]:
+    return {f"dev_{SCORES[task]}": result.best_score, "best_epoch": result.best_epoch, "history": result.history}
 
 
 def _check_output(output: Path, ours: str) -> None:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock, Timeout
 
 from distillkit import __version__, pipeline
@@ -19,13 +18,13 @@ from distillkit.augment.mix import Models
 from distillkit.augment.taggers import load_tagger
 from distillkit.data.files import disk_errors, fingerprint, whole_file
 from distillkit.data.readers import source_files
-from distillkit.data.tables import class_counts, label_ids, paired, read_table, texts_of, write_table
+from distillkit.data.tables import gold_of, label_summary, paired, read_table, texts_of, write_table
 from distillkit.errors import InputError
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
-from distillkit.measure.metrics import classification_metrics
+from distillkit.measure.metrics import metrics
 from distillkit.measure.report import comparison_table
-from distillkit.recipe import ColumnsConfig, DataConfig, LossConfig, Recipe, dump
+from distillkit.recipe import SCORES, ColumnsConfig, DataConfig, LossConfig, Recipe, dump
 from distillkit.teacher.checkpoint import labels_of, load_classifier, resolve
 
 Summary = dict[str, Any]
@@ -33,15 +32,16 @@ Summary = dict[str, Any]
 # Few rows want small batches: at the transfer set's batch size the gold student would take too few steps to be a fair rival.
 GOLD_BATCH = 64
 
-# Rooms whose code a stage's result depends on: a change there makes the stage run again.
+# Rooms whose code a stage's result depends on: a change there makes the stage run again. The ladder's stages name one of these too.
 _ROOMS = {
     "data": ["data"],
     "teacher": ["data", "training", "teacher/checkpoint.py", "teacher/fine_tune.py"],
-    "transfer": ["data", "augment", "training", "teacher/fine_tune.py"],
+    "transfer": ["data", "augment", "training", "teacher/word_vectors.py"],
     "logits": ["data", "training", "teacher"],
-    "student-gold": ["data", "training", "student", "loss.py", "teacher/fine_tune.py"],
-    "student": ["data", "training", "student", "loss.py", "teacher/fine_tune.py"],
+    "student-gold": ["data", "training", "student", "loss.py", "teacher/word_vectors.py"],
+    "student": ["data", "training", "student", "loss.py", "teacher/word_vectors.py"],
     "proof": ["."],
+    "baseline": ["data", "measure/baselines.py"],
 }
 
 
@@ -51,7 +51,9 @@ class RunFolder:
 
     folder: Path
 
-    def stage(self, name: str, settings: object, after: Sequence[str], build: Callable[[Path], Summary]) -> Summary:
+    def stage(
+        self, name: str, settings: object, after: Sequence[str], build: Callable[[Path], Summary], *, code: str = ""
+    ) -> Summary:
         """Return a stage's summary, building the stage only if something it depends on has changed.
 
         Args:
@@ -60,14 +62,12 @@ class RunFolder:
             after: Stages whose results it reads.
             build: Fills the folder it is given. The folder gets the stage's name only when it is whole; one left by a killed run is
                 handed back, with what it holds, if nothing has changed since.
+            code: The kind of stage whose code it depends on; empty: the one of its name.
         """
         final, partial = self.folder / name, self.folder / f".{name}.partial"
         if final.exists() and not (final / "stage.json").is_file():
             raise InputError(f"{final}: not a stage of a run, and would be replaced; choose another --name or --runs")
-        before = [self._stamp(stage)["key"] for stage in after]
-        key = hashlib.sha256(
-            json.dumps([name, settings, before, _code_version(name)], default=str, sort_keys=True).encode()
-        ).hexdigest()
+        key = self._key(name, settings, after, code)
         stamp = self._stamp(name)
         if stamp.get("key") == key:
             log(f"{name}: nothing has changed, kept")
@@ -79,6 +79,21 @@ class RunFolder:
             (partial / "key").unlink(missing_ok=True)
             self._replace(final, partial)
         return self._stamp(name)["summary"]
+
+    def kept(self, name: str, settings: object, after: Sequence[str], *, code: str = "") -> Summary | None:
+        """Return a stage's summary if `stage` would keep it, or None: nothing is built. Its arguments are those of `stage`."""
+        if not all(self._stamp(stage) for stage in after):
+            return None
+        stamp = self._stamp(name)
+        return stamp["summary"] if stamp.get("key") == self._key(name, settings, after, code) else None
+
+    def key_of(self, name: str) -> str:
+        """Return the key of a finished stage: what a stage of another folder that reads it has among its settings."""
+        return self._stamp(name)["key"]
+
+    def _key(self, name: str, settings: object, after: Sequence[str], code: str) -> str:
+        made_from = [name, settings, [self.key_of(stage) for stage in after], _code_version(code or name)]
+        return hashlib.sha256(json.dumps(made_from, default=str, sort_keys=True).encode()).hexdigest()
 
     def _fill(self, partial: Path, key: str, build: Callable[[Path], Summary]) -> None:
         if not (partial / "key").is_file() or (partial / "key").read_text(encoding="utf-8") != key:
@@ -124,23 +139,45 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     Raises:
         InputError: Something given is wrong, or another run is at work in the folder.
     """
+    with at_work(folder) as home:
+        return _run(recipe, home)
+
+
+@contextmanager
+def at_work(folder: Path) -> Iterator[RunFolder]:
+    """Hold a run's folder for one process; where a mistake ends the work before anything came of it, leave nothing behind.
+
+    Raises:
+        InputError: Another process holds it.
+    """
     fresh = not folder.exists()
     try:
         with _alone(folder):
-            return _run(recipe, RunFolder(folder))
+            yield RunFolder(folder)
     except InputError:
-        if fresh and not any(folder.glob("*/stage.json")):  # nothing came of it: leave nothing behind
+        if fresh and not any(folder.glob("*/stage.json")):
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):
                 folder.parent.rmdir()
         raise
 
 
-def _run(recipe: Recipe, home: RunFolder) -> Summary:
+@dataclass(frozen=True)
+class Taught:
+    """What everything after the teacher starts from."""
+
+    columns: ColumnsConfig  # of the tables in `path`
+    path: dict[str, str]  # of train, dev, test, unlabelled
+    data: Summary
+    teacher: Summary
+    model: str  # folder of the fine-tuned teacher
+
+
+def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
+    """Bring the stages `data` and `teacher` up to date, the recipe saved before they start."""
     folder, seed = home.folder, recipe.seed
-    models = _look_ahead(recipe)
     checkpoint, sources = resolve(recipe.teacher.model), _fingerprints(recipe.data)
-    with whole_file(folder / "recipe.yaml") as partial:
+    with whole_file(saved) as partial:
         partial.write_text(dump(recipe), encoding="utf-8")
     columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
     path = {split: str(folder / "data" / f"{split}.parquet") for split in ("train", "dev", "test", "unlabelled")}
@@ -152,19 +189,31 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         labelled = {split: table for split, table in tables.items() if split != "unlabelled"}
         return {
             "rows": {split: len(table) for split, table in tables.items()},
-            "labels": {split: class_counts(table) for split, table in labelled.items()},
+            "labels": {split: label_summary(table) for split, table in labelled.items()},
         }
 
     def teacher(out: Path) -> Summary:
-        here = DataConfig(train=path["train"], dev=path["dev"], columns=columns)
+        here = DataConfig(task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns)
         return pipeline.train_teacher(here, recipe.teacher, out / "model", seed)
+
+    prepared = home.stage("data", [asdict(recipe.data), sources, seed], [], data)
+    weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
+    taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], ["data"], teacher))
+    return Taught(columns, path, prepared, taught, str(folder / "teacher" / "model"))
+
+
+def _run(recipe: Recipe, home: RunFolder) -> Summary:
+    folder, seed = home.folder, recipe.seed
+    models = look_ahead(recipe)
+    task = teach(recipe, home, folder / "recipe.yaml")
+    columns, path, rows, teacher_model = task.columns, task.path, task.data["rows"], task.model
 
     def transfer(out: Path) -> Summary:
         held_out = [path[split] for split in ("dev", "test") if split in rows]
         extra = [path["unlabelled"]] if "unlabelled" in rows else []
         return pipeline.augment(
             path["train"], out / "transfer.parquet", recipe.augment, columns, held_out, extra, seed,
-            teacher=recipe.teacher.model, engine=recipe.engine, workers=recipe.workers,
+            task=recipe.data.task, teacher=recipe.teacher.model, engine=recipe.engine, workers=recipe.workers,
         )  # fmt: skip
 
     def logits(out: Path) -> Summary:
@@ -181,12 +230,14 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
     def student_gold(out: Path) -> Summary:
+        smoothing = recipe.loss.label_smoothing
         training = replace(
             recipe.training, epochs=recipe.proof.gold_epochs, batch_size=min(recipe.training.batch_size, GOLD_BATCH)
         )
         return pipeline.train_student(
-            path["train"], path["dev"], out / "model", recipe.student, teacher=teacher_model, loss=LossConfig(alpha=1), training=training,
-            columns=columns, vocabulary_from=transfer_set, seed=seed, progress="student on gold labels",
+            path["train"], path["dev"], out / "model", recipe.student, teacher=teacher_model,
+            loss=LossConfig(alpha=1, label_smoothing=smoothing), training=training, columns=columns, task=recipe.data.task,
+            vocabulary_from=transfer_set, seed=seed, progress="student on gold labels",
         )  # fmt: skip
 
     def student(out: Path) -> Summary:
@@ -201,11 +252,6 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         (out / "report.md").write_text(comparison_table(summary, latency) + "\n", encoding="utf-8")
         return summary
 
-    prepared = home.stage("data", [asdict(recipe.data), sources, seed], [], data)
-    rows = prepared["rows"]
-    weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
-    taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], ["data"], teacher))
-    teacher_model = str(folder / "teacher" / "model")
     counts = _relative(
         home.stage("transfer", [asdict(recipe.augment), models.fingerprints(), seed], ["data"], transfer)
     )
@@ -216,18 +262,23 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     gold = None
     if recipe.proof.gold_epochs:
         gold = _relative(
-            home.stage("student-gold", [learn, recipe.proof.gold_epochs], ["teacher", "transfer"], student_gold)
+            home.stage(
+                "student-gold",
+                [learn, recipe.proof.gold_epochs, recipe.loss.label_smoothing],
+                ["teacher", "transfer"],
+                student_gold,
+            )
         )
     distilled = _relative(home.stage("student", [learn, asdict(recipe.loss)], ["logits"], student))
     proven = home.stage("proof", asdict(recipe.proof), ["student-gold", "student"] if gold else ["student"], proof)
-    stages = {"teacher": taught, "student_gold": gold, "student": distilled}
+    stages = {"teacher": task.teacher, "student_gold": gold, "student": distilled}
     result = {
         "distillkit": __version__,
         "seed": seed,
-        "data": prepared,
+        "data": task.data,
         "transfer_set": counts,
         "training": {
-            name: {key: stage[key] for key in ("dev_accuracy", "best_epoch", "history")}
+            name: {key: stage[key] for key in (f"dev_{SCORES[recipe.data.task]}", "best_epoch", "history")}
             for name, stage in stages.items()
             if stage
         },
@@ -239,20 +290,19 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     return result
 
 
-def _look_ahead(recipe: Recipe) -> Models:
+def look_ahead(recipe: Recipe) -> Models:
     """Find at once what a stage would find wrong only after the hours before it; return what the transfer set's mix needs.
 
     Raises:
-        InputError: The student does not fit the data, its vectors are not there, or the tagger or what the mix needs is not to be had.
+        InputError: The student does not fit the data, its vectors are not there, or the tagger or what the mix needs is not to be had, or
+            the loss asks for what the task has no meaning for.
     """
-    pairs, kind, vectors = bool(recipe.data.columns.text_pair), recipe.student.kind, recipe.student.embeddings.source
-    if pairs != (kind == "siamese-bilstm"):
+    recipe.loss.check_task(recipe.data.task)
+    recipe.student.check_fits(pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,")
+    vectors = recipe.student.embeddings.source
+    if not recipe.student.embeddings.asks_teacher and vectors != "random" and not Path(vectors).is_file():
         raise InputError(
-            f"student.kind is {kind}, but data.columns.text_pair is {recipe.data.columns.text_pair!r}; siamese-bilstm is for pairs, bilstm for single texts"
-        )
-    if vectors not in ("teacher", "random") and not Path(vectors).is_file():
-        raise InputError(
-            f"student.embeddings.source {vectors!r}: no such file; expected teacher, random, or a word-vector text file"
+            f"student.embeddings.source {vectors!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
         )
     if recipe.augment.n_iter and recipe.augment.tagger != "auto":
         load_tagger(recipe.augment.tagger, [])
@@ -263,8 +313,11 @@ def _prove(
     recipe: Recipe, folder: Path, rows: dict[str, int], columns: ColumnsConfig
 ) -> tuple[Summary, dict[str, float]]:
     """Measure every model on dev and test; return the scores, and milliseconds a sentence by model."""
+    task = recipe.data.task
     tables = {
-        split: read_table(str(folder / "data" / f"{split}.parquet"), columns) for split in rows if split != "unlabelled"
+        split: read_table(str(folder / "data" / f"{split}.parquet"), columns, task=task)
+        for split in rows
+        if split != "unlabelled"
     }
     stages = {"student_gold": "student-gold", "student": "student", "teacher": "teacher"}
     if not recipe.proof.gold_epochs:
@@ -272,19 +325,19 @@ def _prove(
     folders = {name: folder / stage / "model" for name, stage in stages.items()}
     loaded = {name: load_classifier(str(path)) for name, path in folders.items()}
     names = labels_of(loaded["teacher"][0])
-    train_gold = np.array(label_ids(tables["train"], names))
-    log("proof: TF-IDF + logistic regression")
-    tfidf = TfidfBaseline(*texts_of(tables["train"]), train_gold, len(names))
+    train_gold = gold_of(tables["train"], names, task)
+    log("proof: TF-IDF")
+    tfidf = TfidfBaseline(*texts_of(tables["train"]), train_gold, len(names), task)
     models: dict[str, Summary] = {name: {} for name in ("majority", "tfidf", *folders)}
     for split, table in tables.items():
         if split == "train":
             continue
         logits = {name: pipeline.classify(str(path), table, split, names)[0] for name, path in folders.items()}
-        logits["majority"] = majority_logits(train_gold, len(names), len(table))
+        logits["majority"] = majority_logits(train_gold, len(names), len(table), task)
         logits["tfidf"] = tfidf.logits(*texts_of(table))
-        gold = np.array(label_ids(table, names))
+        gold = gold_of(table, names, task)
         for name, found in logits.items():
-            models[name][split] = classification_metrics(found, gold, names, logits["teacher"])
+            models[name][split] = metrics(task, found, gold, names, logits["teacher"])
     for name, (model, _) in loaded.items():
         models[name] |= {"parameters": parameter_counts(model), "megabytes": megabytes(folders[name])}
     log("proof: milliseconds a sentence")

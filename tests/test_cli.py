@@ -109,7 +109,7 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_pat
         (["run", "quickstart", "--augment.tagger", "treetagger"], "augment.tagger 'treetagger' is not known"),
         (
             ["run", "quickstart", "--student.kind", "siamese-bilstm"],
-            "student.kind is siamese-bilstm, but data.columns.text_pair is ''",
+            "student.kind is siamese-bilstm, but the data, by data.columns.text_pair, has single texts; expected bilstm",
         ),
         (
             ["run", "quickstart", "--student.embeddings.source", "glove.txt"],

@@ -1,0 +1,352 @@
+"""`distillkit ladder`: which rungs there are, what each learns from, and that it grows."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distillkit import ladder as module
+from distillkit import runs
+from distillkit.data.logits import stored_keys
+from distillkit.data.tables import mask_of, read_table
+from distillkit.errors import InputError
+from distillkit.ladder import ladder, pace, repeated, rungs_of, transfer_variants
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    DataConfig,
+    EmbeddingConfig,
+    LabelConfig,
+    MixConfig,
+    ProofConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    dump,
+)
+
+RUNGS = [
+    "majority", "tfidf", "gold", "hard", "originals", "no-mask", "no-pos", "no-ngram", "full", "in-domain", "teacher"
+]  # fmt: skip
+STUDENTS = RUNGS[2:-1]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
+    folder = tmp_path_factory.mktemp("data")
+    texts = [f"{text[:-1]}indeed ." for text in train_table["text"].to_pylist()[:40]]
+    (folder / "more.txt").write_text("".join(f"{text}\n" for text in texts))
+    half = len(dev_table) // 2
+    return Recipe(
+        data=DataConfig(
+            train=_tsv(folder / "train.tsv", train_table),
+            dev=_tsv(folder / "dev.tsv", dev_table.slice(0, half)),
+            test=_tsv(folder / "test.tsv", dev_table.slice(half)),
+            unlabelled=(str(folder / "more.txt"),),
+        ),
+        teacher=TeacherConfig(
+            encoder_folder, 16, TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32")
+        ),
+        augment=AugmentConfig(n_iter=2, tagger="none"),
+        label=LabelConfig(precision="fp32", shard_rows=50, storage="fp32"),
+        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)),
+        training=TrainingConfig(epochs=1, batch_size=16, learning_rate=1e-2, precision="fp32"),
+        proof=ProofConfig(gold_epochs=2, latency_sentences=0),
+    )
+
+
+def _tsv(path, table):
+    path.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist()))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def climbed(recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return folder, ladder(recipe, folder, seeds=2)
+
+
+@pytest.fixture
+def taught(climbed, tmp_path):
+    """A folder with data and teacher, where the ladder is still to be climbed."""
+    for stage in ("data", "teacher"):
+        shutil.copytree(climbed[0] / stage, tmp_path / "run" / stage)
+    return tmp_path / "run"
+
+
+def _stamps(folder):
+    return {path.parent.name: path.stat().st_mtime_ns for path in (folder / "ladder").glob("*/stage.json")}
+
+
+def _transfer(folder, name):
+    return pq.read_table(folder / "ladder" / f"transfer-{name}" / "transfer.parquet")
+
+
+def test_every_rung_is_measured_on_dev_and_test(climbed, recipe):
+    _, result = climbed
+    assert list(result["rungs"]) == rungs_of(recipe) == RUNGS
+    for name, rung in result["rungs"].items():
+        assert rung["seeds"] == ([1, 2] if name in STUDENTS else [])
+        for split in ("dev", "test"):
+            scores = rung[split]
+            assert scores["rows"] == 24
+            assert (scores["accuracy_sd"] is None) == (name not in STUDENTS)
+            assert ("difference" in scores) == (name != "gold")
+    assert result["rungs"]["teacher"]["dev"]["agreement"] == 1
+    assert result["rungs"]["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
+    assert result["rungs"]["teacher"]["cost"]["parameters"] > result["rungs"]["full"]["cost"]["parameters"]
+
+
+def test_figures_are_those_of_the_cells_logits(climbed):
+    folder, result = climbed
+    gold = read_table(str(folder / "data" / "test.parquet"), ColumnsConfig())["label"].to_pylist()
+    ids = np.array([["negative", "positive"].index(label) for label in gold])
+    logits = {s: np.load(folder / "ladder" / f"full-seed-{s}" / "test.npy", allow_pickle=False) for s in (1, 2)}
+    found = {str(seed): float((z.argmax(1) == ids).mean()) for seed, z in logits.items()}
+    scores = result["rungs"]["full"]["test"]
+    assert scores["accuracy_by_seed"] == found
+    assert scores["accuracy"] == pytest.approx(np.mean(list(found.values())))
+    assert (logits[1] != logits[2]).any()
+
+
+def test_a_removed_rule_has_no_row_in_its_transfer_set(climbed):
+    folder, _ = climbed
+    rules = {name: set("+".join(_transfer(folder, name)["rules"].to_pylist()).split("+")) - {""} for name in (
+        "full", "no-mask", "no-pos", "no-ngram")}  # fmt: skip
+    assert rules == {
+        "full": {"mask", "pos", "ngram"},
+        "no-mask": {"pos", "ngram"},
+        "no-pos": {"mask", "ngram"},
+        "no-ngram": {"mask", "pos"},
+    }
+    assert "unlabelled" not in _transfer(folder, "full")["origin"].to_pylist()
+    assert _transfer(folder, "in-domain")["origin"].to_pylist().count("unlabelled") == 40
+
+
+def test_every_student_takes_about_the_same_number_of_steps(climbed):
+    _, result = climbed
+    costs = {name: result["rungs"][name]["cost"] for name in STUDENTS}
+    own = -(-costs["in-domain"]["rows"] // 16)
+    for name, cost in costs.items():
+        assert own <= cost["steps"] <= own + cost["epochs"], name
+    assert costs["gold"]["rows"] == costs["originals"]["rows"] == 96
+    assert costs["gold"]["epochs"] == 2
+    assert costs["in-domain"]["epochs"] == 1
+    assert len({cost["parameters"] for name, cost in costs.items() if name != "in-domain"}) == 1
+
+
+def test_one_store_holds_every_row_once(climbed):
+    folder, _ = climbed
+    texts = set()
+    for name in ("full", "no-mask", "no-pos", "no-ngram", "in-domain"):
+        texts |= set(_transfer(folder, name)["text"].to_pylist())
+    assert len(stored_keys(folder / "ladder" / "logits" / "store" / "teacher")) == len(texts)
+
+
+def test_reports_are_written_and_nothing_else_is_left(climbed):
+    folder, result = climbed
+    home = folder / "ladder"
+    assert json.loads((home / "ladder.json").read_text()) == result
+    assert "| student, gold labels " in (home / "ladder.md").read_text()
+    files = {path.name for path in (home / "full-seed-1").iterdir()}
+    assert files == {"stage.json", "dev.npy", "test.npy"}
+    assert not [path for path in home.iterdir() if path.name.startswith(".")]
+    pytest.importorskip("matplotlib")
+    assert "student, gold labels" in (home / "ladder.svg").read_text()
+
+
+def test_a_ladder_grows_and_redoes_nothing(recipe, climbed, taught):
+    _, whole = climbed
+    part = ladder(recipe, taught, rungs=["gold", "full"], seeds=1)
+    assert list(part["rungs"]) == ["gold", "full", "teacher"]
+    before = _stamps(taught)
+    grown = ladder(recipe, taught, rungs=["gold"], seeds=2)
+    after = _stamps(taught)
+    assert set(after) - set(before) == {"gold-seed-2"}
+    assert {name: after[name] for name in before} == before
+    assert (grown["rungs"]["gold"]["seeds"], grown["rungs"]["full"]["seeds"]) == ([1, 2], [1])
+    # What was trained alone is what was trained among others.
+    assert grown["rungs"]["gold"] == whole["rungs"]["gold"]
+    assert part["rungs"]["full"]["dev"]["accuracy"] == whole["rungs"]["full"]["dev"]["accuracy_by_seed"]["1"]
+
+
+def test_a_changed_recipe_redoes_only_what_it_changes(recipe, taught):
+    ladder(recipe, taught, rungs=["majority", "gold", "hard", "full"], seeds=1)
+    before = _stamps(taught)
+    changed = replace(recipe, loss=replace(recipe.loss, kind="soft"))
+    assert list(ladder(changed, taught, rungs=["majority"], seeds=1)["rungs"]) == [
+        "majority", "gold", "hard", "teacher"
+    ]  # fmt: skip
+    assert _stamps(taught) == before
+    ladder(changed, taught, rungs=["full"], seeds=1)
+    assert [name for name, stamp in _stamps(taught).items() if stamp != before[name]] == ["full-seed-1"]
+
+
+def test_a_run_and_its_ladder_share_data_teacher_and_logits(recipe, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    runs.run(replace(recipe, proof=replace(recipe.proof, gold_epochs=0)), folder)
+    saved = (folder / "recipe.yaml").read_bytes()
+    kept = {name: (folder / name / "stage.json").stat().st_mtime_ns for name in ("data", "teacher")}
+    labelled = []
+    label = module.pipeline.label
+    monkeypatch.setattr(
+        module.pipeline, "label", lambda *args, **named: labelled.append(label(*args, **named)["labelled_now"])
+    )
+    ladder(recipe, folder, rungs=["in-domain"], seeds=1)
+    assert labelled == [0]
+    assert {name: (folder / name / "stage.json").stat().st_mtime_ns for name in kept} == kept
+    assert (folder / "recipe.yaml").read_bytes() == saved
+
+
+def test_a_killed_ladder_goes_on(recipe, climbed, tmp_path):
+    _, whole = climbed
+    (tmp_path / "recipe.yaml").write_text(dump(recipe))
+    args = [
+        sys.executable, "-m", "distillkit", "ladder", str(tmp_path / "recipe.yaml"), "--name", "killed",
+        "--runs", str(tmp_path), "--seeds", "2", "--rungs", "gold", "full",
+    ]  # fmt: skip
+    home = tmp_path / "killed" / "ladder"
+    process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (home / ".full-seed-1.partial").is_dir() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = _stamps(tmp_path / "killed")
+    assert {"gold-seed-1", "gold-seed-2"} <= set(before)
+    assert "full-seed-1" not in before
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    after = _stamps(tmp_path / "killed")
+    assert {name: after[name] for name in before} == before
+    line = json.loads(done.stdout)
+    assert line["output"] == str(home)
+    for name in ("gold", "full"):
+        assert line["rungs"][name]["dev"]["accuracy"] == whole["rungs"][name]["dev"]["accuracy"]
+    assert "| student, gold labels " in done.stderr
+
+
+def test_each_student_is_shown_what_its_rung_says(recipe, taught, monkeypatch):
+    shown, patience, words = {}, {}, {}
+    train_student = module.pipeline.train_student
+
+    def watched(source, *args, **named):
+        shown[named["progress"]] = (pq.read_table(source), named["loss"], named["logits"])
+        patience[named["training"].epochs] = named["training"].patience
+        words[named["progress"].removesuffix("-seed-1")] = Path(named["vocabulary_from"]).parent.name
+        return train_student(source, *args, **named)
+
+    monkeypatch.setattr(module.pipeline, "train_student", watched)
+    loss, training = replace(recipe.loss, kind="soft", alpha=0.25), replace(recipe.training, patience=1)
+    recipe = replace(recipe, loss=loss, training=training)
+    ladder(recipe, taught, rungs=["gold", "hard", "originals", "full", "no-ngram", "in-domain"], seeds=1)
+    assert words.pop("in-domain") == "transfer-in-domain"
+    assert set(words.values()) == {"transfer-full"}
+    shown = {name: shown[f"{name}-seed-1"] for name in ("gold", "hard", "originals", "full")}
+    tables = {name: table for name, (table, _, _) in shown.items()}
+    labelled = {name: set(table["label"].to_pylist()) for name, table in tables.items()}
+    assert labelled == {
+        "gold": {"negative", "positive"},
+        "hard": {None},  # so that the loss takes the teacher's
+        "originals": {"negative", "positive"},
+        "full": {"negative", "positive", None},
+    }
+    assert set(tables["hard"]["text"].to_pylist()) == set(tables["full"]["text"].to_pylist())
+    assert set(tables["originals"]["text"].to_pylist()) == set(tables["gold"]["text"].to_pylist())
+    assert mask_of(tables["full"]) == mask_of(tables["hard"]) == "[MASK]"
+    assert [loss.alpha for _, loss, _ in shown.values()] == [1, 1, 0.25, 0.25]
+    assert [logits is None for _, _, logits in shown.values()] == [True, False, False, False]
+    assert patience == {1: 1, 2: 2}  # as many steps, whatever an epoch is
+
+
+def test_repeated_rows_come_equally_often_and_keep_the_mask_word():
+    table = pa.table({"text": list("abcde")}).replace_schema_metadata({b"distillkit.mask": b"[MASK]"})
+    found = repeated(table, 12, seed=3)
+    counts = {text: found["text"].to_pylist().count(text) for text in "abcde"}
+    assert sorted(counts.values()) == [2, 2, 2, 3, 3]
+    assert mask_of(found) == "[MASK]"
+    assert repeated(table, 5, seed=3)["text"].to_pylist() == list("abcde")
+    sample = repeated(table, 3, seed=3)["text"].to_pylist()
+    assert len(set(sample)) == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (1000, (3, 1000)),  # the recipe's own
+        (500, (6, 500)),
+        (100, (10, 300)),  # 30 passes in as many epochs as gold_epochs allows
+        (800, (3, 1000)),  # 3.75 passes: some rows come twice, and none is left out
+        (2000, (3, 1000)),  # a sample
+    ],
+)
+def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
+    recipe = Recipe(training=TrainingConfig(epochs=3), proof=ProofConfig(gold_epochs=10))
+    assert pace(recipe, 1000, rows) == expected
+
+
+def _rungs(**augment):
+    return rungs_of(Recipe(augment=AugmentConfig(**augment)))
+
+
+def test_only_rungs_that_differ_are_on_the_ladder():
+    rest = ["majority", "tfidf", "gold", "hard"]
+    assert _rungs() == [*rest, "originals", "no-mask", "no-pos", "no-ngram", "full", "teacher"]
+    assert _rungs(n_iter=0) == [*rest, "full", "teacher"]
+    assert _rungs(p_mask=0.0) == [*rest, "originals", "no-pos", "no-ngram", "full", "teacher"]
+    assert _rungs(p_mask=0.0, p_pos=0.0) == [*rest, "originals", "full", "teacher"]
+    assert _rungs(mix=MixConfig(infill=0.5), p_pos=0.0, p_ng=0.0) == [
+        *rest, "originals", "no-rules", "no-infill", "full", "teacher"
+    ]  # fmt: skip
+    assert _rungs(mix=MixConfig(rules=0.0, neighbours=1.0)) == [*rest, "originals", "full", "teacher"]
+
+
+def test_without_unlabelled_text_nothing_is_cut_from_it():
+    data = DataConfig(unlabelled=("more.txt",))
+    mixed = AugmentConfig(mix=MixConfig(rules=0.5, sentences=0.5), vary_unlabelled=True)
+    variants = transfer_variants(Recipe(data=data, augment=mixed))
+    assert variants["full"].mix == MixConfig(rules=0.5)
+    assert not variants["full"].vary_unlabelled
+    assert variants["in-domain"] == mixed
+    alone = AugmentConfig(mix=MixConfig(rules=0.0, sentences=1.0))
+    variants = transfer_variants(Recipe(data=data, augment=alone))
+    assert (list(variants), variants["full"].n_iter) == (["full", "in-domain"], 0)
+
+
+def test_swapped_pairs_are_a_rung_of_pair_tasks():
+    data = DataConfig(columns=ColumnsConfig(text_pair="b"))
+    variants = transfer_variants(Recipe(data=data, augment=AugmentConfig(swap=True)))
+    assert (variants["full"].swap, variants["no-swap"].swap) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "named", "said"),
+    [
+        ({}, {"rungs": ["no-infill"]}, "--rungs no-infill: this recipe's ladder has majority, tfidf"),
+        ({}, {"seeds": 0}, "--seeds is 0"),
+        ({"training": TrainingConfig(epochs=0)}, {}, "training.epochs is 0"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_done(recipe, tmp_path, change, named, said):
+    with pytest.raises(InputError, match=said):
+        ladder(replace(recipe, **change), tmp_path / "run", **named)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_matplotlib_all_but_the_picture_is_there(recipe, taught, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ladder(recipe, taught, rungs=["majority"])
+    assert "pip install 'distillkit[plots]'" in capsys.readouterr().err
+    assert {path.name for path in (taught / "ladder").glob("ladder.*")} == {"ladder.json", "ladder.md"}
