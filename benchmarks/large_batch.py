@@ -27,6 +27,7 @@ from distillkit.student.build import build_student
 from distillkit.student.train import train_student_model
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.word_vectors import word_vectors
 
 # Settings and seed in; rows and dev accuracy, 0 to 1, out.
 Train = Callable[[TrainingConfig, int], tuple[int, float]]
@@ -82,10 +83,10 @@ def _student(arguments: argparse.Namespace) -> Train:
 
     @cache
     def vectors(words: tuple[str, ...]) -> Tensor:
-        return fine_tune.word_vectors(*load_classifier(arguments.teacher), words)
+        return word_vectors(*load_classifier(arguments.teacher), words)
 
     def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
-        model, tokenizer = build_student(texts, names, config, seed, lambda words: vectors(tuple(words)), mask_of(data))
+        model, tokenizer = build_student(texts, names, config, seed, lambda words, _: vectors(tuple(words)), mask_of(data))
         result = train_student_model(
             model, tokenizer, data, logits, dev, LossConfig(), training, seed, mask=mask_of(data)
         )

@@ -87,7 +87,7 @@ def train_plainly(words: int, rows: Encoded, logits: Tensor, batch_size: int, pr
 
 def train_here(words: int, rows: Encoded, logits: Tensor, batch_size: int, precision: Precision) -> None:
     """Train for one epoch with distillkit."""
-    config = BiLSTMConfig(words, WIDTH, hidden_size=HIDDEN, head_size=HEAD, dropout=DROPOUT, num_labels=2)
+    config = BiLSTMConfig(HIDDEN, vocab_size=words, embedding_size=WIDTH, head_size=HEAD, dropout=DROPOUT, num_labels=2)
     training = TrainingConfig(epochs=1, batch_size=batch_size, learning_rate=1e-3, precision=precision)
 
     def loss(numbers: Tensor, found: Tensor, _: float) -> Tensor:
