@@ -121,8 +121,8 @@ class StudentModel(PreTrainedModel):
         return self.encoder(*pull_left(input_ids, mask.bool()))
 
     def answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
-        """Return logits (B, C) as transformers does, with the loss if there are labels (B,)."""
-        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        """Return logits (B, C) as transformers does, and if there are labels, with the loss of the configuration's `problem_type`."""
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
@@ -142,7 +142,7 @@ class SingleStudent(StudentModel):
             input_ids: (B, T) int64.
             attention_mask: (B, T), 0 at padding, on either side; None: no padding.
             token_type_ids: Ignored.
-            labels: (B,) int64; gives the cross-entropy as `loss`.
+            labels: As transformers takes them for the `problem_type`, (B,) int64 for classes; gives its `loss`.
 
         Returns:
             `logits`, (B, C), which depend on no other row and on no padding.
@@ -171,7 +171,7 @@ class SiameseStudent(StudentModel):
             input_ids: (B, T) int64, both texts of a pair in one row, as `tokenizer(a, b)` makes them.
             attention_mask: (B, T), 0 at padding, on either side; None: no padding.
             token_type_ids: (B, T), 0 for the first text's tokens, 1 for the second's; None: there is no second text.
-            labels: (B,) int64; gives the cross-entropy as `loss`.
+            labels: As transformers takes them for the `problem_type`, (B,) int64 for classes; gives its `loss`.
 
         Returns:
             `logits`, (B, C), which depend on no other row and on no padding.

@@ -173,6 +173,21 @@ def test_a_transformers_pipeline_gives_labels_and_probabilities(student, kind, t
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("problem", "labels", "by_hand"),
+    [
+        ("multi_label_classification", torch.tensor([[0.0, 1.0, 1.0]]), torch.nn.BCEWithLogitsLoss()),
+        ("regression", torch.tensor([[0.5, -2.0, 1.0]]), torch.nn.MSELoss()),
+    ],
+)
+def test_the_loss_is_that_of_the_kind_of_task(student, kind, problem, labels, by_hand):
+    model, tokenizer = student(kind)
+    model.config.problem_type = problem
+    out = model(**tokenizer("a b", "c" if is_pair(kind) else None, return_tensors="pt"), labels=labels)
+    torch.testing.assert_close(out.loss, by_hand(out.logits, labels))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_dropout_acts_in_training_only(student, kind):
     model, tokenizer = student(kind, dropout=0.5)
     assert torch.equal(logits_of(model, tokenizer, kind, [0]), logits_of(model, tokenizer, kind, [0]))
