@@ -343,7 +343,8 @@ def train_student(
     texts, pairs = texts_of(words)
     names = label_names(table) if logits is None else joined_labels(logits, weights)
     targets, weights = (None, {}) if logits is None else teacher_targets(table, logits, loss, dev_table)
-    taught = load_classifier(teacher) if teacher else None
+    asked = student.asks_teacher or loss.hidden or loss.attention
+    taught = load_classifier(teacher) if teacher and asked else None
     ask = partial(word_vectors, *taught, progress="word vectors") if taught else None
     model, tokenizer = build_student([*texts, *(pairs or [])], names, student, seed, ask, mask, taught)
     model.config.problem_type = PROBLEM_TYPES[task]

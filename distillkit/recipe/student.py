@@ -110,6 +110,11 @@ class StudentConfig:
             raise InputError(f"student.kind is {self.kind}, but {source} has {what}; expected {fitting}")
 
     @property
+    def asks_teacher(self) -> bool:
+        """Whether it is made of its teacher: of its layers, its tokenizer, or its vectors of words."""
+        return not self.reads_words or self.vocabulary.unit == "teacher" or self.embeddings.asks_teacher
+
+    @property
     def reads_words(self) -> bool:
         """Whether it has word vectors of its own; else it reads with its teacher's tokenizer and weights."""
         return not self.kind.endswith("transformer")

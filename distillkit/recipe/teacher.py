@@ -20,6 +20,10 @@ class TeacherConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Fine-tuning; Devlin et al. 2019 try learning rates 2e-5 to 5e-5, 3 epochs, batch 32."""
 
+    def __post_init__(self) -> None:
+        if self.training.origins:
+            raise InputError("teacher.training.origins is for students: a teacher learns from the training rows alone")
+
 
 @dataclass(frozen=True)
 class LabelConfig:

@@ -18,6 +18,10 @@ STRATEGIES = {
     "tensor-parallel": "every layer of a BERT-class teacher is shared out, the rows are not",
     "pipeline": "the layers of a BERT-class teacher stand on one process after another",
 }
+# Where a row of a transfer set is from, and what had a part in it.
+_ORIGINS = (
+    "original", "unlabelled", "generated", "augmented", "mask", "pos", "ngram", "infill", "neighbour", "swap",
+)  # fmt: skip
 # What users of older recipes may still ask for: why it is gone, and what does its work.
 _DEAD = {
     "byteps": "BytePS does not build on any Python since 3.9, its last release is of 2021; ddp over NCCL does its work",
@@ -126,8 +130,10 @@ class TrainingConfig:
     def _check_origins(self) -> None:
         for item in self.origins:
             name, _, times = item.partition("=")
-            if not name or not _is_number(times):
+            if not _is_number(times):
                 raise InputError(f"training.origins has {item!r}: expected NAME=TIMES, a number of 0 or more")
+            if name not in _ORIGINS:
+                raise InputError(f"training.origins has {item!r}: expected one of {', '.join(_ORIGINS)}")
 
     def times_of(self) -> dict[str, float]:
         """Return how often an epoch has rows of each origin or rule that is named."""

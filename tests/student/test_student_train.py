@@ -10,7 +10,7 @@ import torch
 from distillkit import LossConfig
 from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
-from distillkit.recipe import EmbeddingConfig, StudentConfig, TrainingConfig
+from distillkit.recipe import EmbeddingConfig, StudentConfig, TeacherConfig, TrainingConfig
 from distillkit.student.build import build_student
 from distillkit.student.register import WORD_KINDS
 from distillkit.student.train import row_times, train_student_model
@@ -171,23 +171,33 @@ def test_origins_and_rules_say_how_often_a_row_comes(wanted, times):
     assert row_times(MIXED, wanted).tolist() == times
 
 
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [({"ngram": 2}, "'ngram'"), (dict.fromkeys(["original", "augmented", "unlabelled"], 0.0), "no row")],
-)
-def test_origins_that_are_not_there_or_leave_nothing_are_refused(wanted, message):
-    with pytest.raises(InputError, match=message):
-        row_times(MIXED, wanted)
+def test_origins_that_leave_nothing_are_refused():
+    with pytest.raises(InputError, match="leaves no row"):
+        row_times(MIXED, dict.fromkeys(["original", "augmented", "unlabelled"], 0.0))
+
+
+def test_a_table_that_is_no_transfer_set_has_every_row_once():
+    assert row_times(MIXED.select(["text"]), {"augmented": 0.0, "original": 3.0}) is None
+
+
+def test_a_teacher_has_no_origins():
+    with pytest.raises(InputError, match="is for students"):
+        TeacherConfig(training=TrainingConfig(origins=("mask=2",)))
 
 
 def test_without_a_mix_every_row_comes_once():
     assert row_times(MIXED, TrainingConfig().times_of()) is None
 
 
-@pytest.mark.parametrize("item", ["original", "original=", "original=-1", "=2", "original=nan"])
+@pytest.mark.parametrize("item", ["original", "original=", "original=-1", "original=nan"])
 def test_a_mix_is_names_and_times(item):
     with pytest.raises(InputError, match="expected NAME=TIMES"):
         TrainingConfig(origins=(item,))
+
+
+def test_a_name_that_no_row_can_have_is_refused_before_anything_is_read():
+    with pytest.raises(InputError, match="'masked=2': expected one of original, "):
+        TrainingConfig(origins=("masked=2",))
 
 
 def test_rows_that_never_come_teach_nothing(train_table, dev_table):
