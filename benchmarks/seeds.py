@@ -1,7 +1,9 @@
-"""Run a recipe with several seeds and print every model's accuracy per seed, mean and standard deviation.
+"""Run a recipe with several seeds and print every model's score per seed, mean and standard deviation.
 
 python benchmarks/seeds.py quickstart
 python benchmarks/seeds.py sst2-bilstm --data.train sst2/train.tsv --data.dev sst2/dev.tsv
+
+The scores are those of the recipe's kind of task, times 100. `--name` and `--seed` are this script's to give.
 """
 
 import json
@@ -13,6 +15,7 @@ from statistics import mean, stdev
 from distillkit.measure.report import table
 
 SEEDS = (1, 2, 3)
+SCORES = ("accuracy", "micro_f1", "pearson", "spearman")
 
 
 def main() -> int:
@@ -30,11 +33,13 @@ def main() -> int:
     for split in ("dev", "test"):
         if split not in models[0]["teacher"]:
             continue
-        rows = [[f"{split} accuracy", *(f"seed {seed}" for seed in SEEDS), "mean", "sd"]]
-        for model in models[0]:
-            scores = [100 * result[model][split]["accuracy"] for result in models]
-            rows.append([model, *(f"{score:.1f}" for score in scores), f"{mean(scores):.1f}", f"{stdev(scores):.1f}"])
-        print(table(rows), end="\n\n")
+        for key in (key for key in SCORES if key in models[0]["teacher"][split]):
+            rows = [[f"{split} {key}", *(f"seed {seed}" for seed in SEEDS), "mean", "sd"]]
+            for name in models[0]:
+                scores = [100 * result[name][split][key] for result in models]
+                figures = [*scores, mean(scores), stdev(scores)]
+                rows.append([name, *(f"{figure:.1f}" for figure in figures)])
+            print(table(rows), end="\n\n")
     return 0
 
 

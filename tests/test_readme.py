@@ -94,8 +94,9 @@ def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
     wheel = next(tmp_path.glob("*.whl"))
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
     code = (
-        "from distillkit import shelf, pipeline; print(*shelf.entries('recipes'));"
-        "print(len(pipeline.read_table('embedded:reviews/train', pipeline.COLUMNS)))"
+        "from distillkit import shelf; from distillkit.data.tables import read_table; from distillkit.recipe import ColumnsConfig;"
+        "print(*shelf.entries('recipes'));"
+        "print(len(read_table('embedded:reviews/train', ColumnsConfig())))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -21,9 +21,9 @@ def test_shipped_file_loads(name, path):
 
 
 @pytest.mark.parametrize("name", shelf.entries("recipes"))
-def test_shipped_recipe_gives_pairs_to_the_student_for_pairs(name):
+def test_shipped_recipe_gives_pairs_to_a_student_that_reads_pairs(name):
     recipe = load_recipe(name)
-    assert recipe.student.kind == ("siamese-bilstm" if recipe.data.columns.text_pair else "bilstm")
+    recipe.student.check_fits(pairs=bool(recipe.data.columns.text_pair), source=name)
 
 
 @pytest.mark.parametrize(("name", "path"), SHIPPED, ids=[f"{name}/{path.stem}" for name, path in SHIPPED])

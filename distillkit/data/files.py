@@ -65,6 +65,20 @@ def whole_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
 
 
+def check_replaceable(folder: Path, ours: str) -> None:
+    """Refuse to replace a folder that holds anything but what an earlier call wrote.
+
+    Args:
+        folder: To be written; it may be absent or empty.
+        ours: A file that only such a call leaves there.
+
+    Raises:
+        InputError: The folder holds other files.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / ours).is_file():
+        raise InputError(f"{folder}: holds other files, which would be lost; choose a new or empty folder")
+
+
 def _partial(target: Path) -> Path:
     return target.with_name(f".{target.name}.{platform.node()}-{os.getpid()}.partial")
 

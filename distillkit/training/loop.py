@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from distillkit.data.batches import Encoded, drawn_rows, shuffled_batches
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError, Preempted
-from distillkit.recipe import TrainingConfig
+from distillkit.recipe import SCORES, Task, TrainingConfig
 from distillkit.training.averaging import MovingAverage
 from distillkit.training.callbacks import Bar, Callback, JsonLog, TensorBoard
 from distillkit.training.checkpoints import Checkpoints, Position, digest
@@ -60,6 +60,10 @@ class FitResult:
     best_score: float
     best_epoch: int
     history: list[dict[str, float]]
+
+    def summary(self, task: Task) -> dict[str, Any]:
+        """Return `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch` and `history`."""
+        return {f"dev_{SCORES[task]}": self.best_score, "best_epoch": self.best_epoch, "history": self.history}
 
 
 def fit(

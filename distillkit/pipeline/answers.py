@@ -1,0 +1,115 @@
+"""`evaluate` and `predict`: what a model, student or teacher, answers."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import expit, softmax
+
+from distillkit.data.batches import encode
+from distillkit.data.labels import task_of_model
+from distillkit.data.tables import check_labels_known, check_task, gold_of, label_names, read_table, texts_of
+from distillkit.errors import InputError
+from distillkit.measure.metrics import metrics
+from distillkit.pipeline.task import COLUMNS
+from distillkit.recipe import ColumnsConfig, Task
+from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, task_of
+from distillkit.training.inference import predict_logits
+
+
+def evaluate(model: str, source: str, columns: ColumnsConfig = COLUMNS, teacher: str = "") -> dict[str, Any]:
+    """Measure a model, student or teacher, on labelled text.
+
+    Args:
+        model: Folder, package or hub name of a fine-tuned model, which says itself what a label is.
+        source: Labelled source.
+        columns: Names of its columns.
+        teacher: Another model of the same task, to report agreement with.
+
+    Returns:
+        What `measure.metrics.metrics` does.
+    """
+    task = task_of(model)
+    table = read_table(source, columns, task=task)
+    logits, names = classify(model, table, source)
+    other = classify(teacher, table, source, names)[0] if teacher else None
+    return metrics(task, logits, gold_of(table, names, task), names, other)
+
+
+def classify(
+    model: str, table: pa.Table, source: str, order: Sequence[str] | None = None
+) -> tuple[np.ndarray, list[str]]:
+    """Return a model's logits for a canonical table, (N, C) float32, and the C labels they are for.
+
+    Args:
+        model: Folder, package or hub name of a fine-tuned model.
+        table: N rows.
+        source: Named in errors.
+        order: Labels in the order wanted; None: the model's own.
+
+    Raises:
+        InputError: The table has a label that the model has not, or of another task, or the model's labels are not those of `order`.
+    """
+    network, tokenizer = load_classifier(model)
+    names = labels_of(network)
+    if "label" in table.column_names:
+        check_task(table, task_of_model(network.config), source)
+        if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
+            names = match_labels(names, label_names(table, source), model)
+        check_labels_known(table, names, source)
+    rows = encode(tokenizer, *texts_of(table), max_tokens_of(network, tokenizer))
+    logits = predict_logits(network, rows).numpy()
+    if order is None:
+        return logits, names
+    if set(names) != set(order):
+        raise InputError(
+            f"{model}: its labels ({', '.join(names)}) are not those it is compared with ({', '.join(order)})"
+        )
+    return logits[:, [names.index(name) for name in order]], list(order)
+
+
+def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:
+    """Answer texts or pairs as they come.
+
+    Args:
+        model: Folder, package or hub name of a fine-tuned model.
+        rows: (text, None) or (text, second text).
+        batch_rows: Rows a forward pass; 1 answers each row at once.
+
+    Yields:
+        For each row, in order, `text`, `text_pair` (pairs only) and the answer: `label` and `probabilities` by label; of a multi-label model
+        `labels`, those with a probability above 0.5, and `probabilities`; of a regression `score`.
+    """
+    network, tokenizer = load_classifier(model)
+    names, limit, task = labels_of(network), max_tokens_of(network, tokenizer), task_of_model(network.config)
+    for group in _groups(rows, batch_rows):
+        texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
+        encoded = encode(tokenizer, texts, pairs or None, limit)
+        logits = predict_logits(network, encoded).numpy().astype(np.float64)
+        for (text, pair), answer in zip(group, _answers(task, logits, names), strict=True):
+            yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer
+
+
+def _answers(task: Task, logits: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Say what each row's logits, (N, C), mean."""
+    if task == "regression":
+        yield from ({"score": score} for score in logits[:, 0].tolist())
+        return
+    for p in expit(logits) if task == "multi-label" else softmax(logits, axis=1):
+        if task == "multi-label":
+            found: dict[str, Any] = {"labels": [name for name, share in zip(names, p, strict=True) if share > 0.5]}
+        else:
+            found = {"label": names[int(p.argmax())]}
+        yield found | {"probabilities": dict(zip(names, p.tolist(), strict=True))}
+
+
+def _groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[tuple[str, str | None]]]:
+    group: list[tuple[str, str | None]] = []
+    for row in rows:
+        if group and (len(group) == size or (row[1] is None) != (group[0][1] is None)):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group

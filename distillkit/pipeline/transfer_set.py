@@ -1,0 +1,118 @@
+"""`augment`: training text -> transfer set."""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from distillkit.augment.mix import Models
+from distillkit.augment.transfer_set import build_transfer_set
+from distillkit.data.tables import read_blocks, read_table
+from distillkit.data.workers import leading
+from distillkit.errors import InputError
+from distillkit.pipeline.task import COLUMNS
+from distillkit.recipe import AugmentConfig, ColumnsConfig, Engine, Task
+from distillkit.teacher.checkpoint import load_classifier, load_config_of, resolve
+from distillkit.teacher.word_vectors import word_vectors
+
+
+def augment(
+    source: str,
+    target: Path,
+    config: AugmentConfig | None = None,
+    columns: ColumnsConfig = COLUMNS,
+    held_out: Sequence[str] = (),
+    unlabelled: Sequence[str] = (),
+    seed: int = 1,
+    *,
+    task: Task = "classification",
+    teacher: str = "",
+    engine: Engine = "local",
+    workers: int = 0,
+) -> dict[str, Any]:
+    """Build the transfer set of a file: its own texts byte for byte, more text if given, and variants by the paper's rules and others.
+
+    Args:
+        source: Training text; labels are kept where there are any.
+        target: Parquet file to write; docs/files.md has its columns.
+        config: Rates, iterations, tagger, mix.
+        columns: Names of the columns of every source here.
+        held_out: Dev and test sources: no added row equals one of theirs.
+        unlabelled: More text; cut into sentences where the mix has them, varied only where `config.vary_unlabelled` says so.
+        seed: Draws everything.
+        task: What a label is.
+        teacher: Encoder that infilling and neighbours ask where they do not name another.
+        engine: local or ray.
+        workers: Processes; 0: one a core where there is work enough. Under torchrun its processes share the work, and only process 0 reports.
+
+    Returns:
+        `output` and the yield that `build_transfer_set` reports.
+    """
+    _check_suffix(target)
+    config, counts = config or AugmentConfig(), {}
+    with leading() as here:
+        if here:
+            models = models_of(config, teacher, columns, unlabelled)
+            sources = {"original": read_blocks(source, columns, task=task, labels="optional")}
+            if unlabelled:
+                blocks = (read_blocks(name, columns, labels="ignored") for name in unlabelled)
+                sources["unlabelled"] = chain.from_iterable(blocks)
+            others = [read_table(name, columns, labels="ignored") for name in held_out]
+            counts = build_transfer_set(
+                sources, target, config, seed, held_out=others, models=models, engine=engine, workers=workers
+            )
+    return {"output": str(target), **counts}
+
+
+def models_of(
+    config: AugmentConfig, teacher: str = "", columns: ColumnsConfig = COLUMNS, unlabelled: Sequence[str] = ()
+) -> Models:
+    """Find what the mix of a transfer set needs beside the training texts.
+
+    Args:
+        config: The mix, and each way's settings.
+        teacher: Encoder where infilling and neighbours do not name another.
+        columns: Names of the columns; with a second text the task is of pairs.
+        unlabelled: Sources of more text.
+
+    Raises:
+        InputError: A model or file is not there, or there is nothing that could be cut into sentences.
+    """
+    mix, vectors = config.mix, config.neighbours.vectors
+    if mix.sentences and (columns.text_pair or not unlabelled):
+        why = "the task is of pairs" if columns.text_pair else "there is no unlabelled text"
+        raise InputError(
+            f"augment.mix.sentences is {mix.sentences}, but {why}; it cuts unlabelled single texts: give some, or set it to 0"
+        )
+    asked = teacher if vectors == "teacher" else ""
+    if mix.neighbours and not asked and not Path(vectors).is_file():
+        what = "no teacher is given" if vectors == "teacher" else "no such file"
+        raise InputError(
+            f"augment.neighbours.vectors {vectors!r}: {what}; expected teacher and an encoder for it, or a word-vector text file"
+        )
+    return Models(
+        infill=_checkpoint("augment.infill.model", config.infill.model or teacher) if mix.infill else "",
+        generated=_checkpoint("augment.generated.model", config.generated.model) if mix.generated else "",
+        vectors="" if not mix.neighbours else _checkpoint("augment.neighbours.vectors", asked) if asked else vectors,
+        ask=_word_vectors if asked else None,
+    )
+
+
+def _checkpoint(setting: str, model: str) -> str:
+    """Return what a checkpoint can be loaded by, once its configuration has been."""
+    if not model:
+        raise InputError(f"{setting} is empty and no teacher is given; name a checkpoint")
+    load_config_of(model)
+    return resolve(model)
+
+
+def _word_vectors(encoder: str, words: Sequence[str]) -> Tensor:
+    # Any two labels will do: the head is not asked.
+    return word_vectors(*load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors")
+
+
+def _check_suffix(target: Path) -> None:
+    if target.suffix != ".parquet":
+        raise InputError(f"{target}: expected a target that ends in .parquet")
