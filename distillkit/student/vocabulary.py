@@ -66,17 +66,12 @@ def _word_piece(vocabulary: dict[str, int] | None = None) -> models.WordPiece:
 
 def _with_pieces(tokenizer: Tokenizer, texts: Iterable[str], config: VocabularyConfig) -> models.WordPiece:
     """Add to a vocabulary of words the pieces that the words outside of it are best read as."""
-    words = tokenizer.get_vocab()
     split, normalizer = tokenizer.pre_tokenizer, tokenizer.normalizer
-    rare = (
-        word
-        for text in texts
-        for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text))
-        if word not in words
-    )
+    # Each word once, known or not: what a server meets for the first time is like the rare words, and most distinct words are rare.
+    distinct = {word: None for text in texts for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text))}
     found = Tokenizer(_word_piece())
-    found.train_from_iterator(rare, trainers.WordPieceTrainer(vocab_size=config.pieces, show_progress=False))
-    pieces = found.get_vocab()
+    found.train_from_iterator(distinct, trainers.WordPieceTrainer(vocab_size=config.pieces, show_progress=False))
+    pieces, words = found.get_vocab(), tokenizer.get_vocab()
     order = [*words_of(tokenizer), *(piece for piece in sorted(pieces, key=pieces.__getitem__) if piece not in words)]
     return _word_piece({piece: i for i, piece in enumerate(order[: config.size])})
 

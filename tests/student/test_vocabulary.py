@@ -55,6 +55,24 @@ def test_size_counts_the_special_tokens_and_rare_words_go_first():
     assert words_of(build(min_count=2)) == ["[PAD]", "[UNK]", "the", "film"]
 
 
+WORDS = [f"{a}{b}" for a in ("film", "plot", "play", "work") for b in ("s", "ed", "ing", "er")]
+
+
+def test_pieces_read_words_that_never_came_also_where_every_word_that_came_is_known():
+    tokenizer = build(WORDS, size=200, pieces=60)
+    assert [tokenizer.tokenize(word) for word in WORDS] == [[word] for word in WORDS]
+    assert tokenizer.unk_token not in (new := tokenizer.tokenize("ploterings"))
+    assert "".join(new).replace("##", "") == "ploterings"
+    assert tokenizer.tokenize("zebra") == ["[UNK]"]  # a letter that no word had
+    assert len(tokenizer) <= 200
+
+
+def test_pieces_read_the_words_that_the_size_leaves_no_room_for():
+    tokenizer = build(["the film the plot", *WORDS], size=54, pieces=50)
+    assert words_of(tokenizer)[:4] == ["[PAD]", "[UNK]", "the", "film"]
+    assert "[UNK]" not in tokenizer.tokenize(" ".join(WORDS))
+
+
 @pytest.mark.parametrize("unit", ["character", "auto"])
 def test_characters_are_single_but_latin_runs_stay_whole(unit):
     tokenizer = build(["很好看的电影", "不错 DVD"], unit=unit)
