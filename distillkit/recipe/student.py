@@ -42,8 +42,9 @@ class EmbeddingConfig:
     both with PCA to `width`; random; or a word-vector text file (GloVe or word2vec form)."""
     width: int = 300
     """Numbers a word; a vector file's own width wins only if equal."""
-    channels: Literal["single", "multi"] = "single"
-    """single: one trainable table; multi: a frozen and a trainable copy side by side (Kim 2014)."""
+    channels: Literal["single", "frozen", "multi"] = "single"
+    """single: one trainable table; frozen: one that stays as it starts, so that words which training never met are still among their like; multi: one of
+    each side by side (Kim 2014)."""
     weighting: Literal["none", "frequency"] = "none"
     """What a word counts in the PCA of a teacher's vectors: all alike, or as often as it stands in the transfer text."""
     context_texts: int = 20_000

@@ -31,17 +31,18 @@ class Dropout(nn.Dropout):
 
 
 class WordEmbedding(nn.Module):
-    """A trainable table of word vectors, and with `channels: multi` a frozen one beside it (Kim 2014)."""
+    """A table of word vectors: trainable, frozen (`channels: frozen`), or one of each side by side (`channels: multi`; Kim 2014)."""
 
     def __init__(self, config: WordConfig) -> None:
         super().__init__()
         size, width, padding = config.vocab_size, config.embedding_size, config.pad_token_id
-        self.table = nn.Embedding(size, width, padding_idx=padding)
-        self.frozen_table = None
-        if config.channels == "multi":
+        self.frozen_table = self.table = None
+        if config.channels != "single":
             self.frozen_table = nn.Embedding(size, width, padding_idx=padding)
             self.frozen_table.weight.requires_grad_(False)
-        self.width = width * (1 if self.frozen_table is None else 2)
+        if config.channels != "frozen":
+            self.table = nn.Embedding(size, width, padding_idx=padding)
+        self.width = width * (2 if config.channels == "multi" else 1)
         self.word_dropout, self.unknown = config.word_dropout, config.unk_token_id
         self.dropout = Dropout(config.dropout)
 
@@ -58,11 +59,11 @@ class WordEmbedding(nn.Module):
         ids = input_ids.t()
         if self.training and self.word_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown)
-        x = self.table(ids)
-        if self.frozen_table is not None:
-            # Detached as well: from_pretrained gives every parameter its gradient back.
-            x = torch.cat([self.frozen_table(ids).detach(), x], dim=2)
-        return self.dropout(x), lengths
+        # Detached as well: from_pretrained gives every parameter its gradient back.
+        found = [] if self.frozen_table is None else [self.frozen_table(ids).detach()]
+        if self.table is not None:
+            found.append(self.table(ids))
+        return self.dropout(torch.cat(found, dim=2) if len(found) > 1 else found[0]), lengths
 
     def set_vectors(self, vectors: Tensor) -> None:
         """Start every channel from these vectors, (V, E) float."""

@@ -24,6 +24,7 @@ STUDENTS |= {
 }
 STUDENTS |= {f"{kind}, hashed": {"kind": kind, "unit": "hashed"} for kind in WORDS}
 STUDENTS |= {f"{kind}, two channels": {"kind": kind, "channels": "multi"} for kind in WORDS}
+STUDENTS |= {f"{kind}, frozen": {"kind": kind, "channels": "frozen"} for kind in WORDS}
 STUDENTS |= {f"{kind}, two layers": {"kind": kind, "layers": 2} for kind in WORDS if kind.endswith("bilstm")}
 STUDENTS |= {f"{kind}, word pieces": {"kind": kind, "unit": "word-piece"} for kind in WORDS}
 STUDENTS |= {f"{kind}, teacher's words": {"kind": kind, "unit": "teacher"} for kind in WORDS}
@@ -124,7 +125,7 @@ def test_gradients_reach_every_trainable_parameter(student, name):
             assert parameter.grad.abs().sum() > 0, parameter_name
         else:
             frozen.append(parameter_name)
-    assert frozen == (["encoder.embedding.frozen_table.weight"] if name.endswith("two channels") else [])
+    assert frozen == (["encoder.embedding.frozen_table.weight"] if name.endswith(("two channels", "frozen")) else [])
     by_hand = -out.logits.log_softmax(1)[torch.arange(6), torch.tensor([0, 1, 2, 1, 0, 2])].mean()
     torch.testing.assert_close(out.loss, by_hand)
     model.zero_grad()
@@ -148,12 +149,15 @@ def test_the_auto_classes_load_what_was_saved(student, name, tmp_path):
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_the_frozen_channel_is_still_frozen_after_loading(student, kind, tmp_path):
-    model, tokenizer = student(kind, "multi")
+@pytest.mark.parametrize("channels", ["frozen", "multi"])
+def test_the_frozen_channel_is_still_frozen_after_loading(student, kind, channels, tmp_path):
+    model, tokenizer = student(kind, channels)
     model.save_pretrained(tmp_path)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     loaded(**tokenizer("a b c", "d", return_tensors="pt"), labels=torch.tensor([1])).loss.backward()
-    assert loaded.encoder.embedding.table.weight.grad is not None
+    assert (loaded.encoder.embedding.table is None) == (channels == "frozen")
+    if channels == "multi":
+        assert loaded.encoder.embedding.table.weight.grad is not None
     assert loaded.encoder.embedding.frozen_table.weight.grad is None
 
 
@@ -207,13 +211,13 @@ def test_word_dropout_acts_in_training_only(student, kind, unit):
 
 
 @pytest.mark.parametrize("kind", WORDS)
-@pytest.mark.parametrize("channels", ["single", "multi"])
+@pytest.mark.parametrize("channels", ["single", "frozen", "multi"])
 def test_word_vectors_start_every_channel_and_padding_stays_zero(student, kind, channels):
     model, tokenizer = student(kind, channels)
     vectors = torch.randn(len(tokenizer), 5)
     model.set_word_vectors(vectors)
     tables = [t for t in (model.encoder.embedding.table, model.encoder.embedding.frozen_table) if t is not None]
-    assert len(tables) == (1 if channels == "single" else 2)
+    assert len(tables) == (2 if channels == "multi" else 1)
     for table in tables:
         assert torch.equal(table.weight[1:], vectors[1:])
         assert not table.weight[0].any()
