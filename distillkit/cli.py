@@ -34,6 +34,7 @@ from distillkit.recipe import (
     load_config,
     load_recipe,
 )
+from distillkit.tune.space import SearchConfig
 
 T = TypeVar("T")
 # The same flags, --data.columns.*, whether a command takes a whole task or one source.
@@ -108,6 +109,32 @@ class Doctor:
     """Name of the run's folder; empty: the recipe's."""
     runs: Path = Path("runs")
     """Folder that holds runs."""
+    settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
+    """Everything a recipe can say."""
+
+
+@dataclass
+class Tune:
+    """Search a student's settings over a run's logits: dev score against milliseconds and megabytes.
+
+    Finished trials are kept, so the same command resumes, and a larger --trials adds to what is there.
+
+    Example: distillkit tune quickstart --trials 40
+    """
+
+    recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
+    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below, its student the first trial."""
+    trials: int = 40
+    """Students in all, those from before included."""
+    tolerance: float = 0.5
+    """How far below the best dev score best.yaml may be, in points (hundredths), to be faster and smaller."""
+    study: str = ""
+    """Name of one of several searches over the same logits; empty: the one without a name."""
+    name: str = ""
+    """Name of the run's folder; empty: the recipe's."""
+    runs: Path = Path("runs")
+    """Folder that holds runs; the search is in <runs>/<name>/tune, or <runs>/<name>/tune-<study>."""
+    search: SearchConfig = field(default_factory=SearchConfig)
     settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
     """Everything a recipe can say."""
 
@@ -286,7 +313,8 @@ def _ladder(command: Ladder) -> dict[str, Any]:
     _in_one_process("ladder")
     folder = command.runs / (command.name or Path(command.recipe).stem)
     result = ladder(command.settings, folder, command.rungs, command.seeds)
-    shown = ("accuracy", "accuracy_sd", "difference", "mcnemar_p")
+    score = SCORES[command.settings.data.task]
+    shown = (score, f"{score}_sd", "difference", "mcnemar_p")
     rungs = {
         name: {
             split: {key: rung[split][key] for key in shown if key in rung[split]}
@@ -309,6 +337,18 @@ def _doctor(command: Doctor) -> Iterator[dict[str, Any]]:
     yield report
     if report["errors"]:
         raise InputError(f"{command.recipe}: errors found: {report['errors']}; what to do stands above")
+
+
+def _tune(command: Tune) -> dict[str, Any]:
+    from distillkit.tune.study import tune
+
+    _in_one_process("tune")
+    folder = command.runs / (command.name or Path(command.recipe).stem)
+    result = tune(command.settings, folder, command.search, command.trials, command.tolerance, command.study)
+    shown = ("trial", "score", "milliseconds", "megabytes")
+    recipes, best = ({key: result["trials"][number][key] for key in shown} for number in (0, result["best"]))
+    output = str(folder / (f"tune-{command.study}" if command.study else "tune"))
+    return {"output": output, "trials": len(result["trials"]), "recipe": recipes, "best": best}
 
 
 def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
@@ -389,6 +429,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], Any], Callable[[str], dict[str, 
     "run": (Run, _run, lambda name: {"recipe": name, "settings": load_recipe(name)}),
     "ladder": (Ladder, _ladder, lambda name: {"recipe": name, "settings": load_recipe(name)}),
     "doctor": (Doctor, _doctor, lambda name: {"recipe": name, "settings": load_recipe(name)}),
+    "tune": (Tune, _tune, lambda name: {"recipe": name, "settings": load_recipe(name)}),
     "train-teacher": (
         TrainTeacher,
         _train_teacher,

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from distillkit import __version__, pipeline
 from distillkit.data.files import fingerprint, whole_file
 from distillkit.data.logits import read_store
-from distillkit.data.tables import label_ids, read_table, texts_of, write_table
+from distillkit.data.tables import gold_of, read_table, texts_of, write_table
 from distillkit.errors import InputError
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import megabytes, parameter_counts
@@ -58,8 +58,6 @@ def ladder(recipe: Recipe, folder: Path, rungs: Sequence[str] = (), seeds: int =
             raise InputError(f"--rungs {name}: this recipe's ladder has {', '.join(known)}")
     if seeds < 1:
         raise InputError(f"--seeds is {seeds}: expected at least 1")
-    if recipe.data.task != "classification":
-        raise InputError(f"data.task is {recipe.data.task}: the ladder is for classification")
     if not recipe.training.epochs:
         raise InputError("training.epochs is 0: the ladder's students learn as long as the recipe's; give at least 1")
     with at_work(folder) as home:
@@ -71,7 +69,9 @@ def ladder(recipe: Recipe, folder: Path, rungs: Sequence[str] = (), seeds: int =
 def rungs_of(recipe: Recipe) -> list[str]:
     """List the rungs of a recipe's ladder, from the ground up."""
     variants = transfer_variants(recipe)
-    known = {"majority", "tfidf", "gold", "hard", "teacher", *variants}
+    known = {"majority", "tfidf", "gold", "teacher", *variants}
+    if recipe.data.task != "regression":  # where the teacher's answer is its score, which `full` learns
+        known.add("hard")
     if variants["full"].n_iter or variants["full"].swap:
         known.add("originals")
     return [name for name in TITLES if name in known]
@@ -157,9 +157,12 @@ class _Ladder:
         self.variants = transfer_variants(recipe)
         self.own = "in-domain" if "in-domain" in self.variants else "full"  # what `distillkit run` would learn from
         self.splits = [split for split in ("dev", "test") if split in task.data["rows"]]
-        self.tables = {split: read_table(task.path[split], task.columns) for split in ("train", *self.splits)}
+        self.tables = {
+            split: read_table(task.path[split], task.columns, task=recipe.data.task)
+            for split in ("train", *self.splits)
+        }
         self.labels: list[str] = task.teacher["labels"]
-        self.gold = {split: np.array(label_ids(table, self.labels)) for split, table in self.tables.items()}
+        self.gold = {split: gold_of(table, self.labels, recipe.data.task) for split, table in self.tables.items()}
         self.base = [home.key_of("data"), home.key_of("teacher")]  # what all is made from, beside its own settings
         self.transfers: dict[str, Summary] = {}  # of the transfer sets that hold, what is in them
         self.labelled: set[str] = set()  # of these, those whose every row has logits
@@ -182,7 +185,9 @@ class _Ladder:
             "data": self.task.data,
             "transfer_sets": {name: self.transfers[name] for name in self.variants if name in self.transfers},
             "bootstrap": {"resamples": RESAMPLES, "level": 0.95},
-            "rungs": ladder_figures(rungs, {split: self.gold[split] for split in self.splits}, self.labels),
+            "rungs": ladder_figures(
+                rungs, {split: self.gold[split] for split in self.splits}, self.labels, self.recipe.data.task
+            ),
         }
         self._report(result)
         return result
@@ -220,8 +225,8 @@ class _Ladder:
         def transfer(out: Path) -> Summary:
             summary = pipeline.augment(
                 task.path["train"], out / "transfer.parquet", config, task.columns, [task.path[split] for split in self.splits],
-                [task.path["unlabelled"]] if unlabelled else [], recipe.seed, teacher=recipe.teacher.model, engine=recipe.engine,
-                workers=recipe.workers,
+                [task.path["unlabelled"]] if unlabelled else [], recipe.seed, task=recipe.data.task,
+                teacher=recipe.teacher.model, engine=recipe.engine, workers=recipe.workers,
             )  # fmt: skip
             return {key: value for key, value in summary.items() if key != "output"}
 
@@ -277,17 +282,17 @@ class _Ladder:
 
     def _without_student(self, name: str, out: Path) -> Summary:
         """Fill the cell of the teacher or of a baseline."""
-        train, classes = self.tables["train"], len(self.labels)
+        train, classes, task = self.tables["train"], len(self.labels), self.recipe.data.task
         if name == "teacher":
             return self._answer(self.task.model, out) | {"rows": len(train)}
         if name == "tfidf":
-            baseline = TfidfBaseline(*texts_of(train), self.gold["train"], classes)
+            baseline = TfidfBaseline(*texts_of(train), self.gold["train"], classes, task)
         for split in self.splits:
             table = self.tables[split]
             logits = (
                 baseline.logits(*texts_of(table))
                 if name == "tfidf"
-                else majority_logits(self.gold["train"], classes, len(table))
+                else majority_logits(self.gold["train"], classes, len(table), task)
             )
             np.save(out / f"{split}.npy", logits, allow_pickle=False)
         return {"rows": len(train)}
@@ -303,7 +308,7 @@ class _Ladder:
         loss = self.recipe.loss
         if rung == "gold":
             rows = self.task.data["rows"]["train"]
-            loss = LossConfig(alpha=1)
+            loss = LossConfig(alpha=1, label_smoothing=self.recipe.loss.label_smoothing)
         elif rung == "hard":
             rows = mine["rows"]
             loss = LossConfig(alpha=1, teachers=self.recipe.loss.teachers)
@@ -328,8 +333,8 @@ class _Ladder:
             pipeline.train_student(
                 str(out / "shown.parquet"), self.task.path["dev"], out / "model", recipe.student,
                 logits=None if gold else self.stages.folder / "logits" / "store", teacher=self.task.model, loss=lesson.loss,
-                training=training, columns=self.task.columns, vocabulary_from=self._transfer_path(lesson.vocabulary), seed=seed,
-                progress=name,
+                training=training, columns=self.task.columns, task=recipe.data.task,
+                vocabulary_from=self._transfer_path(lesson.vocabulary), seed=seed, progress=name,
             )  # fmt: skip
             summary = self._answer(str(out / "model"), out) | {"rows": min(lesson.rows, lesson.shown)}
             (out / "shown.parquet").unlink()
@@ -352,11 +357,15 @@ class _Ladder:
         """Return the distinct rows of a lesson."""
         if lesson.rung == "gold":
             return self.tables["train"]
-        table = read_table(self._transfer_path(lesson.variant), self.task.columns, labels="optional")
+        table = read_table(
+            self._transfer_path(lesson.variant), self.task.columns, task=self.recipe.data.task, labels="optional"
+        )
         if lesson.rung == "originals":
             return table.filter(pc.equal(table["origin"], "original"))
         if lesson.rung == "hard":  # without a label, the hard one is the teacher's
-            return table.set_column(table.column_names.index("label"), "label", pa.nulls(len(table), pa.string()))
+            return table.set_column(
+                table.column_names.index("label"), "label", pa.nulls(len(table), table["label"].type)
+            )
         return table
 
     def _answer(self, model: str, out: Path) -> Summary:

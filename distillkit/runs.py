@@ -32,7 +32,7 @@ Summary = dict[str, Any]
 # Few rows want small batches: at the transfer set's batch size the gold student would take too few steps to be a fair rival.
 GOLD_BATCH = 64
 
-# Rooms whose code a stage's result depends on: a change there makes the stage run again. The ladder's stages name one of these too.
+# Rooms whose code a stage's result depends on: a change there makes the stage run again. The stages of a ladder or a search name one of these too.
 _ROOMS = {
     "data": ["data"],
     "teacher": ["data", "training", "teacher/checkpoint.py", "teacher/fine_tune.py"],
@@ -42,6 +42,7 @@ _ROOMS = {
     "student": ["data", "training", "student", "loss.py", "teacher/word_vectors.py"],
     "proof": ["."],
     "baseline": ["data", "measure/baselines.py"],
+    "trial": ["data", "training", "student", "loss.py", "teacher/word_vectors.py", "measure/cost.py", "tune/space.py"],
 }
 
 
@@ -202,32 +203,47 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
     return Taught(columns, path, prepared, taught, str(folder / "teacher" / "model"))
 
 
-def _run(recipe: Recipe, home: RunFolder) -> Summary:
-    folder, seed = home.folder, recipe.seed
-    models = look_ahead(recipe)
-    task = teach(recipe, home, folder / "recipe.yaml")
-    columns, path, rows, teacher_model = task.columns, task.path, task.data["rows"], task.model
+def label_transfer_set(recipe: Recipe, home: RunFolder, task: Taught, models: Models) -> tuple[Summary, str]:
+    """Bring the stages `transfer` and `logits` up to date.
+
+    Args:
+        recipe: How the transfer set is made, and labelled.
+        home: The run's folder.
+        task: What `teach` left there.
+        models: From `look_ahead`.
+
+    Returns:
+        What the transfer set yielded, and its path.
+    """
+    transfer_set = str(home.folder / "transfer" / "transfer.parquet")
 
     def transfer(out: Path) -> Summary:
-        held_out = [path[split] for split in ("dev", "test") if split in rows]
-        extra = [path["unlabelled"]] if "unlabelled" in rows else []
+        held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]
+        extra = [task.path["unlabelled"]] if "unlabelled" in task.data["rows"] else []
         return pipeline.augment(
-            path["train"], out / "transfer.parquet", recipe.augment, columns, held_out, extra, seed,
+            task.path["train"], out / "transfer.parquet", recipe.augment, task.columns, held_out, extra, recipe.seed,
             task=recipe.data.task, teacher=recipe.teacher.model, engine=recipe.engine, workers=recipe.workers,
         )  # fmt: skip
 
     def logits(out: Path) -> Summary:
         # Summed up over all of the store, so that a killed and resumed run says the same as an undisturbed one.
         summary = pipeline.label(
-            transfer_set,
-            out / "store",
-            teacher_model,
-            recipe.label,
-            columns,
-            engine=recipe.engine,
-            workers=recipe.workers,
-        )
+            transfer_set, out / "store", task.model, recipe.label, task.columns, engine=recipe.engine, workers=recipe.workers
+        )  # fmt: skip
         return {key: value for key, value in summary.items() if key != "labelled_now"}
+
+    settings = [asdict(recipe.augment), models.fingerprints(), recipe.seed]
+    counts = _relative(home.stage("transfer", settings, ["data"], transfer))
+    home.stage("logits", asdict(recipe.label), ["teacher", "transfer"], logits)
+    return counts, transfer_set
+
+
+def _run(recipe: Recipe, home: RunFolder) -> Summary:
+    folder, seed = home.folder, recipe.seed
+    models = look_ahead(recipe)
+    task = teach(recipe, home, folder / "recipe.yaml")
+    counts, transfer_set = label_transfer_set(recipe, home, task, models)
+    columns, path, rows, teacher_model = task.columns, task.path, task.data["rows"], task.model
 
     def student_gold(out: Path) -> Summary:
         smoothing = recipe.loss.label_smoothing
@@ -252,11 +268,6 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         (out / "report.md").write_text(comparison_table(summary, latency) + "\n", encoding="utf-8")
         return summary
 
-    counts = _relative(
-        home.stage("transfer", [asdict(recipe.augment), models.fingerprints(), seed], ["data"], transfer)
-    )
-    transfer_set = str(folder / "transfer" / "transfer.parquet")
-    home.stage("logits", asdict(recipe.label), ["teacher", "transfer"], logits)
     vectors = Path(recipe.student.embeddings.source)
     learn = [asdict(recipe.student), asdict(recipe.training), fingerprint(vectors) if vectors.is_file() else "", seed]
     gold = None

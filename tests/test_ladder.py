@@ -22,6 +22,7 @@ from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.ladder import ladder, pace, repeated, rungs_of, transfer_variants
 from distillkit.recipe import (
+    SCORES,
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
@@ -311,6 +312,12 @@ def test_only_rungs_that_differ_are_on_the_ladder():
         *rest, "originals", "no-rules", "no-infill", "full", "teacher"
     ]  # fmt: skip
     assert _rungs(mix=MixConfig(rules=0.0, neighbours=1.0)) == [*rest, "originals", "full", "teacher"]
+
+
+def test_the_teachers_hard_answers_are_no_rung_where_they_are_its_scores():
+    ladders = {task: rungs_of(Recipe(data=DataConfig(task=task))) for task in SCORES}
+    assert ladders["multi-label"] == ladders["classification"]
+    assert ladders["regression"] == [name for name in ladders["classification"] if name != "hard"]
 
 
 def test_without_unlabelled_text_nothing_is_cut_from_it():

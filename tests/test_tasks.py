@@ -12,6 +12,7 @@ from distillkit import pipeline, runs
 from distillkit.cli import main
 from distillkit.data.logits import read_store
 from distillkit.errors import InputError
+from distillkit.ladder import ladder
 from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
@@ -24,6 +25,7 @@ from distillkit.recipe import (
     StudentConfig,
     TeacherConfig,
     TrainingConfig,
+    dump,
 )
 
 SCORES = {"good": 3, "great": 4, "fine": 2, "bright": 2.5, "bad": -2, "awful": -4, "dull": -1, "weak": -1.5}
@@ -150,6 +152,65 @@ def test_models_store_and_tables_say_what_they_are_for(run, kind, head, labels, 
     assert transfer.filter(original)["label"].null_count == 0
     assert transfer.filter(pa.compute.invert(original))["label"].null_count > 50
     assert len(transfer) - transfer["label"].null_count == pa.compute.sum(original).as_py()
+
+
+def titles(folder):
+    lines = (folder / "run" / "ladder" / "ladder.md").read_text().splitlines()
+    return {line.split("|")[1].strip() for line in lines if line}
+
+
+def test_a_ladder_of_scores(regression, capsys):
+    folder, recipe, run = regression
+    few = replace(recipe, training=replace(recipe.training, epochs=6))
+    result = ladder(few, folder / "run", rungs=["majority", "tfidf", "gold", "full"], seeds=2)
+    assert list(result["rungs"]) == ["majority", "tfidf", "gold", "full", "teacher"]
+    for name in ("majority", "tfidf", "teacher"):
+        found, proven = result["rungs"][name]["dev"], run["models"][name]["dev"]
+        assert {key: found[key] for key in ("pearson", "spearman", "mse", "agreement")} == pytest.approx(
+            {key: proven[key] for key in ("pearson", "spearman", "mse", "agreement")}
+        )
+    full = result["rungs"]["full"]
+    assert full["seeds"] == list(map(int, full["dev"]["pearson_by_seed"])) == [1, 2]
+    assert full["dev"]["pearson"] > 0.5
+    assert full["dev"]["difference"]["mean"] == pytest.approx(
+        full["dev"]["pearson"] - result["rungs"]["gold"]["dev"]["pearson"]
+    )
+    assert {"mean score", "TF-IDF + ridge regression", "student, full transfer set"} <= titles(folder)
+    (folder / "recipe.yaml").write_text(dump(few))
+    command = ["ladder", str(folder / "recipe.yaml"), "--runs", str(folder), "--name", "run", "--seeds", "2", "--rungs"]
+    capsys.readouterr()
+    assert main([*command, "tfidf"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    keys = ("pearson", "pearson_sd", "difference")
+    assert line["rungs"]["full"]["dev"] == {key: full["dev"][key] for key in keys}
+    assert main([*command, "hard"]) == 1  # a score is no answer but itself
+    assert "--rungs hard: this recipe's ladder has majority, tfidf, gold, originals" in capsys.readouterr().err
+
+
+def test_a_ladder_of_several_labels(multi_label, monkeypatch):
+    folder, recipe, run = multi_label
+    labels = {}
+    train_student = pipeline.train_student
+
+    def watched(source, *args, **named):
+        labels[named["progress"]] = pq.read_table(source)["label"].to_pylist()
+        return train_student(source, *args, **named)
+
+    monkeypatch.setattr(pipeline, "train_student", watched)
+    few = replace(recipe, training=replace(recipe.training, epochs=10))
+    result = ladder(few, folder / "run", rungs=["majority", "tfidf", "gold", "hard", "full"], seeds=1)
+    for name in ("majority", "tfidf", "teacher"):
+        found, proven = result["rungs"][name]["dev"], run["models"][name]["dev"]
+        assert {key: found[key] for key in ("micro_f1", "exact_match", "agreement")} == pytest.approx(
+            {key: proven[key] for key in ("micro_f1", "exact_match", "agreement")}
+        )
+    hard = result["rungs"]["hard"]["dev"]
+    assert labels["hard-seed-1"] == [None] * len(labels["full-seed-1"])  # so that the loss takes the teacher's
+    assert hard["micro_f1"] > 0.8  # and it has learnt them
+    assert hard["micro_f1_sd"] is None
+    assert 0 <= hard["mcnemar_p"] <= 1
+    assert [] in labels["gold-seed-1"]
+    assert {"commonest labels", "student, teacher's hard labels"} <= titles(folder)
 
 
 def test_evaluate_and_predict_ask_the_model_for_its_task(regression, multi_label, capsys):

@@ -10,13 +10,13 @@ _ROWS = {
     "teacher": "teacher",
 }
 # What the rows without a network are in a task that is known by its score.
-_BASELINES = {
+BASELINES = {
     "accuracy": {"majority": "majority class"},
     "micro_f1": {"majority": "commonest labels"},
     "pearson": {"majority": "mean score", "tfidf": "TF-IDF + ridge regression"},
 }
 # Columns of the comparison, those that a task has.
-_SCORES = {
+SCORE_NAMES = {
     "accuracy": "accuracy",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
@@ -35,11 +35,11 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
         latency: Median milliseconds a sentence at batch 1, by model.
     """
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
-    scored = [key for key in _SCORES if key in result["models"]["teacher"][splits[-1]]]
-    titles = _ROWS | _BASELINES[scored[0]]
+    scored = [key for key in SCORE_NAMES if key in result["models"]["teacher"][splits[-1]]]
+    titles = _ROWS | BASELINES[scored[0]]
     head = [
         "model",
-        *(f"{split} {_SCORES[key]}" for split in splits for key in scored),
+        *(f"{split} {SCORE_NAMES[key]}" for split in splits for key in scored),
         "agreement",
         "parameters",
         "without embeddings",

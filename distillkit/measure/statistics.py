@@ -1,5 +1,6 @@
 """Whether a difference is more than luck, and how sure a classifier should have been."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,16 +23,24 @@ class Interval:
 
 
 def paired_bootstrap(
-    first: np.ndarray, second: np.ndarray, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
+    first: np.ndarray,
+    second: np.ndarray,
+    score: Callable[[np.ndarray], np.ndarray] | None = None,
+    *,
+    resamples: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Interval:
-    """Interval of the difference of two classifiers' mean scores, over rows and over seeds.
+    """Interval of the difference of two models' scores, over rows and over seeds.
 
-    Each resample draws N rows and S seeds, both with replacement, and takes the mean of first - second over what it drew. A drawn row is the
-    same row for both classifiers and all seeds, a drawn seed the same seed for both.
+    Each resample draws N rows and S seeds, both with replacement, scores both models on the rows with each seed, and takes the mean of
+    first - second over the seeds. A drawn row is the same row for both models and all seeds, a drawn seed the same seed for both.
 
     Args:
-        first: Score of each row with each seed, (S, N); 1 for right and 0 for wrong gives accuracy.
-        second: The other classifier's, (S, N).
+        first: Score of each row with each seed, (S, N); 1 for right and 0 for wrong gives accuracy. With `score` what it is made of, (S, N, K).
+        second: The other model's, of the same shape.
+        score: From the means over rows of the K parts, (..., K), the score, (...): what no mean over rows is, as F1 and Pearson's
+            correlation; None: the mean itself.
         resamples: How many.
         level: Share of the resamples between the bounds, 0 to 1.
         seed: Draws the resamples.
@@ -39,24 +48,34 @@ def paired_bootstrap(
     Raises:
         ValueError: The shapes differ, or there is nothing to resample.
 
-    Source: Efron & Tibshirani 1993, chapter 13 (percentiles); Koehn 2004 (paired).
+    Source: Efron & Tibshirani 1993, chapter 13 (percentiles); Koehn 2004 (paired, of a score that is no mean).
     """
-    if first.shape != second.shape or first.ndim != 2 or not first.size:
-        raise ValueError(f"scores are {first.shape} and {second.shape}: expected the same (S, N), not empty")
-    difference = first.astype(np.float64) - second
-    seeds, rows = difference.shape
-    # Rows that differ alike with every seed are as good as one another: drawing how many of each sort there are is drawing rows.
-    sorts, counts = np.unique(difference, axis=1, return_counts=True)  # (S, G), (G,)
+    expected = "(S, N)" if score is None else "(S, N, K)"
+    if first.shape != second.shape or first.ndim != expected.count(",") + 1 or not first.size:
+        raise ValueError(f"scores are {first.shape} and {second.shape}: expected the same {expected}, not empty")
+    parts = np.stack([first, second]).astype(np.float64)  # (2, S, N, K)
+    if score is None:
+        # Of a mean the difference is all that counts, and more rows are alike in it than in both.
+        parts = (parts[:1] - parts[1:])[..., None]  # (1, S, N, 1)
+    _, seeds, rows, _ = parts.shape
+
+    def differences(means: np.ndarray) -> np.ndarray:
+        """From the means of the parts, (R, 2, S, K), the difference of each seed, (R, S)."""
+        return means[:, 0, :, 0] if score is None else score(means[:, 0]) - score(means[:, 1])
+
+    # Rows whose parts are the same in both models with every seed are as good as one another: drawing how many of each sort there are is
+    # drawing rows.
+    sorts, counts = np.unique(np.moveaxis(parts, 2, 0).reshape(rows, -1), axis=0, return_counts=True)  # (G, 2SK), (G,)
     rng = np.random.default_rng(seed)
-    means = np.empty(resamples)
+    drawn = np.empty(resamples)
     part = max(1, _COUNTS_AT_ONCE // len(counts))
     for start in range(0, resamples, part):
         size = min(part, resamples - start)
-        of_seed = rng.multinomial(rows, counts / rows, size=size) @ sorts.T / rows  # (R, S)
+        means = rng.multinomial(rows, counts / rows, size=size) @ sorts / rows  # (R, 2SK)
         weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=size) / seeds  # (R, S)
-        means[start : start + size] = (of_seed * weights).sum(1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(difference.mean()), float(low), float(high))
+        drawn[start : start + size] = (differences(means.reshape(size, len(parts), seeds, -1)) * weights).sum(1)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(differences(parts.mean(2)[None]).mean()), float(low), float(high))
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""The ladder's figures by hand: four dev rows, four test rows, two seeds."""
+"""The ladder's figures by hand: four dev rows, four test rows, two seeds; classes, then labels and scores."""
 
 import numpy as np
 import pytest
@@ -90,3 +90,102 @@ def test_picture_is_the_same_each_time(figures, tmp_path):
     assert "test accuracy, %" in drawn
     without = {name: rung for name, rung in figures.items() if name != "gold"}
     draw_ladder(without, ["dev"], tmp_path / "one.svg")
+
+
+def test_figures_of_several_labels():
+    # Of 8 answers, 4 a label's: gold has 5 labels.
+    gold = {"dev": np.array([[1, 0], [1, 1], [0, 0], [1, 1]], np.float32)}
+
+    def answers(*rows):
+        return Answers({"dev": np.array(rows) * 4.0 - 2}, {"rows": 4})
+
+    rungs = {
+        "majority": {None: answers([1, 0], [1, 0], [1, 0], [1, 0])},  # 3 of its 4 are right: 6 / 9
+        "gold": {
+            1: answers([1, 0], [0, 0], [0, 0], [0, 0]),  # 1 of 1: 2 / 6
+            2: answers([1, 0], [1, 0], [0, 0], [1, 0]),  # 3 of 3: 6 / 8
+        },
+        "full": {
+            1: answers([1, 0], [1, 1], [0, 0], [1, 1]),  # 5 of 5
+            2: answers([1, 0], [1, 1], [0, 1], [1, 0]),  # 4 of 5: 8 / 10
+        },
+        "teacher": {None: answers([1, 0], [1, 1], [0, 0], [1, 0])},  # 4 of 4: 8 / 9
+    }
+    figures = ladder_figures(rungs, gold, ["new", "old"], "multi-label")
+    assert figures["majority"]["title"] == "commonest labels"
+    assert figures["majority"]["dev"]["micro_f1"] == pytest.approx(6 / 9)
+    found = figures["gold"]["dev"]
+    assert found["micro_f1_by_seed"] == pytest.approx({"1": 1 / 3, "2": 3 / 4})
+    assert found["micro_f1_sd"] == pytest.approx((3 / 4 - 1 / 3) / 2**0.5)
+    assert found["exact_match"] == pytest.approx((2 + 2) / 8)
+    assert found["macro_f1"] == pytest.approx(((1 / 2 + 0) / 2 + (1 + 0) / 2) / 2)
+    assert found["agreement"] == pytest.approx((2 + 3) / 8)
+    against = figures["full"]["dev"]["difference"]
+    assert against["mean"] == pytest.approx((1 + 4 / 5) / 2 - (1 / 3 + 3 / 4) / 2)
+    assert against["low"] < against["mean"] < against["high"] <= 1
+    # By micro-F1 on dev the lower of full's two is seed 2, of gold's seed 1: right are rows 1, 2 and 1, 3.
+    assert figures["full"]["dev"]["mcnemar_p"] == 1
+    # The teacher has rows 1 to 3 right.
+    assert figures["teacher"]["dev"]["mcnemar_p"] == 1
+    assert not [key for key in found if "accuracy" in key or "scaled" in key or key == "temperature"]
+    (head, _, row) = ladder_tables(figures, ["dev"]).splitlines()[:3]
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == [
+        "dev", "micro-F1", "sd", "macro-F1", "exact match", "- gold", "95 % interval", "McNemar p", "agreement", "ECE"
+    ]  # fmt: skip
+    assert [cell.strip() for cell in row.split("|")[1:4]] == ["commonest labels", "66.7", ""]
+
+
+def test_mcnemar_of_several_labels_counts_rows_with_just_the_gold_labels():
+    gold = {"dev": np.array([[1, 1]] * 6 + [[0, 0]] * 2, np.float32)}
+    half = np.array([[1, 0]] * 6 + [[0, 0]] * 2)
+    rungs = {
+        "gold": {1: Answers({"dev": half * 2.0 - 1}, {"rows": 8})},
+        "teacher": {None: Answers({"dev": gold["dev"] * 2.0 - 1}, {"rows": 8})},
+    }
+    figures = ladder_figures(rungs, gold, ["new", "old"], "multi-label")
+    assert figures["teacher"]["dev"]["mcnemar_p"] == pytest.approx(2 / 2**6)
+
+
+@pytest.fixture
+def scores():
+    """Rungs of a regression on four rows, gold 0, 1, 2, 3."""
+
+    def answers(*scores):
+        return Answers({"dev": np.array(scores, np.float32)[:, None]}, {"rows": 4})
+
+    return {
+        "majority": {None: answers(0.3, 0.3, 0.3, 0.3)},
+        "tfidf": {None: answers(0, 0, 1, 0)},
+        "gold": {1: answers(1, 0, 3, 2), 2: answers(1, 0, 2, 3)},  # correlations 3 / 5 and 4 / 5
+        "full": {1: answers(10, 11, 12, 13), 2: answers(0, 1, 3, 2)},  # 1 and 4 / 5
+        "teacher": {None: answers(0, 2, 4, 6)},
+    }
+
+
+def test_figures_of_scores(scores):
+    figures = ladder_figures(scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression")
+    assert [figures[name]["title"] for name in ("majority", "tfidf")] == ["mean score", "TF-IDF + ridge regression"]
+    found = figures["gold"]["dev"]
+    assert found["pearson_by_seed"] == pytest.approx({"1": 0.6, "2": 0.8})
+    assert (found["pearson"], found["spearman"]) == (pytest.approx(0.7), pytest.approx(0.7))
+    assert found["pearson_sd"] == pytest.approx(0.2 / 2**0.5)
+    assert found["agreement"] == pytest.approx(0.7)
+    assert found["mse"] == pytest.approx((1 + 0.5) / 2)
+    assert figures["full"]["dev"]["difference"]["mean"] == pytest.approx((1 - 0.6 + 0.8 - 0.8) / 2)
+    # One answer to all has correlation 0, in every resample.
+    assert figures["majority"]["dev"]["difference"]["mean"] == pytest.approx(-0.7)
+    assert figures["majority"]["dev"]["difference"]["low"] >= -1
+    assert "mcnemar_p" not in figures["full"]["dev"]
+    head = ladder_tables(figures, ["dev"]).splitlines()[0]
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == [
+        "dev", "Pearson", "sd", "Spearman", "- gold", "95 % interval", "agreement"
+    ]  # fmt: skip
+
+
+def test_picture_of_scores_is_of_their_correlation(scores, tmp_path):
+    pytest.importorskip("matplotlib")
+    figures = ladder_figures(scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression")
+    draw_ladder(figures, ["dev"], tmp_path / "ladder.svg")
+    drawn = (tmp_path / "ladder.svg").read_text()
+    assert "dev 100 x Pearson" in drawn
+    assert "mean score" in drawn

@@ -3,6 +3,7 @@ import pytest
 from scipy.stats import bootstrap, chi2
 
 from distillkit.measure.metrics import expected_calibration_error
+from distillkit.measure.parts import SCORE_OF_PARTS, row_parts
 from distillkit.measure.statistics import (
     TEMPERATURES,
     cross_scaled,
@@ -33,6 +34,57 @@ def test_bootstrap_of_one_seed_is_scipys():
     ).confidence_interval
     assert found.mean == pytest.approx(first.mean() - second.mean())
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.003)
+
+
+def _f1_difference(first, first_total, second, second_total, axis):
+    ratios = [2 * a.sum(axis) / b.sum(axis) for a, b in ((first, first_total), (second, second_total))]
+    return ratios[0] - ratios[1]
+
+
+def test_bootstrap_of_micro_f1_is_scipys():
+    rng = np.random.default_rng(0)
+    gold = rng.random((150, 3)) < 0.3
+    logits = [np.where(rng.random(gold.shape) < share, gold, ~gold) - 0.5 for share in (0.9, 0.8)]
+    first, second = (row_parts("multi-label", z, gold)[None] for z in logits)
+    found = paired_bootstrap(first, second, SCORE_OF_PARTS["multi-label"])
+    columns = (*first[0].T, *second[0].T)
+    theirs = bootstrap(columns, _f1_difference, paired=True, vectorized=True, method="percentile", rng=0)
+    wanted = theirs.confidence_interval
+    assert found.mean == pytest.approx(_f1_difference(*columns, axis=0))
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=0.006)
+    assert wanted.high - wanted.low > 0.1
+
+
+def _correlation(x, y, axis):
+    x, y = x - x.mean(axis, keepdims=True), y - y.mean(axis, keepdims=True)
+    return (x * y).sum(axis) / np.sqrt((x * x).sum(axis) * (y * y).sum(axis))
+
+
+def test_bootstrap_of_pearsons_correlation_is_scipys():
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=100)
+    scores = [3 + gold + rng.normal(size=100) * noise for noise in (0.6, 1.0)]
+    first, second = (row_parts("regression", z[:, None], gold)[None] for z in scores)
+    found = paired_bootstrap(first, second, SCORE_OF_PARTS["regression"])
+
+    def difference(x, other, y, axis):
+        return _correlation(x, y, axis) - _correlation(other, y, axis)
+
+    theirs = bootstrap((*scores, gold), difference, paired=True, vectorized=True, method="percentile", rng=0)
+    wanted = theirs.confidence_interval
+    assert found.mean == pytest.approx(difference(*scores, gold, axis=0))
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=0.008)
+    assert wanted.high - wanted.low > 0.1
+
+
+def test_bootstrap_of_a_score_draws_seeds_as_well():
+    # Seed 1 finds every label, seed 2 none, whichever rows are drawn: 1 and 0.
+    parts = np.stack([np.full((20, 2), [1, 2]), np.full((20, 2), [0, 1])])
+    nothing = np.tile(parts[1], (2, 1, 1))
+    found = paired_bootstrap(parts, nothing, SCORE_OF_PARTS["multi-label"], level=0.4)
+    assert (found.mean, found.low, found.high) == (0.5, 0.5, 0.5)
+    found = paired_bootstrap(parts, nothing, SCORE_OF_PARTS["multi-label"], level=0.6)
+    assert (found.low, found.high) == (0, 1)
 
 
 def test_bootstrap_draws_seeds_as_well_as_rows():
@@ -71,6 +123,11 @@ def test_bootstrap_is_the_same_each_time_and_whatever_it_holds_at_once(monkeypat
 def test_bootstrap_refuses_what_is_not_paired(shape):
     with pytest.raises(ValueError, match="expected the same"):
         paired_bootstrap(np.zeros(shape), np.zeros((1, 5) if shape == (2, 5) else shape))
+
+
+def test_bootstrap_of_a_score_asks_for_its_parts():
+    with pytest.raises(ValueError, match=r"expected the same \(S, N, K\)"):
+        paired_bootstrap(np.zeros((2, 5)), np.zeros((2, 5)), SCORE_OF_PARTS["regression"])
 
 
 def test_mcnemar_of_a_hand_calculation():

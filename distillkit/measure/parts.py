@@ -1,0 +1,63 @@
+"""A task's score as a function of means over rows: what a bootstrap resamples, many times over, by one matrix product."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from distillkit.recipe import Task
+
+_NO_VARIANCE = 1e-12  # of values whose variance over all rows is 1; below it is rounding alone
+
+
+def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """Return what a model adds to its task's score with each row.
+
+    Args:
+        task: The kind of task.
+        logits: (N, C) float.
+        gold: As `data.tables.gold_of` gives it, nothing missing.
+
+    Returns:
+        Of a classification whether the answer is right, (N,) bool: accuracy is its mean. Of a multi-label task the labels found rightly, and
+        the labels found and those of gold together, (N, 2). Of a regression x, y, x^2, y^2 and x y, (N, 5) float64, where x is the score
+        found and y gold's, both moved to mean 0 and scaled to variance 1, so that no digits are lost; one that never varies is 0.
+    """
+    if task == "classification":
+        return right_rows(task, logits, gold)
+    if task == "multi-label":
+        found, wanted = logits > 0, gold > 0
+        return np.stack([(found & wanted).sum(1), found.sum(1) + wanted.sum(1)], axis=1)
+    x, y = _standard(logits[:, 0]), _standard(gold)
+    return np.stack([x, y, x * x, y * y, x * y], axis=1)
+
+
+def right_rows(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """Say which rows have the gold class, or just the gold labels, (N,) bool; no score is ever just right, so no regression is asked."""
+    return logits.argmax(1) == gold if task == "classification" else ((logits > 0) == (gold > 0)).all(1)
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    values = values.astype(np.float64)
+    if not np.ptp(values):
+        return np.zeros_like(values)
+    return (values - values.mean()) / values.std()
+
+
+def _micro_f1(means: np.ndarray) -> np.ndarray:
+    right, total = np.moveaxis(means, -1, 0)
+    return np.where(total > 0, 2 * right / np.where(total > 0, total, 1), 1.0)
+
+
+def _pearson(means: np.ndarray) -> np.ndarray:
+    x, y, xx, yy, xy = np.moveaxis(means, -1, 0)
+    variance, other = xx - x * x, yy - y * y
+    varies = (variance > _NO_VARIANCE) & (other > _NO_VARIANCE)
+    return np.where(varies, (xy - x * y) / np.sqrt(np.where(varies, variance * other, 1)), 0.0)
+
+
+# From the means of K parts, (..., K) float, the score, (...): `data.scores.dev_score`, also where it has no meaning. None: the mean itself.
+SCORE_OF_PARTS: dict[Task, Callable[[np.ndarray], np.ndarray] | None] = {
+    "classification": None,
+    "multi-label": _micro_f1,
+    "regression": _pearson,
+}

@@ -1,0 +1,460 @@
+"""`distillkit tune`: what is searched for whom, that it goes on and grows, and what it says in the end."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+
+from distillkit import runs
+from distillkit.cli import main
+from distillkit.data.tables import read_table
+from distillkit.errors import InputError
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    DataConfig,
+    EmbeddingConfig,
+    LabelConfig,
+    ProofConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    VocabularyConfig,
+    dump,
+    load_recipe,
+)
+from distillkit.student.train import row_times
+from distillkit.tune import study as module
+from distillkit.tune.front import choose, front_table, pareto_front
+from distillkit.tune.space import (
+    Bounds,
+    Knob,
+    SearchConfig,
+    check_search,
+    knobs_of,
+    own_parameters,
+    space_of,
+    with_parameters,
+)
+from distillkit.tune.study import tune
+
+SEARCH = SearchConfig(hidden_size=(4, 12), width=(4, 12), vocabulary_size=(10, 100))
+BOUNDS = Bounds(states=384, teacher_layers=6, words=5000, rates=("mask", "ngram"))
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
+    folder = tmp_path_factory.mktemp("data")
+    for name, table in (("train", train_table), ("dev", dev_table)):
+        rows = "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
+        (folder / f"{name}.tsv").write_text("text\tlabel\n" + rows)
+    return Recipe(
+        data=DataConfig(train=str(folder / "train.tsv"), dev=str(folder / "dev.tsv")),
+        teacher=TeacherConfig(
+            encoder_folder, 16, TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32")
+        ),
+        augment=AugmentConfig(n_iter=2, tagger="none"),
+        label=LabelConfig(precision="fp32", storage="fp32"),
+        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)),
+        training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
+        proof=ProofConfig(gold_epochs=0, latency_sentences=4),
+    )
+
+
+@pytest.fixture(scope="module")
+def searched(recipe, tmp_path_factory):
+    """A run's folder, and what twelve trials found there: more than the sampler draws blindly."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return folder, tune(recipe, folder, SEARCH, trials=12)
+
+
+@pytest.fixture
+def copied(searched, tmp_path):
+    """The same, to be changed, with its first ten trials alone: from the next on the sampler knows enough to choose."""
+    shutil.copytree(searched[0], tmp_path / "run")
+    for number in range(10, 12):
+        shutil.rmtree(tmp_path / "run" / "tune" / f"trial-{number}")
+    return tmp_path / "run"
+
+
+def _stamps(folder):
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("**/stage.json")}
+
+
+def _trial_recipe(folder, number):
+    return load_recipe(str(folder / "tune" / f"trial-{number}" / "recipe.yaml"))
+
+
+def test_every_trial_is_of_the_space_and_none_comes_twice(searched, recipe):
+    _, result = searched
+    assert [trial["trial"] for trial in result["trials"]] == list(range(12))
+    names = {
+        "hidden_size", "layers", "width", "vocabulary_size", "word_dropout", "learning_rate",
+        "origins.mask", "origins.pos", "origins.ngram",
+    }  # fmt: skip
+    space = result["space"]
+    assert set(space) == names
+    for trial in result["trials"][1:]:
+        assert set(trial["parameters"]) == names
+        for name, value in trial["parameters"].items():
+            assert space[name]["low"] <= value <= space[name]["high"]
+    assert len({json.dumps(trial["parameters"]) for trial in result["trials"]}) == 12
+    # No more entries than the transfer set has words, whatever the range.
+    assert space["vocabulary_size"]["high"] == result["trials"][0]["vocabulary"] < 100
+    assert (space["learning_rate"]["low"], space["learning_rate"]["high"]) == (2.5e-3, 4e-2)
+
+
+def test_the_first_trial_is_the_student_of_the_run(searched, recipe, tmp_path):
+    folder, result = searched
+    first = result["trials"][0]
+    shutil.copytree(folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "tune")
+    before = _stamps(tmp_path / "run")
+    run = runs.run(recipe, tmp_path / "run")
+    after = _stamps(tmp_path / "run")
+    assert {name: after[name] for name in before} == before
+    assert set(before) == {"data", "teacher", "transfer", "logits"}
+    student = run["models"]["student"]
+    assert first["score"] == run["training"]["student"]["dev_accuracy"] == student["dev"]["accuracy"]
+    assert first["model_parameters"] == student["parameters"]["total"]
+    assert first["megabytes"] == student["megabytes"]
+    weights = "model/model.safetensors"
+    assert (folder / "tune" / "trial-0" / weights).read_bytes() == (tmp_path / "run" / "student" / weights).read_bytes()
+    assert (first["parameters"]["hidden_size"], first["parameters"]["learning_rate"]) == (8, 1e-2)
+    assert _trial_recipe(folder, 0) == recipe
+
+
+def test_a_trials_recipe_gives_its_figures(searched):
+    folder, result = searched
+    number = max(range(1, 12), key=lambda n: result["trials"][n]["score"])
+    trial, recipe = result["trials"][number], _trial_recipe(folder, number)
+    settings = trial["parameters"]
+    assert recipe.student.hidden_size == settings["hidden_size"]
+    assert recipe.student.layers == settings["layers"]
+    assert recipe.student.embeddings.width == settings["width"]
+    assert recipe.student.vocabulary.size == settings["vocabulary_size"]
+    assert recipe.student.word_dropout == settings["word_dropout"]
+    assert recipe.training.learning_rate == settings["learning_rate"]
+    # The whole recipe again, in the same folder: data, teacher and logits are kept, the student is the trial's.
+    again = runs.run(recipe, folder)
+    assert again["models"]["student"]["dev"]["accuracy"] == trial["score"]
+    assert again["models"]["student"]["megabytes"] == pytest.approx(trial["megabytes"], rel=0.01)
+
+
+def test_best_yaml_is_a_recipe_that_run_takes(searched, monkeypatch, capsys):
+    folder, result = searched
+    taken = []
+    models = {"models": {"student": {"dev": {"accuracy": 1.0}}}}
+    monkeypatch.setattr(runs, "run", lambda recipe, home: taken.append((recipe, home)) or models)
+    assert main(["run", str(folder / "tune" / "best.yaml"), "--name", "again"]) == 0
+    capsys.readouterr()
+    assert taken[0][0] == _trial_recipe(folder, result["best"])
+
+
+def test_rates_reach_training_and_leave_an_epoch_as_long(searched, recipe):
+    folder, result = searched
+    table = read_table(str(folder / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional")
+    rules, origins = table["rules"].to_pylist(), np.array(table["origin"].to_pylist())
+    for number in (1, 11):
+        settings = result["trials"][number]["parameters"]
+        times = row_times(table, _trial_recipe(folder, number).training.times_of()).numpy()
+        assert times.sum() == pytest.approx(len(table), rel=1e-3)
+        own = times[origins == "original"]
+        assert len(set(own)) == 1
+        for rule in ("mask", "pos", "ngram"):
+            mine = times[[row == rule for row in rules]]
+            assert mine / own[0] == pytest.approx(settings[f"origins.{rule}"], rel=2e-3, abs=1e-6)
+
+
+def test_rates_that_a_recipe_has_stay_where_they_are_not_searched(searched, recipe):
+    folder, _ = searched
+    skewed = replace(recipe, training=replace(recipe.training, origins=("original=3", "mask=0.5")))
+    studied = module._Study.__new__(module._Study)
+    studied.recipe, studied.transfer_set = skewed, str(folder / "transfer" / "transfer.parquet")
+    own, found = (
+        row_times(studied.marks, r.training.times_of()).numpy()
+        for r in (skewed, studied._recipe({"origins.ngram": 0.5}))
+    )
+    rules, origins = studied.marks["rules"].to_pylist(), studied.marks["origin"].to_pylist()
+    marks = [rules.index("mask"), rules.index("ngram"), origins.index("original")]
+    assert found.sum() == pytest.approx(own.sum(), rel=1e-3)
+    assert found[marks] / found[marks[2]] * 3 == pytest.approx([0.5, 0.5, 3], rel=1e-3)
+    assert studied._recipe({"layers": 2}).training == skewed.training
+
+
+def test_a_search_grows_by_what_it_would_have_tried(copied, searched, recipe):
+    _, whole = searched
+    before = _stamps(copied)
+    again = tune(recipe, copied, SEARCH, trials=2)
+    assert _stamps(copied) == before
+    assert [trial["score"] for trial in again["trials"]] == [trial["score"] for trial in whole["trials"][:10]]
+    grown = tune(recipe, copied, SEARCH, trials=11)
+    after = _stamps(copied)
+    assert set(after) - set(before) == {"trial-10"}
+    assert {name: after[name] for name in before} == before
+    assert grown["trials"][10]["parameters"] == whole["trials"][10]["parameters"]
+    assert grown["trials"][10]["score"] == whole["trials"][10]["score"]
+
+
+def test_a_killed_search_goes_on(copied, searched, recipe):
+    (copied.parent / "recipe.yaml").write_text(dump(recipe))
+    args = [
+        sys.executable, "-m", "distillkit", "tune", str(copied.parent / "recipe.yaml"), "--runs", str(copied.parent),
+        "--name", "run", "--trials", "12", "--search.hidden-size", "4", "12", "--search.width", "4", "12",
+        "--search.vocabulary-size", "10", "100",
+    ]  # fmt: skip
+    at_work = copied / "tune" / ".trial-11.partial"
+    process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (at_work / "recipe.yaml").is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = _stamps(copied)
+    assert "trial-10" in before
+    assert "trial-11" not in before
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    after = _stamps(copied)
+    assert {name: after[name] for name in before} == before
+    line = json.loads(done.stdout)
+    assert (line["trials"], line["output"]) == (12, str(copied / "tune"))
+    assert line["recipe"]["score"] == searched[1]["trials"][0]["score"]
+    assert "| 0 (the recipe's" in done.stderr
+    found = json.loads((copied / "tune" / "tune.json").read_text())["trials"]
+    assert found[11]["parameters"].keys() == found[10]["parameters"].keys()
+    assert not [path for path in (copied / "tune").iterdir() if path.name.startswith(".")]
+
+
+def test_trials_of_two_recipes_or_searches_are_not_mixed(copied, recipe):
+    before = _stamps(copied)
+    for changed, search, said in (
+        (replace(recipe, training=replace(recipe.training, epochs=1)), SEARCH, "training.epochs 2, not 1"),
+        (replace(recipe, seed=2), SEARCH, "seed 1, not 2"),
+        (recipe, replace(SEARCH, layers=(1, 3)), r"search.layers \[1, 2\], not \[1, 3\]"),
+    ):
+        with pytest.raises(InputError, match=f"tune: its trials have {said}; .* --study"):
+            tune(changed, copied, search, trials=11)
+    assert _stamps(copied) == before
+    # Where and with how many processes is no part of it; another search has a folder of its own, and the same logits.
+    assert len(tune(replace(recipe, workers=1), copied, SEARCH, trials=10)["trials"]) == 10
+    changed = replace(recipe, training=replace(recipe.training, epochs=1))
+    assert len(tune(changed, copied, SEARCH, trials=1, study="short")["trials"]) == 1
+    after = _stamps(copied)
+    assert {name: after[name] for name in before if name != "trial-0"} == {
+        name: before[name] for name in before if name != "trial-0"
+    }
+    assert (copied / "tune-short" / "tune.json").is_file()
+
+
+def test_trials_of_other_data_or_code_are_not_mixed(copied, recipe, monkeypatch):
+    monkeypatch.setitem(runs._ROOMS, "trial", ["cli.py"])
+    with pytest.raises(InputError, match="trial 0 was made with other data, logits or code"):
+        tune(recipe, copied, SEARCH, trials=11)
+
+
+def test_a_diverged_trial_is_an_answer_and_other_mistakes_are_not(copied, recipe, monkeypatch):
+    train_student = module.pipeline.train_student
+
+    def diverges(*args, **named):
+        training = replace(named.pop("training"), learning_rate=1e30, max_grad_norm=0)
+        return train_student(*args, **named, training=training)
+
+    monkeypatch.setattr(module.pipeline, "train_student", diverges)
+    found = tune(recipe, copied, SEARCH, trials=11)["trials"][10]
+    assert found["failed"] == "a loss or gradient was no number"
+    assert "front" not in found
+    monkeypatch.setattr(module.pipeline, "train_student", train_student)
+    assert "score" in tune(recipe, copied, SEARCH, trials=12)["trials"][11]
+
+    def refuses(*args, **named):
+        raise InputError("no space left")
+
+    monkeypatch.setattr(module.pipeline, "train_student", refuses)
+    with pytest.raises(InputError, match="no space left"):
+        tune(recipe, copied, SEARCH, trials=13)
+    assert not (copied / "tune" / "trial-12").exists()
+
+
+def test_reports_are_written_and_weights_are_not_kept(searched):
+    folder, result = searched
+    home = folder / "tune"
+    assert json.loads((home / "tune.json").read_text()) == result
+    assert (home / "tune.md").read_text() == front_table(result) + "\n"
+    files = {path.name for path in (home / "trial-3").iterdir()}
+    assert files == {"stage.json", "recipe.yaml"}
+    assert not [path for path in home.iterdir() if path.name.startswith(".")]
+    pytest.importorskip("matplotlib")
+    assert "milliseconds a text" in (home / "tune.svg").read_text()
+
+
+def test_a_small_space_ends_when_all_of_it_was_tried(copied, recipe):
+    search = SearchConfig(knobs=("layers",))
+    found = tune(recipe, copied, search, trials=10, study="layers")["trials"]
+    assert [trial["parameters"] for trial in found] == [{"layers": 1}, {"layers": 2}]
+
+
+def _proposed(best, recipe=None, failed=()):
+    """What trial 30 tries after 30 whose score is best at a hidden size of `best`, and whose costs say nothing."""
+    studied = module._Study.__new__(module._Study)
+    studied.recipe, studied.bounds = recipe or Recipe(student=StudentConfig(hidden_size=200)), BOUNDS
+    studied.space = {"hidden_size": Knob(100, 300, whole=True)}
+    studied.trials = [{"trial": 0, "score": 0.0, "milliseconds": 1.0, "megabytes": 1.0}]
+    for number, size in enumerate(np.linspace(100, 300, 29).astype(int).tolist(), start=1):
+        figures = {"score": 1 - abs(size - best) / 200, "milliseconds": 1.0, "megabytes": 1.0}
+        studied.trials.append(
+            {"trial": number, "parameters": {"hidden_size": size}} | ({"failed": ""} if size in failed else figures)
+        )
+    return [studied._propose(number)["hidden_size"] for number in range(30, 40)]
+
+
+def test_what_is_tried_follows_what_did_well():
+    low, high = _proposed(110), _proposed(290)
+    assert np.mean(low) < 170 < 230 < np.mean(high)
+    assert _proposed(110) == low
+    # The recipe's own student is no point of this space, and nothing is known of a failed one.
+    outside = Recipe(student=StudentConfig(hidden_size=8))
+    assert np.mean(_proposed(290, outside, failed=(100, 107))) > 230
+
+
+def test_the_front_is_what_nothing_beats():
+    scores = [0.9, 0.9, 0.8, 0.8, 0.7, 0.95, 0.5]
+    ms = [2.0, 2.0, 1.0, 2.0, 1.0, 9.0, 0.5]
+    mb = [5.0, 5.0, 5.0, 5.0, 4.0, 9.0, 9.0]
+    # 0 and 1 tie in all and both stay; 3 loses to 0 by its score alone and to 2 by its time; 4 is the smallest; 6 the fastest.
+    assert pareto_front(scores, ms, mb) == [True, True, True, False, True, True, True]
+    assert pareto_front([0.5], [1.0]) == [True]
+    assert pareto_front([0.5, 0.5], [1.0, 2.0]) == [True, False]
+
+
+def _trials(*figures):
+    names = ("score", "milliseconds", "megabytes")
+    return [{"trial": i, **dict(zip(names, row, strict=True))} for i, row in enumerate(figures)]
+
+
+def test_the_chosen_one_is_fast_and_small_within_the_tolerance():
+    trials = _trials((0.9, 4, 4), (0.895, 1, 8), (0.895, 2, 2), (0.8949, 0.1, 0.1))
+    assert choose(trials, 0)["trial"] == 0
+    assert choose(trials, 0.5)["trial"] == 2
+    assert choose(trials, 0.51)["trial"] == 3
+    assert choose(_trials((0.8, 2, 2), (0.9, 2, 2)), 20)["trial"] == 1
+
+
+@pytest.mark.parametrize(
+    ("student", "expected"),
+    [
+        ({"kind": "bilstm"}, "hidden_size layers width vocabulary_size word_dropout learning_rate origins"),
+        ({"kind": "siamese-textcnn"}, "hidden_size width vocabulary_size word_dropout learning_rate origins"),
+        ({"kind": "static"}, "width vocabulary_size word_dropout learning_rate origins"),
+        ({"kind": "transformer", "hidden_size": 128}, "hidden_size layers learning_rate origins"),
+        ({"kind": "transformer", "hidden_size": 0}, "layers learning_rate origins"),
+        (
+            {"kind": "static", "vocabulary": VocabularyConfig(unit="teacher")},
+            "width word_dropout learning_rate origins",
+        ),
+        (
+            {"kind": "static", "embeddings": EmbeddingConfig(source="glove.txt")},
+            "vocabulary_size word_dropout learning_rate origins",
+        ),
+    ],
+)
+def test_only_what_means_something_is_searched(student, expected):
+    recipe = Recipe(student=StudentConfig(**student))
+    assert knobs_of(recipe) == expected.split()
+    space, _ = space_of(recipe, SearchConfig(), BOUNDS)
+    # Every corner is a recipe.
+    for end in ("low", "high"):
+        corner = {name: getattr(knob, end) for name, knob in space.items()}
+        found = with_parameters(recipe, corner, ("mask=0.5",))
+        own = own_parameters(found, space, words=10**9)
+        assert own == corner | {name: {"mask": 0.5}.get(name[8:], 1.0) for name in corner if name[:8] == "origins."}
+
+
+def test_ranges_end_where_data_and_teacher_do():
+    recipe = Recipe(training=TrainingConfig(learning_rate=1e-3))
+    wide = SearchConfig(width=(50, 1000), layers=(1, 12), hidden_size=(100, 300), vocabulary_size=(1000, 30000))
+    space, _ = space_of(recipe, wide, BOUNDS)
+    assert space["width"] == Knob(50, 384, whole=True, log=True)
+    assert space["layers"] == Knob(1, 12, whole=True)
+    assert space["vocabulary_size"] == Knob(1000, 5000, whole=True, log=True)
+    assert {"origins.mask", "origins.ngram"} < set(space)
+    few = replace(wide, vocabulary_size=(200, 30000))
+    assert space_of(recipe, few, BOUNDS)[0]["width"].high == 197
+    drawn = replace(recipe, student=StudentConfig(embeddings=EmbeddingConfig(source="random")))
+    assert space_of(drawn, few, BOUNDS)[0]["width"].high == 1000
+    # 5000 words were kept of more: the vocabulary may grow.
+    kept = replace(recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5000, pieces=900)))
+    assert space_of(kept, wide, BOUNDS)[0]["vocabulary_size"] == Knob(1800, 30000, whole=True, log=True)
+    transformer = replace(recipe, student=StudentConfig(kind="transformer", hidden_size=128))
+    space, _ = space_of(transformer, wide, BOUNDS)
+    assert space["layers"].high == 6
+    assert (space["hidden_size"].low, space["hidden_size"].high, space["hidden_size"].step) == (128, 256, 64)
+
+
+def test_a_knob_with_one_value_is_left_out_or_refused():
+    recipe = Recipe()
+    space, why = space_of(recipe, SearchConfig(vocabulary_size=(6000, 30000), layers=(2, 2)), BOUNDS)
+    assert not {"vocabulary_size", "layers"} & set(space)
+    assert "search.layers is 2 2, which leaves 2 alone" in why[0]
+    assert "the transfer set has 5000 words" in why[1]
+    with pytest.raises(InputError, match=r"search\.layers is 2 2, which leaves 2 alone"):
+        space_of(recipe, SearchConfig(knobs=("layers",), layers=(2, 2)), BOUNDS)
+    with pytest.raises(InputError, match="means nothing to this static"):
+        check_search(Recipe(student=StudentConfig(kind="static")), SearchConfig(knobs=("layers",)))
+    with pytest.raises(InputError, match="no knob has more than one value"):
+        space_of(recipe, SearchConfig(knobs=("origins",)), replace(BOUNDS, rates=()))
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--trials", "0"], "--trials is 0: expected at least 1"),
+        (["--tolerance", "-1"], "--tolerance is -1.0"),
+        (["--study", "../data"], "--study '../data': expected letters"),
+        (["--search.layers", "3", "1"], "search.layers is 3 1: expected LOW HIGH"),
+        (["--search.hidden-size", "0", "10"], "search.hidden_size is 0 10"),
+        (["--search.word-dropout", "0", "1"], "search.word_dropout is 0.0 1.0: expected HIGH less than 1"),
+        (["--search.learning-rate", "0", "0.1"], "search.learning_rate is 0.0 0.1: expected LOW above 0"),
+        (["--search.origins", "-1", "nan"], "search.origins is -1.0 nan"),
+        (["--search.knobs", "widht"], "search.knobs has widht, which is no knob: expected some of hidden_size"),
+        (["--search.knobs", "layers", "--student.kind", "static"], "means nothing to this static"),
+        (["--training.epochs", "0"], "training.epochs is 0"),
+        (["--proof.latency-sentences", "0"], "proof.latency_sentences is 0"),
+    ],
+)
+def test_mistakes_are_said_in_one_line_before_anything_is_done(args, said, tmp_path, capsys):
+    assert main(["tune", "quickstart", "--runs", str(tmp_path / "runs"), *args]) == 1
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert (shown.out, len(shown.err.splitlines())) == ("", 1)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(["tune", "quickstart", "--runs", str(tmp_path / "runs")]) == 1
+    assert capsys.readouterr().err == "distillkit: tune needs Optuna: pip install 'distillkit[tune]'\n"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_matplotlib_all_but_the_picture_is_there(copied, recipe, monkeypatch, capsys):
+    (copied / "tune" / "tune.svg").unlink(missing_ok=True)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    tune(recipe, copied, SEARCH, trials=10)
+    assert "pip install 'distillkit[plots]'" in capsys.readouterr().err
+    assert {path.name for path in (copied / "tune").glob("tune.*")} == {"tune.json", "tune.md"}
+
+
+def test_a_recipe_on_disk_holds_every_setting(searched):
+    folder, _ = searched
+    assert yaml.safe_load((folder / "tune" / "best.yaml").read_text()).keys() == yaml.safe_load(dump(Recipe())).keys()
