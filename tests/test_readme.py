@@ -60,13 +60,12 @@ def test_python_runs_as_it_stands(block, student_folder):
 def test_commands_parse(args, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(blocks("yaml")[0])
-    kind, _, from_shelf = cli.COMMANDS[args[0]]
     if "--help" in args:
         with pytest.raises(SystemExit) as stop:
-            cli._parse(kind, args[0], args[1:], from_shelf)
+            cli.parse(args[0], args[1:])
         assert stop.value.code == 0
     else:
-        assert isinstance(cli._parse(kind, args[0], args[1:], from_shelf), kind)
+        assert isinstance(cli.parse(args[0], args[1:]), cli.COMMANDS[args[0]].kind)
 
 
 def test_every_command_is_in_readme():

@@ -258,7 +258,7 @@ def test_trials_of_two_recipes_or_searches_are_not_mixed(copied, recipe):
 
 
 def test_trials_of_other_data_or_code_are_not_mixed(copied, recipe, monkeypatch):
-    monkeypatch.setitem(runs._ROOMS, "trial", ["cli.py"])
+    monkeypatch.setitem(runs._ROOMS, "trial", ["ladder.py"])
     with pytest.raises(InputError, match="trial 0 was made with other data, logits or code"):
         tune(recipe, copied, SEARCH, trials=11)
 

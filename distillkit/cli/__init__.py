@@ -1,0 +1,119 @@
+"""The command line: parse, one library call, print. Results on stdout, everything else on stderr."""
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from typing import Any
+
+import tyro
+from tyro.conf import OmitSubcommandPrefixes
+
+from distillkit.cli import recipes, stages
+from distillkit.errors import InputError, Preempted
+from distillkit.processes import rank
+
+# A file a sort of command; none of them loads torch before it is called.
+COMMANDS = {**recipes.COMMANDS, **stages.COMMANDS}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments; None: those of the process.
+
+    Returns:
+        Exit status: 0 fine, 1 a user's mistake. Usage errors leave with 2, as the parser does.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        sys.stdout.write(_overview())
+        return 0
+    if argv[0] == "--version":
+        from distillkit import __version__
+
+        sys.stdout.write(f"distillkit {__version__}\n")
+        return 0
+    if argv[0] not in COMMANDS:
+        close = get_close_matches(argv[0], COMMANDS, 1)
+        sys.stderr.write(
+            f"distillkit: no command {argv[0]!r}; {f'did you mean {close[0]!r}?' if close else 'see distillkit --help'}\n"
+        )
+        return 2
+    _quieten()
+    try:
+        arguments = parse(argv[0], argv[1:])
+        out = sys.stdout
+        # deepspeed, imported by transformers wherever it is installed, logs to stdout
+        with redirect_stdout(sys.stderr):
+            result = COMMANDS[argv[0]].call(arguments)
+            for line in result if isinstance(result, Iterator) else [result]:
+                if rank() == 0:  # of the processes that torchrun starts one prints
+                    out.write(json.dumps(line, ensure_ascii=False) + "\n")
+    except InputError as error:
+        sys.stderr.write(f"distillkit: {error}\n")
+        return 1
+    except Preempted as stopped:
+        sys.stderr.write(f"distillkit: {stopped}; the same command goes on from there\n")
+        return 130 if stopped.signal == signal.SIGINT else 0
+    except KeyboardInterrupt:
+        sys.stderr.write("distillkit: interrupted; the same command goes on from what is finished\n")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has what it wants (| head).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def parse(name: str, argv: list[str]) -> Any:
+    """Return a command's arguments, as its dataclass; where the first names a shelf file, the others replace what that says.
+
+    Raises:
+        InputError: There is no such shelf file, or it is wrong.
+        SystemExit: The arguments are wrong; what is, stands on stderr.
+    """
+    kind, _, from_shelf = COMMANDS[name]
+    options: dict[str, Any] = {"prog": f"distillkit {name}", "config": (OmitSubcommandPrefixes,)}
+    if from_shelf is None or not argv or argv[0].startswith("-"):
+        return tyro.cli(kind, args=argv, **options)
+    fixed = from_shelf(argv[0])
+
+    # What the shelf file says stands in for the defaults; a field without a default is still required.
+    required = (f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
+    missing = {name: tyro.MISSING for name in required if name not in fixed}
+    return tyro.cli(kind, args=argv[1:], default=kind(**fixed, **missing), **options)
+
+
+def _quieten() -> None:
+    """Keep transformers' own bars and reports out of the way of ours, unless the user has asked for them."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
+    # Without it two busy processes on one machine wait for each other's spinning threads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def _overview() -> str:
+    lines = [
+        "distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof",
+        "",
+        "usage: distillkit COMMAND ...",
+        "",
+    ]
+    lines += [
+        f"  {name:<14} {(command.kind.__doc__ or '').partition(chr(10))[0]}" for name, command in COMMANDS.items()
+    ]
+    lines += [
+        "",
+        "distillkit COMMAND --help shows a command's options, their defaults and an example.",
+        "Start here: distillkit run quickstart",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,259 @@
+"""The commands of single stages, one function of `distillkit.pipeline` each."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from distillkit.cli.command import Command
+from distillkit.errors import InputError
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    DataConfig,
+    Engine,
+    LabelConfig,
+    LossConfig,
+    Recipe,
+    StudentConfig,
+    Task,
+    TeacherConfig,
+    TrainingConfig,
+    load_config,
+)
+
+# The same flags, --data.columns.*, whether a command takes a whole task or one source.
+Columns = Annotated[ColumnsConfig, arg(name="data.columns")]
+TaskKind = Annotated[Task, arg(name="data.task")]
+
+
+@dataclass
+class TrainTeacher:
+    """Fine-tune an encoder on labelled text; keep the epoch that is best on dev.
+
+    Example: distillkit train-teacher minilm-l6 --data.train embedded:reviews/train --data.dev embedded:reviews/dev --output runs/teacher
+    """
+
+    teacher_name: Annotated[str, Positional, arg(metavar="TEACHER")]
+    """A teacher's name on the shelf, or a .yaml file; its values are the defaults below."""
+    output: Path
+    """Folder for the fine-tuned checkpoint."""
+    data: DataConfig = field(default_factory=DataConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    seed: int = 1
+    """Draws the new head, the order of rows, dropout."""
+    resume: bool = True
+    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
+
+
+@dataclass
+class Augment:
+    """Build the transfer set of a file by the three rules of Tang et al. 2019 and, where augment.mix says so, in other ways.
+
+    Example: distillkit augment embedded:reviews/train runs/transfer.parquet --held-out embedded:reviews/dev embedded:reviews/test
+    """
+
+    source: Annotated[str, Positional, arg(metavar="SOURCE")]
+    """Training text: a file, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT."""
+    target: Annotated[Path, Positional, arg(metavar="TARGET")]
+    """Parquet file to write."""
+    held_out: tuple[str, ...] = ()
+    """Dev and test sources: no added row equals one of theirs."""
+    unlabelled: tuple[str, ...] = ()
+    """More text; cut into sentences with --augment.mix.sentences, varied only with --augment.vary-unlabelled."""
+    teacher: str = ""
+    """Encoder that infilling and neighbours ask where they do not name another: a folder, package:NAME, or a hub name."""
+    columns: Columns = field(default_factory=ColumnsConfig)
+    task: TaskKind = "classification"
+    """What a label is: one class a text, any number of labels, or a number."""
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    engine: Engine = "local"
+    """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The bytes written are the same."""
+    workers: int = 0
+    """Processes; 0: one a core where there is work enough."""
+    seed: int = 1
+    """Draws everything."""
+
+
+@dataclass
+class Label:
+    """Give every row of a table the teacher's logits; interrupted, it resumes, and several processes share the work.
+
+    Example: distillkit label runs/transfer.parquet runs/logits --teacher runs/teacher
+    """
+
+    source: Annotated[str, Positional, arg(metavar="SOURCE")]
+    """A transfer set, or any text; rows with a label are used to check the teacher."""
+    target: Annotated[Path, Positional, arg(metavar="TARGET")]
+    """Folder of the logit store; an existing one grows by what is new."""
+    teacher: str = ""
+    """Checkpoint of a fine-tuned classifier: a folder, package:NAME, or a hub name."""
+    logits: str = ""
+    """In place of a teacher, logits from anywhere: a .parquet or .jsonl file with text and logits, a list of numbers a row."""
+    labels: tuple[str, ...] = ()
+    """What the logits of that file mean, in their order; none: what the file says, or else the source's labels."""
+    name: str = "teacher"
+    """The teacher's folder in the store, which may hold several teachers side by side."""
+    columns: Columns = field(default_factory=ColumnsConfig)
+    task: TaskKind = "classification"
+    """What the logits of that file are for: one class a text, any number of labels, or a number; a teacher says it itself."""
+    label: LabelConfig = field(default_factory=LabelConfig)
+    engine: Engine = "local"
+    """local: this process, and all others on the same store; ray: actors on a Ray cluster (pip install 'distillkit[ray]')."""
+    workers: int = 0
+    """On Ray, how many actors; 0: one a GPU, or without any one a CPU but one."""
+
+
+@dataclass
+class TrainStudent:
+    """Train a student on a transfer set and its logits; keep the epoch that is best on dev.
+
+    Example: distillkit train-student bilstm --transfer-set runs/transfer.parquet --logits runs/logits --teacher runs/teacher
+    --dev embedded:reviews/dev --output runs/student
+    """
+
+    student_name: Annotated[str, Positional, arg(metavar="STUDENT")]
+    """A student's name on the shelf, or a .yaml file; its values are the defaults below."""
+    transfer_set: str
+    """What distillkit augment wrote, or any table of texts."""
+    dev: str
+    """Labelled development data."""
+    output: Path
+    """Folder for the student."""
+    logits: Path | None = None
+    """The store that distillkit label wrote; none: learn from gold labels, with --loss.alpha 1."""
+    teacher: str = ""
+    """The teacher's checkpoint, where student.embeddings.source or student.kind needs it."""
+    columns: Columns = field(default_factory=ColumnsConfig)
+    task: TaskKind = "classification"
+    """Without --logits, what a label is: one class a text, any number of labels, or a number; a store says it itself."""
+    student: StudentConfig = field(default_factory=StudentConfig)
+    training: TrainingConfig = field(default_factory=lambda: Recipe().training)
+    loss: LossConfig = field(default_factory=LossConfig)
+    seed: int = 1
+    """Draws weights, order, dropout."""
+    resume: bool = True
+    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
+
+
+@dataclass
+class Evaluate:
+    """Measure a model, student or teacher, on labelled text; it says itself whether for classes, labels or scores.
+
+    Example: distillkit evaluate runs/quickstart/student/model embedded:reviews/test --teacher runs/quickstart/teacher/model
+    """
+
+    model: Annotated[str, Positional, arg(metavar="MODEL")]
+    """Folder, package:NAME or hub name of a classifier."""
+    source: Annotated[str, Positional, arg(metavar="SOURCE")]
+    """Labelled data."""
+    teacher: str = ""
+    """Another classifier, to report agreement with."""
+    columns: Columns = field(default_factory=ColumnsConfig)
+
+
+@dataclass
+class Predict:
+    """Answer texts, one JSON line each: text, and label (labels) and probabilities, or score.
+
+    Example: echo 'I would go again tomorrow.' | distillkit predict runs/quickstart/student/model
+    """
+
+    model: Annotated[str, Positional, arg(metavar="MODEL")]
+    """Folder, package:NAME or hub name of a classifier."""
+    source: Annotated[str, Positional, arg(metavar="SOURCE")] = "-"
+    """A source, or - for stdin: one text a line, the two texts of a pair split by a tab."""
+    columns: Columns = field(default_factory=ColumnsConfig)
+
+
+def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.train_teacher(command.data, command.teacher, command.output, command.seed, resume=command.resume)
+
+
+def _augment(command: Augment) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.augment(
+        command.source,
+        command.target,
+        command.augment,
+        command.columns,
+        command.held_out,
+        command.unlabelled,
+        command.seed,
+        task=command.task,
+        teacher=command.teacher,
+        engine=command.engine,
+        workers=command.workers,
+    )
+
+
+def _label(command: Label) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.label(
+        command.source, command.target, command.teacher, command.label, command.columns, task=command.task, logits=command.logits,
+        labels=command.labels, name=command.name, engine=command.engine, workers=command.workers,
+    )  # fmt: skip
+
+
+def _train_student(command: TrainStudent) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.train_student(
+        command.transfer_set, command.dev, command.output, command.student, logits=command.logits, teacher=command.teacher,
+        loss=command.loss, training=command.training, columns=command.columns, task=command.task, seed=command.seed, resume=command.resume,
+    )  # fmt: skip
+
+
+def _evaluate(command: Evaluate) -> dict[str, Any]:
+    from distillkit import pipeline
+    from distillkit.measure.report import metrics_table
+
+    report = pipeline.evaluate(command.model, command.source, command.columns, command.teacher)
+    sys.stderr.write(metrics_table(report) + "\n")
+    return report
+
+
+def _predict(command: Predict) -> Iterator[dict[str, Any]]:
+    from distillkit import pipeline
+    from distillkit.data.tables import paired, read_table, texts_of
+
+    if command.source == "-":
+        # A person at a terminal wants each answer at once; a pipe wants them fast.
+        return pipeline.predict(command.model, _stdin_rows(), 1 if sys.stdin.isatty() else 64)
+    rows = paired(*texts_of(read_table(command.source, command.columns, labels="ignored")))
+    return pipeline.predict(command.model, rows)
+
+
+def _stdin_rows() -> Iterator[tuple[str, str | None]]:
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            line = raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8") from None
+        text, _, pair = line.partition("\t")
+        yield text, pair or None
+
+
+def _teacher(name: str) -> dict[str, Any]:
+    return {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())}
+
+
+def _student(name: str) -> dict[str, Any]:
+    return {"student_name": name, "student": load_config("students", name, StudentConfig())}
+
+
+COMMANDS: dict[str, Command] = {
+    "train-teacher": Command(TrainTeacher, _train_teacher, _teacher),
+    "augment": Command(Augment, _augment),
+    "label": Command(Label, _label),
+    "train-student": Command(TrainStudent, _train_student, _student),
+    "evaluate": Command(Evaluate, _evaluate),
+    "predict": Command(Predict, _predict),
+}
