@@ -14,12 +14,12 @@ from typing import Any
 import tyro
 from tyro.conf import OmitSubcommandPrefixes
 
-from distillkit.cli import recipes, stages
+from distillkit.cli import recipes, ship, stages
 from distillkit.errors import InputError, Preempted
 from distillkit.processes import rank
 
 # A file a sort of command; none of them loads torch before it is called.
-COMMANDS = {**recipes.COMMANDS, **stages.COMMANDS}
+COMMANDS = {**recipes.COMMANDS, **stages.COMMANDS, **ship.COMMANDS}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """The commands of single stages, one function of `distillkit.pipeline` each."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -163,7 +163,7 @@ class Predict:
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier."""
+    """Folder, package:NAME or hub name of a classifier, or a bundle that distillkit export wrote."""
     source: Annotated[str, Positional, arg(metavar="SOURCE")] = "-"
     """A source, or - for stdin: one text a line, the two texts of a pair split by a tab."""
     columns: Columns = field(default_factory=ColumnsConfig)
@@ -221,14 +221,25 @@ def _evaluate(command: Evaluate) -> dict[str, Any]:
 
 
 def _predict(command: Predict) -> Iterator[dict[str, Any]]:
+    from distillkit.runtime.bundle import is_bundle
+
+    # A person at a terminal wants each answer at once; a pipe wants them fast.
+    batch_rows = 1 if command.source == "-" and sys.stdin.isatty() else 64
+    if is_bundle(Path(command.model)):  # which wants neither torch nor transformers
+        from distillkit.runtime import Predictor
+
+        return Predictor(command.model).stream(_rows(command), batch_rows)
     from distillkit import pipeline
+
+    return pipeline.predict(command.model, _rows(command), batch_rows)
+
+
+def _rows(command: Predict) -> Iterable[tuple[str, str | None]]:
+    if command.source == "-":
+        return _stdin_rows()
     from distillkit.data.tables import paired, read_table, texts_of
 
-    if command.source == "-":
-        # A person at a terminal wants each answer at once; a pipe wants them fast.
-        return pipeline.predict(command.model, _stdin_rows(), 1 if sys.stdin.isatty() else 64)
-    rows = paired(*texts_of(read_table(command.source, command.columns, labels="ignored")))
-    return pipeline.predict(command.model, rows)
+    return paired(*texts_of(read_table(command.source, command.columns, labels="ignored")))
 
 
 def _stdin_rows() -> Iterator[tuple[str, str | None]]:

@@ -7,6 +7,7 @@ summary that can be printed as JSON.
 """
 
 from distillkit.pipeline.answers import classify, evaluate, predict
+from distillkit.pipeline.export import export
 from distillkit.pipeline.student import train_student
 from distillkit.pipeline.task import read_data
 from distillkit.pipeline.teacher import label, train_teacher
@@ -16,6 +17,7 @@ __all__ = [
     "augment",
     "classify",
     "evaluate",
+    "export",
     "label",
     "models_of",
     "predict",

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import expit, softmax
 
 from distillkit.data.batches import encode
 from distillkit.data.labels import task_of_model
@@ -13,7 +12,8 @@ from distillkit.data.tables import check_labels_known, check_task, gold_of, labe
 from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
 from distillkit.pipeline.task import COLUMNS
-from distillkit.recipe import ColumnsConfig, Task
+from distillkit.recipe import ColumnsConfig
+from distillkit.runtime.answers import answers, groups
 from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, task_of
 from distillkit.training.inference import predict_logits
 
@@ -83,33 +83,9 @@ def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int 
     """
     network, tokenizer = load_classifier(model)
     names, limit, task = labels_of(network), max_tokens_of(network, tokenizer), task_of_model(network.config)
-    for group in _groups(rows, batch_rows):
+    for group in groups(rows, batch_rows):
         texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
         encoded = encode(tokenizer, texts, pairs or None, limit)
         logits = predict_logits(network, encoded).numpy().astype(np.float64)
-        for (text, pair), answer in zip(group, _answers(task, logits, names), strict=True):
+        for (text, pair), answer in zip(group, answers(task, logits, names), strict=True):
             yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer
-
-
-def _answers(task: Task, logits: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Say what each row's logits, (N, C), mean."""
-    if task == "regression":
-        yield from ({"score": score} for score in logits[:, 0].tolist())
-        return
-    for p in expit(logits) if task == "multi-label" else softmax(logits, axis=1):
-        if task == "multi-label":
-            found: dict[str, Any] = {"labels": [name for name, share in zip(names, p, strict=True) if share > 0.5]}
-        else:
-            found = {"label": names[int(p.argmax())]}
-        yield found | {"probabilities": dict(zip(names, p.tolist(), strict=True))}
-
-
-def _groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[tuple[str, str | None]]]:
-    group: list[tuple[str, str | None]] = []
-    for row in rows:
-        if group and (len(group) == size or (row[1] is None) != (group[0][1] is None)):
-            yield group
-            group = []
-        group.append(row)
-    if group:
-        yield group

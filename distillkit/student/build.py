@@ -83,7 +83,8 @@ def _transformer(labels: Sequence[str], config: StudentConfig, teacher: tuple[An
         )
     network, tokenizer = teacher
     model = few_layers(network, config.layers, config.hidden_size, labels, config.dropout)
-    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens)
+    positions = network.config.max_position_embeddings
+    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens, positions)
     if config.kind == "transformer":
         return model.eval(), tokenizer
     if "token_type_ids" not in tokenizer.model_input_names:

@@ -180,4 +180,8 @@ class SiameseStudent(StudentModel):
         side = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         chosen = torch.cat([mask.bool() & (side == 0), mask.bool() & (side == 1)])  # (2B, T): both sides in one pass
         h1, h2 = self.encoder(*pull_left(torch.cat([input_ids, input_ids]), chosen)).chunk(2)
-        return self.answer(self.head(torch.cat([h1, h2, h1 * h2, (h1 - h2).abs()], dim=1)), labels)  # of (B, 4D)
+        return self.answer(self.compare(h1, h2), labels)
+
+    def compare(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return logits (B, C) of the two texts' vectors, (B, D) each, as `encode` gives them."""
+        return self.head(torch.cat([first, second, first * second, (first - second).abs()], dim=1))  # of (B, 4D)

@@ -30,7 +30,7 @@ class Pooling(nn.Module):
         Returns:
             (B, D).
         """
-        behind = (torch.arange(len(states), device=states.device)[:, None] >= lengths)[:, :, None]  # (T, B, 1)
+        behind = (torch.arange(states.shape[0], device=states.device)[:, None] >= lengths)[:, :, None]  # (T, B, 1)
         if self.how == "max":
             # A number as low as bf16 and fp16 have one, too.
             return states.masked_fill(behind, -3e4).amax(0) * (lengths > 0)[:, None]

@@ -49,7 +49,7 @@ class TextCNNEncoder(Encoder):
 
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Make one vector a text, (B, filters), of its word vectors (T, B, W); zeros for a text without words."""
-        behind = torch.arange(len(x), device=x.device)[:, None] >= lengths  # (T, B)
+        behind = torch.arange(x.shape[0], device=x.device)[:, None] >= lengths  # (T, B)
         x = x.masked_fill(behind[:, :, None], 0).permute(1, 2, 0)  # (B, W, T)
         # One answer a word: zeros stand before the first and behind the last, so that a short text has answers, too.
         padded = [pad(x, ((size - 1) // 2, size // 2)) for size in self.kernel_sizes]

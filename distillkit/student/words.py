@@ -103,7 +103,9 @@ class HashedEmbedding(nn.Module):
             Word vectors, (T', B, W), and words a row, (B,) int64.
         """
         rows, words, count = self._rows(input_ids, lengths)
-        size, steps = len(input_ids), max(int(count.max()), 1)
+        size = input_ids.shape[0]
+        # A graph that is exported cannot ask how many words there are: no more than bytes.
+        steps = input_ids.shape[1] if torch.compiler.is_exporting() else max(int(count.max()), 1)
         # The word's place in (T', B), time first; what belongs to no word goes to a place behind the last, which is cut off.
         text = torch.arange(size, device=words.device)[:, None, None]
         place = torch.where(words < 0, steps * size, words * size + text).flatten()
@@ -128,7 +130,9 @@ class HashedEmbedding(nn.Module):
         ids = input_ids.where(letter, _SPACES[0])
         first = letter & (~_shifted(letter, -1) | (ids >= _IDEOGRAPHS[0]) & (ids <= _IDEOGRAPHS[1]))
         word = first.long().cumsum(1) - 1
-        start = place.where(first, 0).cummax(1).values
+        # Where each byte's word begins: summed up at the word's number, for ONNX knows no running maximum.
+        begins = torch.zeros_like(word).scatter_add(1, word.clamp(min=0), place.where(first, 0))
+        start = begins.gather(1, word.clamp(min=0))
         # The whole word is a sum over its bytes, each mixed with its place, taken at its last byte.
         mixed = ((ids * 1_009 + (place - start) * 7_919) * _MULTIPLIER % _PRIME).where(letter, 0)
         sums = mixed.cumsum(1)

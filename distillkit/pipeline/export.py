@@ -1,0 +1,137 @@
+"""`export`: a model in torch -> a bundle that needs neither torch nor transformers, held against torch before it has its final name."""
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distillkit.data.batches import encode
+from distillkit.data.files import check_replaceable, whole_file, whole_folder
+from distillkit.data.tables import paired, read_table, texts_of
+from distillkit.errors import InputError
+from distillkit.pipeline.graphs import onnx_graphs
+from distillkit.pipeline.task import COLUMNS
+from distillkit.recipe import ColumnsConfig
+from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import MANIFEST, TOKENIZER, Manifest, described
+from distillkit.student.model import SiameseStudent, StudentModel
+from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of, task_of
+from distillkit.training.inference import predict_logits
+
+# Largest difference of any logit from torch's that a graph in fp32 may have: sums in another order differ by about 1e-6 of the logit.
+PARITY = 1e-4
+_HARD = (
+    "", " ", "a", "zxqv", "zxqv zxqv zxqv", "never-seen-w0rd 12345", "Wonderful!!! 😀👍🏽", "שלום עולם", "مرحبا بالعالم", "你好，世界。", "nul\0byte",
+    "cafe\u0301", "\u200b\ufeff", "tab\tand\nline", "one two three four five six seven eight nine ten " * 60,
+)  # fmt: skip
+_BATCHES = (1, 3, 64)
+
+
+def export(
+    model: str, target: Path, source: str = "", columns: ColumnsConfig = COLUMNS, *, one_file: bool = False
+) -> dict[str, Any]:
+    """Write a bundle, which `runtime.Predictor` answers from.
+
+    Args:
+        model: Folder, package or hub name of a fine-tuned classifier with a fast tokenizer.
+        target: Folder to write; with `one_file` a file.
+        source: Texts or pairs to hold the bundle's answers against torch's on, beside some that are made to be hard; labels are ignored.
+        columns: Names of the source's columns.
+        one_file: Write one file.
+
+    Returns:
+        `output`, `parity` (`rows`, `largest` and `mean` difference of a logit, `same_answer`, the share of equal answers), `megabytes`.
+
+    Raises:
+        InputError: A package is missing, the model has no fast tokenizer, or the bundle does not answer as torch does; nothing is written then.
+    """
+    if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]:
+        raise InputError(f"export needs {', '.join(missing)}: pip install 'distillkit[export]'")
+    network, tokenizer = load_classifier(model)
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"{model}: its tokenizer is not a fast one, which only transformers can run; it cannot be exported"
+        )
+    files = {TOKENIZER: tokenizer.backend_tokenizer.to_str().encode(), **onnx_graphs(network.cpu(), tokenizer)}
+    manifest = Manifest(
+        task=task_of(model),
+        labels=labels_of(network),
+        max_tokens=max_tokens_of(network, tokenizer),
+        pairs=_reads_pairs(network),
+        pad_id=int(tokenizer.pad_token_id),
+        files=described(files),
+        made_from={"model_type": network.config.model_type},
+    )
+    table = read_table(source, columns, labels="ignored") if source else None
+    rows = list(paired(*texts_of(table))) if table is not None else []
+    if not one_file:
+        check_replaceable(target, MANIFEST)
+    with (whole_file if one_file else whole_folder)(target) as partial:
+        _write(partial, manifest, files, one_file=one_file)
+        parity = _held_against(network, tokenizer, Predictor(partial), rows, str(target))
+        _write(partial, replace(manifest, parity=parity), files, one_file=one_file)
+    return {"output": str(target), "parity": parity, "megabytes": sum(map(len, files.values())) / 1e6}
+
+
+def _reads_pairs(model: Any) -> bool | None:
+    return isinstance(model, SiameseStudent) if isinstance(model, StudentModel) else None
+
+
+def _write(target: Path, manifest: Manifest, files: dict[str, bytes], *, one_file: bool) -> None:
+    contents = {MANIFEST: manifest.text().encode(), **files}
+    if one_file:
+        with zipfile.ZipFile(target, "w") as bundle:  # stored, not deflated: read in one go
+            for name, data in contents.items():
+                # Without the time of day, so that the same model gives the same bytes.
+                bundle.writestr(zipfile.ZipInfo(name), data)
+        return
+    for name, data in contents.items():
+        (target / name).write_bytes(data)
+
+
+def _held_against(
+    model: Any, tokenizer: Any, bundle: Predictor, rows: list[tuple[str, str | None]], target: str
+) -> dict[str, Any]:
+    """Compare the bundle's logits with torch's on given texts and on hard ones, in batches of several sizes."""
+    pairs = bundle.manifest.pairs
+    rows = [row for row in rows if pairs is None or (row[1] is not None) == pairs]
+    if pairs is not True:
+        rows += [(text, None) for text in _HARD]
+    if pairs is not False:
+        rows += list(zip(_HARD, _HARD[1:] + _HARD[:1], strict=True))
+    found, wanted = [], []
+    for kind in (False, True):
+        part = [row for row in rows if (row[1] is not None) == kind]
+        if not part:
+            continue
+        texts, second = [text for text, _ in part], [pair or "" for _, pair in part] if kind else None
+        wanted.append(predict_logits(model, encode(tokenizer, texts, second, bundle.manifest.max_tokens)).numpy())
+        found.append(_in_batches(bundle, texts, second))
+    ours, torchs = np.concatenate(found), np.concatenate(wanted)
+    difference = np.abs(ours - torchs)
+    parity = {
+        "rows": len(ours),
+        "largest": float(difference.max()),
+        "mean": float(difference.mean()),
+        "same_answer": float((ours.argmax(1) == torchs.argmax(1)).mean()),
+    }
+    if not parity["largest"] <= PARITY:
+        worst = int(difference.max(axis=1).argmax())
+        raise InputError(
+            f"{target}: not written: a logit of row {worst + 1} of {len(ours)} differs from torch's by {parity['largest']:.2g}, and {PARITY} is allowed"
+        )
+    return parity
+
+
+def _in_batches(bundle: Predictor, texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+    """Ask for the texts in calls of 1, 3 and 64 rows by turns, so that every way through the predictor is taken."""
+    found, start, turn = [], 0, 0
+    while start < len(texts):
+        stop = start + _BATCHES[turn % len(_BATCHES)]
+        found.append(bundle.logits(texts[start:stop], None if pairs is None else pairs[start:stop]))
+        start, turn = stop, turn + 1
+    return np.concatenate(found)

@@ -1,0 +1,153 @@
+"""Models in torch as ONNX graphs: by torch's exporter, but for LSTMs, which it would cut into steps."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from distillkit.runtime.bundle import ENCODER, HEAD, MODEL
+from distillkit.student.bilstm import BiLSTMEncoder, BiLSTMLayer
+from distillkit.student.model import SiameseStudent, StudentModel
+
+_OPSET = 20  # understood by onnxruntime since 1.17
+
+
+class _Words(nn.Module):
+    """A student of single texts, or one side of a siamese one, from tokens that begin at the left."""
+
+    def __init__(self, model: StudentModel, head: nn.Module | None) -> None:
+        super().__init__()
+        encoder: Any = model.encoder
+        self.encoder = _BiLSTM(encoder) if isinstance(encoder, BiLSTMEncoder) else encoder
+        self.head = head
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+        vectors = self.encoder(input_ids, lengths)
+        return vectors if self.head is None else self.head(vectors)
+
+
+class _BiLSTM(nn.Module):
+    """A BiLSTM encoder by ONNX's own LSTM, which reads both ways at once and each row to its own length."""
+
+    def __init__(self, encoder: BiLSTMEncoder) -> None:
+        super().__init__()
+        self.embedding, self.pooling = encoder.embedding, encoder.pooling
+        self.size = encoder.width // 2  # H
+        self.weights = nn.ParameterList()
+        layers: Any = encoder.layers
+        for layer in layers:
+            self.weights.extend(_weights(layer))
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+        x, lengths = self.embedding(input_ids, lengths)  # (T, B, W)
+        (steps, rows), size = x.shape[:2], self.size
+        for i in range(0, len(self.weights), 3):
+            # Both directions' states (T, 2, B, H), 0 behind a row's end, and the last of each, (2, B, H).
+            states, last, _ = torch.onnx.ops.symbolic_multi_out(
+                "LSTM", (x, *self.weights[i : i + 3], lengths.int()), {"hidden_size": size, "direction": "bidirectional"},
+                dtypes=[x.dtype] * 3, shapes=[(steps, 2, rows, size), (2, rows, size), (2, rows, size)],
+            )  # fmt: skip
+            x = states.transpose(1, 2).flatten(2)  # (T, B, 2H)
+        return last.transpose(0, 1).flatten(1) if self.pooling is None else self.pooling(x, lengths)
+
+
+def _weights(layer: BiLSTMLayer) -> list[nn.Parameter]:
+    """Return both directions' weights as ONNX orders them: W (2, 4H, W), R (2, 4H, H), B (2, 8H)."""
+    found = []
+    for names in (["weight_ih_l0"], ["weight_hh_l0"], ["bias_ih_l0", "bias_hh_l0"]):
+        both = []
+        for lstm in (layer.forward_lstm, layer.backward_lstm):
+            # torch's gates are input, forget, cell, output, ONNX's input, output, forget, cell.
+            gates = [getattr(lstm, name).detach().chunk(4) for name in names]
+            both.append(torch.cat([part[k] for part in gates for k in (0, 3, 1, 2)]))
+        found.append(nn.Parameter(torch.stack(both), requires_grad=False))
+    return found
+
+
+class _Compared(nn.Module):
+    """What a siamese student makes of two vectors."""
+
+    def __init__(self, model: SiameseStudent) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return self.model.compare(first, second)
+
+
+class _Masked(nn.Module):
+    """A transformer, teacher or student, as transformers calls it."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.model(**dict(zip(self.names, inputs, strict=True))).logits
+
+
+def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
+    """Return a model's ONNX graphs.
+
+    Args:
+        model: A sequence classifier, of distillkit or of transformers, on the CPU; it is left as it is.
+        tokenizer: Its tokenizer.
+
+    Returns:
+        By file name: `model.onnx`, from `input_ids` (B, T) int64 and, of distillkit's own kinds, `lengths` (B,) int64, of transformers' what they call
+        `attention_mask` and `token_type_ids`, to `logits` (B, C); of a siamese model `encoder.onnx`, the same to `vectors` (B, D), and `head.onnx`,
+        `first` and `second` (B, D) to `logits`. Rows and tokens may be any number.
+    """
+    ids, lengths = torch.full((3, 11), int(tokenizer.unk_token_id)), torch.tensor([11, 7, 2])
+    words = {"input_ids": ids, "lengths": lengths}
+    if isinstance(model, SiameseStudent):
+        # Two tensors: of one given twice the exporter would make one input.
+        first, second = torch.zeros(2, 3, model.head.dense.in_features // model.sides).unbind()
+        return {
+            ENCODER: _onnx(_Words(model, None), words, "vectors"),
+            HEAD: _onnx(_Compared(model), {"first": first, "second": second}, "logits"),
+        }
+    if isinstance(model, StudentModel):
+        return {MODEL: _onnx(_Words(model, model.head), words, "logits")}
+    taken = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in tokenizer.model_input_names]
+    samples = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    return {MODEL: _onnx(_Masked(model, taken), {name: samples[name] for name in taken}, "logits")}
+
+
+def _onnx(module: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
+    """Return the graph of a module as ONNX, rows (and where there are tokens, tokens) of any number."""
+    rows, tokens = Dim("rows", min=1), Dim("tokens", min=1)
+    sizes: Any = {
+        "input_ids": {0: rows, 1: tokens},
+        "attention_mask": {0: rows, 1: tokens},
+        "token_type_ids": {0: rows, 1: tokens},
+    }
+    shapes: Any = tuple(sizes.get(name, {0: rows}) for name in inputs)
+    if isinstance(module, _Masked):
+        shapes = (shapes,)  # its inputs are one tuple to the exporter
+    with _quiet():
+        program = torch.onnx.export(
+            module.eval(), tuple(inputs.values()), dynamo=True, input_names=list(inputs), output_names=[output],
+            dynamic_shapes=shapes, opset_version=_OPSET, verbose=False,
+        )  # fmt: skip
+    assert program is not None  # as it is with dynamo
+    return program.model_proto.SerializeToString()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the exporter says of its steps, on stdout, by warnings and by logging, to itself."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,52 @@
+"""What a row's logits say, in words, and rows in groups as they come: the same with a bundle and with a model in torch."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return probabilities of classes, (N, C) float64, each row summing to 1."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def expit(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each label, (N, C) float64; exact at both ends."""
+    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+
+
+def answers(task: str, logits: np.ndarray, labels: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Say what each row's logits mean.
+
+    Args:
+        task: classification, multi-label or regression.
+        logits: (N, C) float.
+        labels: C names.
+
+    Yields:
+        Of a classification `label` and `probabilities` by label; of a multi-label task `labels`, those with a probability above 0.5, and
+        `probabilities`; of a regression `score`.
+    """
+    if task == "regression":
+        yield from ({"score": score} for score in logits[:, 0].astype(np.float64).tolist())
+        return
+    for p in expit(logits) if task == "multi-label" else softmax(logits):
+        if task == "multi-label":
+            found: dict[str, Any] = {"labels": [name for name, share in zip(labels, p, strict=True) if share > 0.5]}
+        else:
+            found = {"label": labels[int(p.argmax())]}
+        yield found | {"probabilities": dict(zip(labels, p.tolist(), strict=True))}
+
+
+def groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[tuple[str, str | None]]]:
+    """Gather rows as they come into lists of so many, single texts and pairs apart."""
+    group: list[tuple[str, str | None]] = []
+    for row in rows:
+        if group and (len(group) == size or (row[1] is None) != (group[0][1] is None)):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group

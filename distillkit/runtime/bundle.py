@@ -1,0 +1,116 @@
+"""A bundle: a folder, or one file, with `manifest.json`, a tokenizer and ONNX graphs; read whole and checked before anything is believed."""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from distillkit.errors import InputError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+# One graph; or, of a siamese model, one for a text's vector and one for two vectors' logits.
+MODEL, ENCODER, HEAD = "model.onnx", "encoder.onnx", "head.onnx"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle says of itself.
+
+    Attributes:
+        task: classification, multi-label or regression.
+        labels: C names, in the order of the logits.
+        max_tokens: Longer rows are truncated; of a pair, the longer side first.
+        pairs: True where rows are pairs and each side has a vector (`encoder.onnx`, `head.onnx`), False for single texts alone, None for either
+            (`model.onnx`).
+        pad_id: Of padding.
+        files: SHA-256 and bytes of every other file, by name.
+        made_from: What was exported, and how.
+        parity: How far the graph's answers were from torch's.
+        cascade: What `distillkit cascade` chose; None: nothing.
+    """
+
+    task: str
+    labels: list[str]
+    max_tokens: int
+    pairs: bool | None
+    pad_id: int
+    files: dict[str, dict[str, Any]]
+    made_from: dict[str, Any] = field(default_factory=dict)
+    parity: dict[str, Any] = field(default_factory=dict)
+    cascade: dict[str, Any] | None = None
+    format: int = FORMAT
+
+    def text(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+
+
+def described(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """Return what a manifest says of files: their SHA-256 and bytes."""
+    return {name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()}
+
+
+def read_bundle(place: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """Read a bundle and hold every file against the manifest.
+
+    Args:
+        place: Folder, or the one file that `distillkit export --one-file` wrote.
+
+    Returns:
+        The manifest, and the other files' bytes by name.
+
+    Raises:
+        InputError: Something is missing, cut short, or not what the manifest says.
+    """
+    stored = _stored(place)
+    if MANIFEST not in stored:
+        raise InputError(f"{place}: no {MANIFEST}; expected a folder or file that distillkit export wrote")
+    manifest = _manifest(f"{place}/{MANIFEST}", stored[MANIFEST])
+    found: dict[str, bytes] = {}
+    for name, wanted in manifest.files.items():
+        if name not in stored:
+            raise InputError(f"{place}: {name} is missing, which {MANIFEST} lists; export again")
+        data = stored[name]
+        if len(data) != wanted["bytes"]:
+            raise InputError(
+                f"{place}/{name}: {len(data)} bytes, and {MANIFEST} says {wanted['bytes']}: it was cut or replaced; export again"
+            )
+        if hashlib.sha256(data).hexdigest() != wanted["sha256"]:
+            raise InputError(f"{place}/{name}: its SHA-256 is not what {MANIFEST} says: it was changed; export again")
+        found[name] = data
+    return manifest, found
+
+
+def is_bundle(place: Path) -> bool:
+    """Say whether a path is a bundle, whole or not."""
+    return (place / MANIFEST).is_file() or (place.is_file() and zipfile.is_zipfile(place))
+
+
+def _stored(place: Path) -> dict[str, bytes]:
+    if place.is_dir():
+        return {file.name: file.read_bytes() for file in place.iterdir() if file.suffix in (".json", ".onnx")}
+    if not place.is_file():
+        raise InputError(f"{place}: no such folder or file; expected what distillkit export wrote")
+    try:
+        with zipfile.ZipFile(place) as bundle:
+            return {name: bundle.read(name) for name in bundle.namelist()}
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        raise InputError(f"{place}: no bundle, or one that was cut short ({error}); export again") from None
+
+
+def _manifest(name: str, data: bytes) -> Manifest:
+    try:
+        manifest = Manifest(**json.loads(data))
+        manifest = replace(
+            manifest, files={name: {key: of[key] for key in ("sha256", "bytes")} for name, of in manifest.files.items()}
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{name}: not a manifest ({error}); export again") from None
+    if manifest.format != FORMAT:
+        raise InputError(f"{name}: format {manifest.format}, and this version reads {FORMAT}; export again")
+    return manifest

@@ -1,0 +1,177 @@
+"""`Predictor`: a bundle's answers."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from distillkit.errors import InputError
+from distillkit.runtime.answers import answers, groups
+from distillkit.runtime.bundle import ENCODER, HEAD, MODEL, TOKENIZER, read_bundle
+from distillkit.runtime.tokens import Rows, Texts, padded
+
+# Tokens of one call of the graph, padding included: more gain nothing, and cost memory.
+_TOKENS_AT_ONCE = 4096
+
+
+class Predictor:
+    """Answers of a bundle that `distillkit export` wrote; one object may be asked by several threads at once.
+
+    Args:
+        bundle: Folder, or one file.
+        threads: Of each call; 0: as many as there are cores. Many small calls at once are served best by one thread each.
+
+    Raises:
+        InputError: The bundle is not whole, or not what its manifest says.
+    """
+
+    def __init__(self, bundle: str | Path, *, threads: int = 1) -> None:
+        self.manifest, files = read_bundle(Path(bundle))
+        self._place = str(bundle)
+        graphs = (ENCODER, HEAD) if self.manifest.pairs else (MODEL,)
+        for name in (TOKENIZER, *graphs):
+            if name not in files:
+                raise InputError(f"{bundle}: its manifest lists no {name}; export again")
+        self._texts = Texts(files[TOKENIZER], self.manifest.max_tokens)
+        self._sessions = [self._session(name, files[name], threads) for name in graphs]
+        self._inputs = [node.name for node in self._sessions[0].get_inputs()]
+
+    @property
+    def labels(self) -> list[str]:
+        """C names, in the order of the logits."""
+        return self.manifest.labels
+
+    @property
+    def task(self) -> str:
+        """What the logits are for: classification, multi-label or regression."""
+        return self.manifest.task
+
+    def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
+        """Return the logits of N texts or pairs.
+
+        Args:
+            texts: N texts.
+            text_pairs: N second texts, where rows are pairs.
+
+        Returns:
+            (N, C) float32.
+
+        Raises:
+            InputError: Pairs are given to a model of single texts, or single texts to one of pairs.
+        """
+        if self.manifest.pairs is not None and self.manifest.pairs != (text_pairs is not None):
+            wanted = "pairs" if self.manifest.pairs else "single texts"
+            raise InputError(f"{self._place}: this model answers {wanted}")
+        return self._logits_of(self._texts.rows(texts, text_pairs))
+
+    def predict(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Return the answers of N texts or pairs, as `answers.answers` gives them."""
+        return list(answers(self.task, self.logits(texts, text_pairs), self.labels))
+
+    def stream(self, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:
+        """Answer texts or pairs as they come.
+
+        Args:
+            rows: (text, None) or (text, second text).
+            batch_rows: Rows a call; 1 answers each row at once.
+
+        Yields:
+            For each row, in order, `text`, `text_pair` (pairs only) and the answer.
+        """
+        for group in groups(rows, batch_rows):
+            pairs = None if group[0][1] is None else [pair or "" for _, pair in group]
+            found = self.predict([text for text, _ in group], pairs)
+            for (text, pair), answer in zip(group, found, strict=True):
+                yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the vector of each text, (N, D) float32: what an index of one side's texts would keep.
+
+        Raises:
+            InputError: The model does not read the texts of a pair apart.
+        """
+        if not self.manifest.pairs:
+            raise InputError(f"{self._place}: only a siamese model has vectors of single texts")
+        rows = self._texts.rows(texts)
+        return self._in_parts(rows.ids, lambda part: self._words([rows.ids[i] for i in part]), self._width(0))
+
+    def compare(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the logits, (N, C) float32, of pairs of vectors, (N, D) float32 each."""
+        return self._sessions[1].run(None, {"first": first, "second": second})[0]
+
+    def _session(self, name: str, data: bytes, threads: int) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry(
+            "session.intra_op.allow_spinning", "0"
+        )  # waiting threads leave the core to others
+        try:
+            return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's errors have no class in common that it exports
+            raise InputError(f"{self._place}/{name}: ONNX Runtime {ort.__version__} cannot load it: {error}") from None
+
+    def _logits_of(self, rows: Rows) -> np.ndarray:
+        return self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
+
+    def _width(self, graph: int) -> int:
+        return int(self._sessions[graph].get_outputs()[0].shape[1])
+
+    def _in_parts(
+        self, ids: Sequence[Sequence[int]], ask: Callable[[Sequence[int]], np.ndarray], width: int
+    ) -> np.ndarray:
+        """Ask for rows in parts of like length, and put the answers back in the rows' order."""
+        if len(ids) == 1:
+            return ask((0,))
+        out = np.empty((len(ids), width), np.float32)
+        for part in parts_of([max(len(row), 1) for row in ids]):
+            out[part] = ask(part)
+        return out
+
+    def _part(self, rows: Rows, part: Sequence[int]) -> np.ndarray:
+        ids = [rows.ids[i] for i in part]
+        if self.manifest.pairs:
+            types = [rows.types[i] for i in part]
+            sides = [
+                [
+                    [token for token, t in zip(row, kind, strict=True) if t == side]
+                    for row, kind in zip(ids, types, strict=True)
+                ]
+                for side in (0, 1)
+            ]
+            return self.compare(*(self._words(side) for side in sides))
+        if "lengths" in self._inputs:
+            return self._words(ids)
+        input_ids, lengths = padded(ids, self.manifest.pad_id)
+        feed = {
+            "input_ids": input_ids,
+            "attention_mask": (np.arange(input_ids.shape[1]) < lengths[:, None]).astype(np.int64),
+        }
+        if "token_type_ids" in self._inputs:
+            feed["token_type_ids"], _ = padded([rows.types[i] for i in part], 0)
+        return self._sessions[0].run(None, feed)[0]
+
+    def _words(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
+        input_ids, lengths = padded(ids, self.manifest.pad_id)
+        return self._sessions[0].run(None, {"input_ids": input_ids, "lengths": lengths})[0]
+
+
+def parts_of(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Cut rows into parts of like length, each of a bounded number of tokens, padding included.
+
+    Args:
+        lengths: Tokens a row.
+
+    Yields:
+        Row numbers of a part.
+    """
+    part: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if part and (len(part) + 1) * lengths[row] > _TOKENS_AT_ONCE:
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part

@@ -1,0 +1,201 @@
+"""A bundle answers without torch, and one that is not whole is refused in a line."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distillkit import pipeline
+from distillkit.cli import main
+from distillkit.errors import InputError
+from distillkit.runtime import Predictor
+from distillkit.runtime.predictor import parts_of
+
+TEXTS = ["the film was great .", "a plot is weak .", "", "nothing known here", "the cast was bad . " * 40]
+
+
+@pytest.fixture(scope="module")
+def folder(classifier_folder, tmp_path_factory):
+    target = tmp_path_factory.mktemp("bundles") / "teacher"
+    pipeline.export(classifier_folder, target)
+    return target
+
+
+@pytest.fixture
+def copied(folder, tmp_path):
+    copy = tmp_path / "bundle"
+    copy.mkdir()
+    for file in folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wanted(classifier_folder):
+    return list(pipeline.predict(classifier_folder, [(text, None) for text in TEXTS]))
+
+
+def _same(found, wanted):
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert {**ours, "probabilities": None} == {**theirs, "probabilities": None}
+        assert ours["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-6)
+
+
+def test_answers_are_those_of_the_model_in_torch(folder, wanted):
+    predictor = Predictor(folder)
+    _same(predictor.stream((text, None) for text in TEXTS), wanted)
+    _same(predictor.stream(((text, None) for text in TEXTS), batch_rows=1), wanted)
+    assert [answer["label"] for answer in predictor.predict(TEXTS)] == [answer["label"] for answer in wanted]
+    assert (predictor.labels, predictor.task) == (["negative", "positive"], "classification")
+    assert predictor.logits([]).shape == (0, 2)
+
+
+def test_a_transformer_takes_pairs_and_single_texts_in_one_stream(folder, classifier_folder):
+    rows = [("the film was great .", None), ("the film was great .", "a plot is weak ."), ("", "bad"), ("bad", None)]
+    _same(Predictor(folder).stream(rows), pipeline.predict(classifier_folder, rows))
+
+
+def test_threads_may_ask_at_once(folder):
+    predictor = Predictor(folder)
+    alone = [predictor.logits([text]) for text in TEXTS]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: predictor.logits([TEXTS[i % len(TEXTS)]]), range(200)))
+    for i, logits in enumerate(found):
+        assert np.array_equal(logits, alone[i % len(TEXTS)])
+
+
+def test_nothing_of_torch_or_transformers_is_imported(folder):
+    code = (
+        "import sys; from distillkit.runtime import Predictor;"
+        f"print(Predictor({str(folder)!r}).predict(['good'])[0]['label'] in ('negative', 'positive'));"
+        "print(sorted({'torch', 'transformers', 'scipy', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True", "[]"]
+
+
+def test_the_command_answers_from_a_bundle_without_torch(folder, wanted):
+    code = "import sys; from distillkit.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "predict", str(folder)],
+        input="".join(f"{text}\n" for text in TEXTS), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    *answers, loaded = done.stdout.splitlines()
+    _same([json.loads(line) for line in answers], wanted)
+    assert loaded == "False"
+
+
+def test_one_file_is_the_same_bundle_and_the_same_bytes_each_time(classifier_folder, tmp_path, folder):
+    for name in ("one", "two"):
+        pipeline.export(classifier_folder, tmp_path / name, one_file=True)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert np.array_equal(Predictor(tmp_path / "one").logits(TEXTS), Predictor(folder).logits(TEXTS))
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
+def test_a_missing_a_cut_and_a_changed_file_are_refused(copied, name):
+    data = (copied / name).read_bytes()
+    (copied / name).write_bytes(data[:-1])
+    with pytest.raises(InputError, match=rf"{name}: {len(data) - 1} bytes, and manifest.json says {len(data)}"):
+        Predictor(copied)
+    (copied / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(InputError, match=rf"{name}: its SHA-256 is not what manifest.json says"):
+        Predictor(copied)
+    (copied / name).unlink()
+    with pytest.raises(InputError, match=f"{name} is missing"):
+        Predictor(copied)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not a manifest"),
+        ('{"format": 1', "not a manifest"),
+        ("[]", "not a manifest"),
+        ("{}", "not a manifest"),
+        ('{"task": "", "labels": [], "max_tokens": 1, "pairs": null, "pad_id": 0, "files": []}', "not a manifest"),
+        (
+            '{"task": "", "labels": [], "max_tokens": 1, "pairs": null, "pad_id": 0, "files": {"a": {}}}',
+            "not a manifest",
+        ),
+    ],
+)
+def test_a_broken_manifest_is_refused(copied, text, reason):
+    (copied / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=reason):
+        Predictor(copied)
+
+
+def _changed(copied, **values):
+    place = copied / "manifest.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | values))
+
+
+def test_another_format_and_a_list_without_the_graph_are_refused(copied):
+    manifest = json.loads((copied / "manifest.json").read_text())
+    _changed(copied, format=2)
+    with pytest.raises(InputError, match="format 2, and this version reads 1"):
+        Predictor(copied)
+    _changed(copied, format=1, files={"tokenizer.json": manifest["files"]["tokenizer.json"]})
+    with pytest.raises(InputError, match=r"lists no model\.onnx"):
+        Predictor(copied)
+    _changed(copied, files={})
+    with pytest.raises(InputError, match=r"lists no tokenizer\.json"):
+        Predictor(copied)
+
+
+def test_what_is_no_bundle_is_refused(tmp_path, folder):
+    with pytest.raises(InputError, match="no such folder or file"):
+        Predictor(tmp_path / "gone")
+    with pytest.raises(InputError, match=r"no manifest\.json"):
+        Predictor(tmp_path)
+    whole = tmp_path / "whole"
+    with zipfile.ZipFile(whole, "w") as bundle:
+        for file in folder.iterdir():
+            bundle.write(file, file.name)
+    Predictor(whole)
+    (tmp_path / "cut").write_bytes(whole.read_bytes()[:-100])
+    with pytest.raises(InputError, match="no bundle, or one that was cut short"):
+        Predictor(tmp_path / "cut")
+
+
+def test_single_texts_are_no_pairs(folder, copied):
+    _changed(copied, pairs=False)
+    with pytest.raises(InputError, match="this model answers single texts"):
+        Predictor(copied).logits(["a"], ["b"])
+    with pytest.raises(InputError, match="only a siamese model"):
+        Predictor(folder).vectors(["a"])
+
+
+def test_a_graph_that_answers_otherwise_is_not_written(classifier_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["distillkit.pipeline.export"], "PARITY", 1e-12)
+    with pytest.raises(InputError, match="not written: a logit of row"):
+        pipeline.export(classifier_folder, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_other_files_is_not_replaced(classifier_folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds other files"):
+        pipeline.export(classifier_folder, tmp_path)
+
+
+def test_export_says_what_it_wrote(classifier_folder, tmp_path, capsys):
+    assert main(["export", classifier_folder, str(tmp_path / "b"), "--source", "embedded:reviews/dev"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["output"] == str(tmp_path / "b")
+    assert said["parity"]["rows"] > 300
+    files = [file for file in Path(said["output"]).iterdir() if file.name != "manifest.json"]
+    assert said["megabytes"] == sum(file.stat().st_size for file in files) / 1e6
+
+
+def test_parts_are_of_like_length_and_bounded():
+    lengths = [5000, 3, 1, 2000, 2000, 2000, 3]
+    parts = list(parts_of(lengths))
+    assert sorted(row for part in parts for row in part) == list(range(7))
+    assert parts == [[2, 1, 6], [3, 4], [5], [0]]

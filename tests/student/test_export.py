@@ -1,0 +1,51 @@
+"""Every kind of student leaves torch and answers as before: alone and batched, empty, unknown, cut off."""
+
+import numpy as np
+import pytest
+import torch
+from test_contract import STUDENTS, TEXTS, is_pair
+
+from distillkit.data.batches import encode
+from distillkit.pipeline import export
+from distillkit.runtime import Predictor
+from distillkit.training.inference import predict_logits
+
+# Each node of a graph that another student has not.
+NAMES = [
+    "bilstm", "bilstm, attention", "bilstm, two channels", "siamese-bilstm, two layers", "siamese-bilstm, hashed", "textcnn", "textcnn, mean",
+    "siamese-textcnn, attention", "static", "static, hashed", "siamese-static, frozen", "siamese-transformer", "transformer", "transformer, fresh",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bundle_answers_as_torch_does(student, name, tmp_path):
+    model, tokenizer = student(**STUDENTS[name])
+    model.eval().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    summary = export(str(tmp_path / "model"), tmp_path / "bundle")
+    assert summary["parity"]["largest"] < 1e-4
+    assert summary["parity"]["same_answer"] == 1
+    predictor = Predictor(tmp_path / "bundle")
+    rng = np.random.default_rng(0)
+    texts = [*TEXTS, *(" ".join(rng.choice([*"abcdefgh", "z", "é"], size)) for size in (1, 2, 30, 63, 200))]
+    pairs = texts[::-1] if is_pair(name) else None
+    wanted = predict_logits(model, encode(tokenizer, texts, pairs, predictor.manifest.max_tokens)).numpy()
+    assert np.ptp(wanted, axis=0).min() > 1e-3  # texts do differ
+    assert np.abs(predictor.logits(texts, pairs) - wanted).max() < 1e-4
+    alone = [predictor.logits([text], None if pairs is None else [pairs[i]]) for i, text in enumerate(texts)]
+    assert np.abs(np.concatenate(alone) - wanted).max() < 1e-4
+
+
+def test_vectors_of_each_side_are_the_models_own(student, tmp_path):
+    model, tokenizer = student("siamese-bilstm")
+    model.eval().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    export(str(tmp_path / "model"), tmp_path / "bundle")
+    predictor = Predictor(tmp_path / "bundle")
+    kept = predictor.vectors(TEXTS)
+    with torch.inference_mode():
+        wanted = model.encode(**tokenizer(TEXTS, padding=True, return_tensors="pt")).numpy()
+    assert np.abs(kept - wanted).max() < 1e-6
+    asked = predictor.vectors(["c b"]).repeat(len(TEXTS), axis=0)
+    assert np.abs(predictor.compare(kept, asked) - predictor.logits(TEXTS, ["c b"] * len(TEXTS))).max() < 1e-6
+    assert predictor.vectors([]).shape == (0, 12)
