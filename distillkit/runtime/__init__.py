@@ -18,5 +18,6 @@ def __getattr__(name: str) -> Any:
     try:
         from distillkit.runtime.predictor import Predictor
     except ModuleNotFoundError as error:
-        raise ImportError(f"the predictor needs {error.name}: pip install 'distillkit[runtime]'") from None
+        hint = f"the predictor needs {error.name}: pip install 'distillkit[runtime]'"
+        raise ModuleNotFoundError(hint, name=error.name) from None
     return Predictor

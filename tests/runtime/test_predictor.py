@@ -1,15 +1,20 @@
 """A bundle answers without torch, and one that is not whole is refused in a line."""
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+import distillkit
 from distillkit import pipeline
 from distillkit.cli import main
 from distillkit.errors import InputError
@@ -88,6 +93,60 @@ def test_the_command_answers_from_a_bundle_without_torch(folder, wanted):
     *answers, loaded = done.stdout.splitlines()
     _same([json.loads(line) for line in answers], wanted)
     assert loaded == "False"
+
+
+def _needed(name, extras=()):
+    """Return the installed packages that a package, with some extras, asks for, and those that they ask for, and so on."""
+    found, todo = {}, [(name, tuple(extras))]
+    while todo:
+        name, extras = todo.pop()
+        distribution = metadata.distribution(name)
+        found[canonicalize_name(name)] = distribution
+        for text in distribution.requires or ():
+            wanted = Requirement(text)
+            meant = any(wanted.marker is None or wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+            if meant and canonicalize_name(wanted.name) not in found:
+                todo.append((wanted.name, tuple(wanted.extras)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder of just what `pip install 'distillkit[runtime]'` installs."""
+    place = tmp_path_factory.mktemp("site")
+    packages = _needed("distillkit", ["runtime"])
+    assert {"onnxruntime", "tokenizers", "numpy"} < set(packages)
+    assert not {"torch", "transformers", "pyarrow", "scipy", "scikit-learn"} & set(packages)
+    (place / "distillkit").symlink_to(Path(distillkit.__file__).parent)
+    for distribution in packages.values():
+        for top in {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (place / top).exists():
+                (place / top).symlink_to(distribution.locate_file(top))
+    return place
+
+
+def _alone(site, *arguments, **options):
+    code = (
+        f"import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p] + [{str(site)!r}]; {arguments[0]}"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, *arguments[1:]]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_what_the_runtime_extra_installs_is_enough(site, folder, wanted):
+    run = "from distillkit.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = _alone(site, run, "predict", str(folder), input="".join(f"{text}\n" for text in TEXTS))
+    assert done.returncode == 0, done.stderr
+    _same([json.loads(line) for line in done.stdout.splitlines()], wanted)
+    code = f"from distillkit.runtime import Predictor; print(Predictor({str(folder)!r}).labels)"
+    assert _alone(site, code).stdout == "['negative', 'positive']\n"
+
+
+def test_what_needs_torch_says_what_to_install(site, tmp_path):
+    run = "from distillkit.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = _alone(site, run, "augment", "embedded:reviews/train", str(tmp_path / "out.parquet"))
+    assert done.returncode == 1
+    assert re.fullmatch(r"distillkit: augment needs \w+: pip install 'distillkit\[train\]'\n", done.stderr)
 
 
 def test_one_file_is_the_same_bundle_and_the_same_bytes_each_time(classifier_folder, tmp_path, folder):
