@@ -48,33 +48,40 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     _quieten()
     try:
-        arguments = parse(argv[0], argv[1:])
-        out = sys.stdout
-        # deepspeed, imported by transformers wherever it is installed, logs to stdout
-        with redirect_stdout(sys.stderr):
-            result = COMMANDS[argv[0]].call(arguments)
-            for line in result if isinstance(result, Iterator) else [result]:
-                if rank() == 0:  # of the processes that torchrun starts one prints
-                    out.write(json.dumps(line, ensure_ascii=False) + "\n")
-    except InputError as error:
-        sys.stderr.write(f"distillkit: {error}\n")
-        return 1
-    except ModuleNotFoundError as error:
-        if (error.name or "distillkit").partition(".")[0] == "distillkit":
-            raise
-        extra = "runtime" if error.name in ("onnxruntime", "tokenizers") else "train"
-        sys.stderr.write(f"distillkit: {argv[0]} needs {error.name}: pip install 'distillkit[{extra}]'\n")
-        return 1
-    except Preempted as stopped:
-        sys.stderr.write(f"distillkit: {stopped}; the same command goes on from there\n")
-        return 130 if stopped.signal == signal.SIGINT else 0
-    except KeyboardInterrupt:
-        sys.stderr.write("distillkit: interrupted; the same command goes on from what is finished\n")
-        return 130
+        _call(argv[0], argv[1:])
+    except (InputError, ModuleNotFoundError, Preempted, KeyboardInterrupt) as error:
+        return _status(argv[0], error)
     except BrokenPipeError:
         # The reader of our output has what it wants (| head).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _call(name: str, argv: list[str]) -> None:
+    arguments = parse(name, argv)
+    out = sys.stdout
+    # deepspeed, imported by transformers wherever it is installed, logs to stdout
+    with redirect_stdout(sys.stderr):
+        result = COMMANDS[name].call(arguments)
+        for line in result if isinstance(result, Iterator) else [result]:
+            if rank() == 0:  # of the processes that torchrun starts one prints
+                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _status(name: str, error: BaseException) -> int:
+    """Say in a line what ended a command, and return its exit status."""
+    line, status = f"{error}", 1
+    if isinstance(error, ModuleNotFoundError):
+        if (error.name or "distillkit").partition(".")[0] == "distillkit":
+            raise error
+        extra = "runtime" if error.name in ("onnxruntime", "tokenizers") else "train"
+        line = f"{name} needs {error.name}: pip install 'distillkit[{extra}]'"
+    elif isinstance(error, Preempted):
+        line, status = f"{error}; the same command goes on from there", 130 if error.signal == signal.SIGINT else 0
+    elif isinstance(error, KeyboardInterrupt):
+        line, status = "interrupted; the same command goes on from what is finished", 130
+    sys.stderr.write(f"distillkit: {line}\n")
+    return status
 
 
 def parse(name: str, argv: list[str]) -> Any:
