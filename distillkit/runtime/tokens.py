@@ -35,11 +35,11 @@ class Texts:
 
     def rows(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Rows:
         """Tokenise N texts, or pairs."""
-        inputs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
-        if len(inputs) == 1:  # at once, where a batch is handed to other threads
+        if len(texts) == 1:  # at once; a batch is handed to other threads
             found = [self._tokenizer.encode(texts[0], None if text_pairs is None else text_pairs[0])]
         else:
-            found = self._tokenizer.encode_batch(inputs)
+            pairs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
+            found = self._tokenizer.encode_batch(pairs)
         return Rows([row.ids for row in found], [row.type_ids for row in found])
 
 
