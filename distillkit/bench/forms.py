@@ -1,0 +1,111 @@
+"""The forms in which a model can be served: torch in two precisions, ONNX Runtime in two, or a bundle as it is."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distillkit.runtime.bundle import MANIFEST, Manifest, described, is_bundle, read_bundle
+
+FORMS = ("torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8")
+BUNDLE = "bundle"
+
+Answer = Callable[
+    [Sequence[str], Sequence[str] | None], np.ndarray
+]  # texts (and second texts) to logits, tokenising included
+
+
+@dataclass(frozen=True)
+class Form:
+    """One thing to measure.
+
+    Attributes:
+        name: Whose, and in which form.
+        kind: One of `FORMS`, or `BUNDLE`.
+        path: What it is loaded from.
+        model: Checkpoint that it was made of; empty where that is not known, as of a bundle.
+    """
+
+    name: str
+    kind: str
+    path: str
+    model: str = ""
+
+
+def prepare(name: str, model: str, kinds: Sequence[str], work: Path) -> list[Form]:
+    """Write what the forms of a model are loaded from.
+
+    Args:
+        name: Of the model, in tables.
+        model: Folder, package or hub name of a classifier; or a bundle, which has the one form.
+        kinds: Of `FORMS`.
+        work: Folder for graphs.
+
+    Raises:
+        InputError: The model is none, or cannot be exported.
+    """
+    if is_bundle(Path(model)):
+        read_bundle(Path(model))
+        return [Form(name, BUNDLE, model)]
+    forms = [Form(f"{name}, {kind}", kind, model, model) for kind in kinds if kind.startswith("torch")]
+    asked = [kind for kind in kinds if kind.startswith("onnx")]
+    if asked:
+        from distillkit import pipeline
+
+        whole = work / name / "onnx-fp32"
+        pipeline.export(model, whole)
+        for kind in asked:
+            if kind == "onnx-int8":
+                _quantised(whole, work / name / kind)
+            forms.append(Form(f"{name}, {kind}", kind, str(work / name / kind), model))
+    return sorted(forms, key=lambda form: kinds.index(form.kind))
+
+
+def _quantised(whole: Path, target: Path) -> None:
+    """Write a bundle's graphs with int8 weights, activations quantised as they come (dynamic quantisation)."""
+    import onnx
+    from onnxruntime.quantization import quantize_dynamic
+
+    shutil.copytree(whole, target)
+    manifest, files = read_bundle(whole)
+    for file in files:
+        if file.endswith(".onnx"):
+            graph = onnx.load(whole / file)
+            del graph.graph.value_info[:]  # torch's exporter leaves shapes of before its own rewriting
+            quantize_dynamic(graph, target / file)
+    stored = {file: (target / file).read_bytes() for file in files}
+    changed: Manifest = replace(manifest, files=described(stored), parity={})
+    (target / MANIFEST).write_text(changed.text(), encoding="utf-8")
+
+
+def load(form: Form, threads: int) -> Answer:
+    """Load a form to answer on so many threads; those of torch are the process's."""
+    if not form.kind.startswith("torch"):
+        from distillkit.runtime import Predictor
+
+        return Predictor(form.path, threads=threads).logits
+    return _torch(form.path, threads, half=form.kind == "torch-bf16")
+
+
+def _torch(path: str, threads: int, *, half: bool) -> Answer:
+    import torch
+
+    from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
+
+    model: Any
+    model, tokenizer = load_classifier(path)
+    limit = max_tokens_of(model, tokenizer)
+
+    def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        inputs = tokenizer(
+            list(texts), None if pairs is None else list(pairs), padding=True, truncation=True, max_length=limit, return_tensors="pt"
+        )  # fmt: skip
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return model(**inputs).logits.float().numpy()
+
+    return answer

@@ -1,0 +1,82 @@
+"""Time, memory and start of forms: in blocks that take turns, so that a machine that drifts favours none."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import numpy as np
+from tqdm import tqdm
+
+from distillkit.bench.forms import Answer, Form
+
+Row = tuple[str, str | None]
+_BLOCKS = 5  # turns that each form has at each batch size
+_STARTS = 3
+
+
+def times(
+    answers: Mapping[str, Answer], rows: Sequence[Row], batch: int, *, progress: str = ""
+) -> dict[str, np.ndarray]:
+    """Time each form on the same calls.
+
+    Args:
+        answers: What to time, by name.
+        rows: Texts or pairs, taken in their order, again from the first where they end.
+        batch: Rows a call.
+        progress: Name of the progress bar.
+
+    Returns:
+        Seconds of each call, (calls,) float64, by name: as many calls as the rows fill, 5 at least. They are cut into five blocks, and in each block the
+        forms take turns in an order drawn anew, each with its calls on end, as a server that has its caches to itself would have them.
+    """
+    calls = max(_BLOCKS, -(-len(rows) // batch))
+    taken: dict[str, list[float]] = {name: [] for name in answers}
+    turns = np.random.default_rng(0)
+    parts = [_call(rows, batch, number) for number in range(calls)]
+    with tqdm(total=_BLOCKS * len(answers), desc=progress, unit="block", disable=None if progress else True) as bar:
+        for block in np.array_split(np.arange(calls), _BLOCKS):
+            for name in turns.permutation(list(answers)):
+                answers[name](*parts[block[0]])  # the first call after another form finds cold caches
+                for number in block:
+                    start = time.perf_counter()
+                    answers[name](*parts[number])
+                    taken[name].append(time.perf_counter() - start)
+                bar.update()
+    return {name: np.array(found) for name, found in taken.items()}
+
+
+def _call(rows: Sequence[Row], batch: int, number: int) -> tuple[list[str], list[str] | None]:
+    part = [rows[(number * batch + i) % len(rows)] for i in range(batch)]
+    return [text for text, _ in part], None if part[0][1] is None else [pair or "" for _, pair in part]
+
+
+def start(form: Form, row: Row) -> dict[str, float]:
+    """Start a process for a form, a few times over.
+
+    Args:
+        form: To load.
+        row: To answer.
+
+    Returns:
+        Medians: `start_seconds`, from before the process is begun to its first answer, and `peak_megabytes`, its resident memory at most.
+    """
+    seconds, peaks = [], []
+    for _ in range(_STARTS):
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "distillkit.bench.cold", form.kind, form.path],
+            input=json.dumps(row), capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        seconds.append(time.perf_counter() - began)
+        peaks.append(json.loads(done.stdout.splitlines()[-1])["peak_megabytes"])
+    return {"start_seconds": median(seconds), "peak_megabytes": median(peaks)}
+
+
+def speed(seconds: np.ndarray, batch: int) -> dict[str, float]:
+    """Return what calls come to: `p50`, `p95`, `p99` milliseconds a call, and `rows_per_second` over all of them."""
+    p50, p95, p99 = np.quantile(seconds, [0.5, 0.95, 0.99]) * 1000
+    return {"p50": p50, "p95": p95, "p99": p99, "rows_per_second": batch * len(seconds) / float(seconds.sum())}

@@ -1,0 +1,82 @@
+"""What was measured, as a table and a picture."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distillkit.measure.report import table
+
+
+def bench_tables(result: Mapping[str, Any]) -> str:
+    """Lay the figures out as Markdown: size and start, milliseconds a call of one row, rows a second.
+
+    Args:
+        result: What `bench.json` holds.
+    """
+    forms, batches, threads = result["forms"], result["batch_sizes"], result["threads"]
+    rows = [
+        [
+            "",
+            "parameters",
+            "without embeddings",
+            "MB on disk",
+            "s to the first answer",
+            "MB in memory",
+            "p50 ms",
+            "p95 ms",
+            "p99 ms",
+        ]
+    ]
+    one = f"{threads[0]} x 1"
+    for form in forms:
+        size, calls = form["parameters"], form["speed"].get(one)
+        rows.append(
+            [
+                form["name"],
+                *(f"{size[key]:,}" if size else "" for key in ("total", "without_embeddings")),
+                "" if form["megabytes"] is None else f"{form['megabytes']:.1f}",
+                f"{form['start_seconds']:.2f}",
+                f"{form['peak_megabytes']:,.0f}",
+                *(f"{calls[key]:.3f}" if calls else "" for key in ("p50", "p95", "p99")),
+            ]
+        )
+    counts = [["rows a second", *(f"{n} thread{'s' * (n > 1)}, batch {size}" for n in threads for size in batches)]]
+    for form in forms:
+        counts.append([form["name"], *(_rate(form, forms[-1], f"{n} x {size}") for n in threads for size in batches)])
+    return f"{table(rows)}\n\n{table(counts)}\n\nIn brackets: times {forms[-1]['name']}."
+
+
+def _rate(form: Mapping[str, Any], against: Mapping[str, Any], call: str) -> str:
+    rate, base = form["speed"][call]["rows_per_second"], against["speed"][call]["rows_per_second"]
+    return f"{rate:,.0f}" + ("" if form is against else f" ({rate / base:,.1f})")
+
+
+def draw_bench(result: Mapping[str, Any], target: Path) -> None:
+    """Draw rows a second against rows a call, a line a form, a panel a number of threads.
+
+    Args:
+        result: What `bench.json` holds.
+        target: SVG file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    batches, threads = result["batch_sizes"], result["threads"]
+    # Text stays text, and the same figures give the same bytes.
+    with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(4.2 * len(threads) + 1.5, 4), layout="constrained")
+        panels = figure.subplots(1, len(threads), sharey=True, squeeze=False)[0]
+        for count, panel in zip(threads, panels, strict=True):
+            for form in result["forms"]:
+                rates = [form["speed"][f"{count} x {size}"]["rows_per_second"] for size in batches]
+                panel.plot(batches, rates, marker="o", markersize=4, label=form["name"])
+            panel.set(xscale="log", yscale="log", xlabel=f"rows a call, {count} thread{'s' * (count > 1)}")
+            panel.set_xticks(batches, [str(size) for size in batches])
+            panel.grid(color="0.9")
+            panel.set_axisbelow(True)
+        panels[0].set_ylabel("rows a second")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+        figure.savefig(target, format="svg", metadata={"Date": None})

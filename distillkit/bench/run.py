@@ -1,0 +1,130 @@
+"""One bench: prepare the forms, start each, time all in turns, report."""
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distillkit import __version__
+from distillkit.bench.forms import FORMS, Form, load, prepare
+from distillkit.bench.measure import Row, speed, start, times
+from distillkit.bench.report import bench_tables, draw_bench
+from distillkit.data.files import whole_file
+from distillkit.data.tables import paired, read_table, texts_of
+from distillkit.errors import InputError
+from distillkit.measure.cost import megabytes, parameter_counts
+from distillkit.recipe import ColumnsConfig
+from distillkit.runs import log
+from distillkit.teacher.checkpoint import load_classifier, resolve
+
+
+def bench(
+    models: Sequence[str],
+    source: str,
+    output: Path,
+    columns: ColumnsConfig,
+    *,
+    forms: Sequence[str] = FORMS,
+    batch_sizes: Sequence[int] = (1, 8, 32, 256),
+    threads: Sequence[int] = (),
+    rows: int = 500,
+) -> dict[str, Any]:
+    """Measure models in every form that they can be served in.
+
+    Args:
+        models: Folders, packages or hub names of classifiers, or bundles; the last is what the others are compared with, say the teacher.
+        source: Texts or pairs to answer.
+        output: Folder for `bench.json`, `bench.md` and `bench.svg`.
+        columns: Names of the source's columns.
+        forms: Of models that are no bundles.
+        batch_sizes: Rows a call.
+        threads: Of each call; none: 1, and all cores.
+        rows: Of the source, at most.
+
+    Returns:
+        What is written to `bench.json`: by form its parameters, megabytes, start and speed.
+
+    Raises:
+        InputError: Something given is wrong.
+    """
+    for form in forms:
+        if form not in FORMS:
+            raise InputError(f"--forms {form}: expected some of {', '.join(FORMS)}")
+    if not batch_sizes or min(batch_sizes) < 1 or rows < 1 or any(count < 1 for count in threads):
+        raise InputError("--batch-sizes, --rows and --threads: expected numbers of at least 1")
+    asked = read_table(source, columns, labels="ignored").slice(0, rows)
+    if not len(asked):
+        raise InputError(f"{source}: no rows to answer")
+    texts = list(paired(*texts_of(asked)))
+    counts = list(threads) or sorted(
+        {1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
+    )
+    with tempfile.TemporaryDirectory() as work:
+        prepared = [
+            form
+            for number, model in enumerate(models)
+            for form in prepare(_name(models, number), model, forms, Path(work))
+        ]
+        result: dict[str, Any] = {
+            "distillkit": __version__,
+            "source": source,
+            "rows": len(texts),
+            "batch_sizes": list(batch_sizes),
+            "threads": counts,
+            "forms": [_figures(form, texts[0]) for form in prepared],
+        }
+        for count in counts:
+            answers = {form.name: load(form, count) for form in prepared}
+            for size in batch_sizes:
+                taken = times(answers, texts, size, progress=f"bench: {count} x {size}")
+                for form in result["forms"]:
+                    form["speed"][f"{count} x {size}"] = speed(taken[form["name"]], size)
+    return _report(result, output)
+
+
+def _name(models: Sequence[str], number: int) -> str:
+    """Call a model by its path's last part, and where that is not enough by more of it."""
+    parts = [Path(model).parts for model in models]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names[number]
+    return f"{names[number]} ({number + 1})"
+
+
+def _figures(form: Form, row: Row) -> dict[str, Any]:
+    """Return what of a form is no matter of speed."""
+    return {
+        "name": form.name,
+        "kind": form.kind,
+        "parameters": parameter_counts(load_classifier(form.model)[0]) if form.model else None,
+        "megabytes": _megabytes(form),
+        **start(form, row),
+        "speed": {},
+    }
+
+
+def _megabytes(form: Form) -> float | None:
+    """Return the size of what a form is loaded from, in MB (10^6 bytes); None of a model on a hub."""
+    place = Path(resolve(form.path)) if form.path == form.model else Path(form.path)
+    if place.is_file():
+        return place.stat().st_size / 1e6
+    return megabytes(place) if place.is_dir() else None
+
+
+def _report(result: dict[str, Any], output: Path) -> dict[str, Any]:
+    shown = bench_tables(result)
+    output.mkdir(parents=True, exist_ok=True)
+    for name, text in {"bench.json": json.dumps(result, indent=1), "bench.md": shown}.items():
+        with whole_file(output / name) as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
+    log("\n" + shown + "\n")
+    try:
+        with whole_file(output / "bench.svg") as partial:
+            draw_bench(result, partial)
+    except ImportError:
+        log("bench: no picture, as matplotlib is not installed: pip install 'distillkit[plots]'")
+    log(str(output / "bench.json"))
+    return result
