@@ -65,10 +65,55 @@ def _bench(command: Bench) -> dict[str, Any]:
     return {"output": str(command.output), "rows_per_second": rates}
 
 
+@dataclass
+class Cascade:
+    """Find how sure a student must be to answer alone, so that its teacher is asked as seldom as an accuracy allows; leave the threshold in its bundle.
+
+    Example: distillkit cascade runs/bundle runs/teacher embedded:reviews/dev --share 0.2
+    """
+
+    student: Annotated[str, Positional, arg(metavar="STUDENT")]
+    """A bundle, which is given the threshold; or a checkpoint, which is only measured."""
+    teacher: Annotated[str, Positional, arg(metavar="TEACHER")]
+    """A bundle or a checkpoint with the same labels."""
+    source: Annotated[str, Positional, arg(metavar="SOURCE")]
+    """Labelled dev rows."""
+    accuracy: float = 0.0
+    """Wanted, in percent, with as few rows to the teacher as can be; with neither this nor --share the teacher's own."""
+    share: float = 0.0
+    """Of the rows that may go to the teacher, 0 to 1, with the best accuracy."""
+    output: Path = Path("runs/cascade")
+    """Folder for cascade.json and cascade.svg."""
+    columns: Columns = field(default_factory=ColumnsConfig)
+
+
+def _cascade(command: Cascade) -> dict[str, Any]:
+    from distillkit.cascade import cascade
+
+    result = cascade(
+        command.student, command.teacher, command.source, command.output, command.columns, accuracy=command.accuracy, share=command.share
+    )  # fmt: skip
+    shown = (
+        "threshold",
+        "temperature",
+        "accuracy",
+        "share",
+        "held_out",
+        "student_accuracy",
+        "teacher_accuracy",
+        "milliseconds",
+    )
+    return {"output": str(command.output), **{key: result[key] for key in shown}}
+
+
 def _export(command: Export) -> dict[str, Any]:
     from distillkit import pipeline
 
     return pipeline.export(command.model, command.target, command.source, command.columns, one_file=command.one_file)
 
 
-COMMANDS: dict[str, Command] = {"export": Command(Export, _export), "bench": Command(Bench, _bench)}
+COMMANDS: dict[str, Command] = {
+    "export": Command(Export, _export),
+    "bench": Command(Bench, _bench),
+    "cascade": Command(Cascade, _cascade),
+}

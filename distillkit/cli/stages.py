@@ -166,6 +166,8 @@ class Predict:
     """Folder, package:NAME or hub name of a classifier, or a bundle that distillkit export wrote."""
     source: Annotated[str, Positional, arg(metavar="SOURCE")] = "-"
     """A source, or - for stdin: one text a line, the two texts of a pair split by a tab."""
+    teacher: str = ""
+    """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the student is not sure."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
 
@@ -228,7 +230,12 @@ def _predict(command: Predict) -> Iterator[dict[str, Any]]:
     if is_bundle(Path(command.model)):  # which wants neither torch nor transformers
         from distillkit.runtime import Predictor
 
-        return Predictor(command.model).stream(_rows(command), batch_rows)
+        teacher = Predictor(command.teacher) if command.teacher else None
+        return Predictor(command.model, teacher=teacher).stream(_rows(command), batch_rows)
+    if command.teacher:
+        raise InputError(
+            f"--teacher: {command.model} is no bundle; distillkit export writes one, distillkit cascade gives it a threshold"
+        )
     from distillkit import pipeline
 
     return pipeline.predict(command.model, _rows(command), batch_rows)

@@ -1,6 +1,5 @@
 """`export`: a model in torch -> a bundle that needs neither torch nor transformers, held against torch before it has its final name."""
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from distillkit.pipeline.graphs import onnx_graphs
 from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
-from distillkit.runtime.bundle import MANIFEST, TOKENIZER, Manifest, described
+from distillkit.runtime.bundle import MANIFEST, TOKENIZER, Manifest, described, write_bundle
 from distillkit.student.model import SiameseStudent, StudentModel
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of, task_of
 from distillkit.training.inference import predict_logits
@@ -72,26 +71,14 @@ def export(
     if not one_file:
         check_replaceable(target, MANIFEST)
     with (whole_file if one_file else whole_folder)(target) as partial:
-        _write(partial, manifest, files, one_file=one_file)
+        write_bundle(partial, manifest, files, one_file=one_file)
         parity = _held_against(network, tokenizer, Predictor(partial), rows, str(target))
-        _write(partial, replace(manifest, parity=parity), files, one_file=one_file)
+        write_bundle(partial, replace(manifest, parity=parity), files, one_file=one_file)
     return {"output": str(target), "parity": parity, "megabytes": sum(map(len, files.values())) / 1e6}
 
 
 def _reads_pairs(model: Any) -> bool | None:
     return isinstance(model, SiameseStudent) if isinstance(model, StudentModel) else None
-
-
-def _write(target: Path, manifest: Manifest, files: dict[str, bytes], *, one_file: bool) -> None:
-    contents = {MANIFEST: manifest.text().encode(), **files}
-    if one_file:
-        with zipfile.ZipFile(target, "w") as bundle:  # stored, not deflated: read in one go
-            for name, data in contents.items():
-                # Without the time of day, so that the same model gives the same bytes.
-                bundle.writestr(zipfile.ZipInfo(name), data)
-        return
-    for name, data in contents.items():
-        (target / name).write_bytes(data)
 
 
 def _held_against(

@@ -17,6 +17,11 @@ def expit(logits: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
 
 
+def sureness(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Return the probability of each row's likeliest class, (N,) float64, once logits (N, C) are divided by a temperature."""
+    return softmax(logits / temperature).max(axis=1)
+
+
 def answers(task: str, logits: np.ndarray, labels: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Say what each row's logits mean.
 

@@ -86,6 +86,21 @@ def read_bundle(place: Path) -> tuple[Manifest, dict[str, bytes]]:
     return manifest, found
 
 
+def write_bundle(place: Path, manifest: Manifest, files: Mapping[str, bytes], *, one_file: bool) -> None:
+    """Write a bundle's files into an empty folder, or all of them into one file.
+
+    The same manifest and files give the same bytes.
+    """
+    contents = {MANIFEST: manifest.text().encode(), **files}
+    if not one_file:
+        for name, data in contents.items():
+            (place / name).write_bytes(data)
+        return
+    with zipfile.ZipFile(place, "w") as bundle:  # stored, not deflated: read in one go
+        for name, data in contents.items():
+            bundle.writestr(zipfile.ZipInfo(name), data)  # without the time of day
+
+
 def is_bundle(place: Path) -> bool:
     """Say whether a path is a bundle, whole or not."""
     return (place / MANIFEST).is_file() or (place.is_file() and zipfile.is_zipfile(place))

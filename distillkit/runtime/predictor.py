@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from distillkit.errors import InputError
-from distillkit.runtime.answers import answers, groups
+from distillkit.runtime.answers import answers, groups, sureness
 from distillkit.runtime.bundle import ENCODER, HEAD, MODEL, TOKENIZER, read_bundle
 from distillkit.runtime.tokens import Rows, Texts, padded
 
@@ -22,14 +22,23 @@ class Predictor:
     Args:
         bundle: Folder, or one file.
         threads: Of each call; 0: as many as there are cores. Many small calls at once are served best by one thread each.
+        teacher: Another predictor of the same labels, which is asked where this one is not sure, if `distillkit cascade` left a threshold in the bundle.
 
     Raises:
         InputError: The bundle is not whole, or not what its manifest says.
     """
 
-    def __init__(self, bundle: str | Path, *, threads: int = 1) -> None:
+    def __init__(self, bundle: str | Path, *, threads: int = 1, teacher: "Predictor | None" = None) -> None:
         self.manifest, files = read_bundle(Path(bundle))
         self._place = str(bundle)
+        self._teacher = teacher
+        if teacher is not None:
+            if self.manifest.cascade is None:
+                raise InputError(f"{bundle}: no threshold says when to ask a teacher; distillkit cascade finds one")
+            if set(teacher.labels) != set(self.manifest.labels):
+                raise InputError(
+                    f"{bundle}: its labels ({', '.join(self.manifest.labels)}) are not the teacher's ({', '.join(teacher.labels)})"
+                )
         graphs = (ENCODER, HEAD) if self.manifest.pairs else (MODEL,)
         for name in (TOKENIZER, *graphs):
             if name not in files:
@@ -67,8 +76,21 @@ class Predictor:
         return self._logits_of(self._texts.rows(texts, text_pairs))
 
     def predict(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return the answers of N texts or pairs, as `answers.answers` gives them."""
-        return list(answers(self.task, self.logits(texts, text_pairs), self.labels))
+        """Return the answers of N texts or pairs, as `answers.answers` gives them; with a teacher each says by whom, `by`: student or teacher."""
+        logits = self.logits(texts, text_pairs)
+        if self._teacher is None or self.manifest.cascade is None:
+            return list(answers(self.task, logits, self.labels))
+        rule = self.manifest.cascade
+        asked = np.flatnonzero(sureness(logits, rule["temperature"]) < rule["threshold"])
+        logits = logits / rule["temperature"]
+        if len(asked):
+            order = [self._teacher.labels.index(name) for name in self.labels]
+            rows = asked.tolist()
+            seconds = None if text_pairs is None else [text_pairs[i] for i in rows]
+            logits[asked] = self._teacher.logits([texts[i] for i in rows], seconds)[:, order]
+        by = np.full(len(logits), "student", object)
+        by[asked] = "teacher"
+        return [answer | {"by": who} for answer, who in zip(answers(self.task, logits, self.labels), by, strict=True)]
 
     def stream(self, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:
         """Answer texts or pairs as they come.

@@ -1,0 +1,137 @@
+"""A cascade of a student and its teacher: the curve by hand, the threshold that is chosen, and what a bundle makes of it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from distillkit import pipeline
+from distillkit.cascade import cascade
+from distillkit.cli import main
+from distillkit.errors import InputError
+from distillkit.measure.cascade import asks, best_within, cascade_curve, least_share
+from distillkit.recipe import ColumnsConfig
+from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import read_bundle
+
+
+def _logits(chances):
+    """Logits of two classes whose second has these probabilities."""
+    p = np.array(chances)
+    return np.log(np.stack([1 - p, p], axis=1))
+
+
+STUDENT = _logits([0.9, 0.6, 0.45, 0.8, 0.3])  # sure of its answer by 0.9, 0.6, 0.55, 0.8, 0.7
+TEACHER = _logits([0.9, 0.1, 0.9, 0.1, 0.1])
+GOLD = np.array(
+    [1, 0, 1, 1, 0]
+)  # the student is right in the first, fourth and fifth, the teacher in all but the fourth
+
+
+def test_curve_of_a_hand_calculation():
+    curve = cascade_curve(STUDENT, TEACHER, GOLD, 1.0)
+    assert curve.shares.tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert curve.accuracies.tolist() == pytest.approx([0.6, 0.8, 1, 1, 0.8, 0.8])
+    assert curve.thresholds.tolist() == pytest.approx([0, 0.575, 0.65, 0.75, 0.85, 2])
+    for threshold, share, accuracy in zip(curve.thresholds, curve.shares, curve.accuracies, strict=True):
+        asked = asks(STUDENT, 1.0, threshold)
+        found = np.where(asked, TEACHER.argmax(1), STUDENT.argmax(1))
+        assert (asked.mean(), (found == GOLD).mean()) == (pytest.approx(share), pytest.approx(accuracy))
+
+
+def test_rows_that_are_equally_sure_go_together():
+    curve = cascade_curve(_logits([0.6, 0.4, 0.6]), _logits([0.1, 0.1, 0.1]), np.array([0, 0, 0]), 1.0)
+    assert curve.shares.tolist() == [0, 1]
+
+
+def test_the_least_share_and_the_best_accuracy_are_chosen():
+    curve = cascade_curve(STUDENT, TEACHER, GOLD, 1.0)
+    assert curve.shares[least_share(curve, 0.8)] == pytest.approx(0.2)
+    assert curve.shares[least_share(curve, 0.6)] == 0
+    assert least_share(curve, 1.01) is None
+    assert curve.shares[best_within(curve, 1)] == pytest.approx(0.4)
+    assert curve.shares[best_within(curve, 0.39)] == pytest.approx(0.2)
+    assert curve.shares[best_within(curve, 0)] == 0
+
+
+@pytest.fixture(scope="module")
+def models(train_table, dev_table, classifier_folder, tmp_path_factory):
+    """A teacher that answers dev, a student of few steps, both as bundles, and dev as a file."""
+    folder = tmp_path_factory.mktemp("cascade")
+    for name, table in (("train", train_table), ("dev", dev_table)):
+        rows = "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
+        (folder / f"{name}.tsv").write_text("text\tlabel\n" + rows)
+    common = ["--student.embeddings.source", "random", "--student.embeddings.width", "8", "--student.hidden-size", "8"]
+    for name, epochs, source in (("teacher", "30", "dev"), ("student", "3", "train")):
+        command = [
+            "train-student",
+            "bilstm",
+            "--transfer-set",
+            str(folder / f"{source}.tsv"),
+            "--dev",
+            str(folder / "dev.tsv"),
+        ]
+        command += [
+            "--output",
+            str(folder / name),
+            "--loss.alpha",
+            "1",
+            "--training.epochs",
+            epochs,
+            "--training.batch-size",
+            "8",
+            *common,
+        ]
+        assert main([*command, "--training.learning-rate", "1e-2"]) == 0
+        pipeline.export(str(folder / name), folder / f"{name}-bundle")
+    return folder
+
+
+def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_path, capsys):
+    dev, student, teacher = (str(models / name) for name in ("dev.tsv", "student-bundle", "teacher-bundle"))
+    before = read_bundle(models / "student-bundle")[1]
+    assert main(["cascade", student, teacher, dev, "--share", "0.5", "--output", str(tmp_path / "out")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    manifest, files = read_bundle(models / "student-bundle")
+    assert files == before
+    assert manifest.cascade == {key: said[key] for key in ("temperature", "threshold", "accuracy", "share")}
+    assert said["student_accuracy"] < said["accuracy"]
+    assert 0 < said["share"] <= 0.5
+    assert said["milliseconds"]["cascade"] == pytest.approx(
+        said["milliseconds"]["student"] + said["share"] * said["milliseconds"]["teacher"]
+    )
+    rows = [line.split("\t") for line in (models / "dev.tsv").read_text().splitlines()[1:]]
+    texts, gold = [text for text, _ in rows], [label for _, label in rows]
+    ours, theirs = Predictor(student), Predictor(teacher)
+    found = Predictor(student, teacher=theirs).predict(texts)
+    asked = [answer["by"] == "teacher" for answer in found]
+    assert np.mean(asked) == pytest.approx(said["share"])
+    assert np.mean([answer["label"] == label for answer, label in zip(found, gold, strict=True)]) == pytest.approx(
+        said["accuracy"]
+    )
+    for answer, who, mine, other in zip(found, asked, ours.predict(texts), theirs.predict(texts), strict=True):
+        assert answer["label"] == (other if who else mine)["label"]
+    assert "by" not in ours.predict(texts[:1])[0]
+    pytest.importorskip("matplotlib")
+    assert "rows that go to the teacher" in (tmp_path / "out" / "cascade.svg").read_text()
+
+
+def test_the_accuracy_that_is_wanted_is_met_or_refused(models, tmp_path):
+    dev, student, teacher = (str(models / name) for name in ("dev.tsv", "student", "teacher"))
+    found = cascade(student, teacher, dev, tmp_path / "out", ColumnsConfig())
+    assert found["accuracy"] >= found["teacher_accuracy"]
+    asked = 100 * (found["student_accuracy"] + found["teacher_accuracy"]) / 2
+    less = cascade(student, teacher, dev, tmp_path / "out", ColumnsConfig(), accuracy=asked)
+    assert 100 * less["accuracy"] >= asked
+    assert less["share"] <= found["share"]
+    with pytest.raises(InputError, match=r"--accuracy 100.00 is not reached on .*dev.tsv: the best is"):
+        cascade(student, student, dev, tmp_path / "out", ColumnsConfig(), accuracy=100)
+
+
+def test_a_teacher_without_a_threshold_is_refused(models, tmp_path, capsys):
+    with pytest.raises(InputError, match="no threshold says when to ask a teacher"):
+        Predictor(models / "teacher-bundle", teacher=Predictor(models / "teacher-bundle"))
+    assert main(["predict", str(models / "student"), str(models / "dev.tsv"), "--teacher", "x"]) == 1
+    assert "is no bundle" in capsys.readouterr().err
+    with pytest.raises(InputError, match="give one of the two"):
+        cascade("a", "b", "c", tmp_path, ColumnsConfig(), accuracy=90, share=0.1)
