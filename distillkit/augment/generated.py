@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from distillkit.augment.counter import draw, seed_key
-from distillkit.augment.language_model import draw_tokens, load_language_model, one_thread
+from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.data.batches import Encoded
 from distillkit.data.files import read_arrow, whole_folder, write_arrow
 from distillkit.data.tables import paired, texts_of
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.recipe import Engine, GeneratedConfig, TrainingConfig
+from distillkit.training.inference import one_thread
 from distillkit.training.loop import fit
 from distillkit.training.precision import autocast, pick_device, resolve
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from distillkit.augment.corpus import Block, Lexicon
 from distillkit.augment.counter import draw, seed_key, threshold
-from distillkit.augment.language_model import draw_tokens, load_language_model, one_thread
+from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.augment.replacing import with_words, word_draws
 from distillkit.augment.rules import INFILLED, Variants, any_of
 from distillkit.data.batches import Encoded, budget_batches, encode
@@ -21,6 +21,7 @@ from distillkit.data.files import whole_folder
 from distillkit.data.words import split_words
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig, TrainingConfig
+from distillkit.training.inference import one_thread
 from distillkit.training.loop import fit
 from distillkit.training.precision import autocast, pick_device, resolve
 

@@ -1,7 +1,5 @@
 """Load a language model, and draw tokens from what it says by random numbers that are given."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -49,14 +47,3 @@ def draw_tokens(logits: Tensor, temperature: float, u: np.ndarray) -> np.ndarray
     # Rounding: the sum need not be 1, and must not be reached.
     drawn = torch.searchsorted(below, share * below[:, -1:], right=True).ravel()
     return drawn.clamp(max=logits.shape[1] - 1).numpy()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread: workers share the cores out among themselves, and how sums are split changes their last digits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

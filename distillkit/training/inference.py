@@ -1,6 +1,7 @@
 """Logits of rows, in eval mode, in batches of like length, back in the rows' own order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -57,3 +58,14 @@ def predict_logits(
     if out is None:
         return torch.empty(0, 0)
     return out.clone() if own else torch.zeros_like(out)  # out of inference mode, so that it may be used in training
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: workers share the cores out among themselves, and how sums are split changes their last digits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

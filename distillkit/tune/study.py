@@ -8,8 +8,7 @@ trials before it, all of which are in their stages: a search that is killed goes
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
-import torch
 from tqdm import tqdm
 
 from distillkit import __version__, pipeline
@@ -30,6 +28,7 @@ from distillkit.runs import RunFolder, Summary, Taught, at_work, label_transfer_
 from distillkit.student.train import row_times
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
 from distillkit.training.checkpoints import checkpoint_folder
+from distillkit.training.inference import one_thread
 from distillkit.tune.front import choose, draw_front, front_table, pareto_front
 from distillkit.tune.space import (
     RATE,
@@ -320,7 +319,7 @@ class _Study:
         answers = {"student": answer_one(*load_classifier(str(model)))}
         if number:
             answers["own"] = answer_one(*load_classifier(str(self.place / "trial-0" / "model")))
-        with _one_thread():
+        with one_thread():
             rounds = [milliseconds(answers, rows) for _ in range(_ROUNDS)]
         found = [times["student"] for times in rounds]
         if number:
@@ -377,13 +376,3 @@ def _distribution(knob: Knob) -> "BaseDistribution":
 def _rounded(value: float, knob: Knob) -> float:
     """Leave three digits of a fraction: more mean nothing, and are hard to read in a recipe."""
     return value if knob.whole else min(knob.high, max(knob.low, float(f"{value:.3g}")))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
