@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from distillkit import __version__, pipeline
 from distillkit.bench.forms import BUNDLE, Form, load
 from distillkit.bench.measure import times
-from distillkit.data.files import whole_file, whole_folder
+from distillkit.data.files import whole_file
 from distillkit.data.tables import gold_of, paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cascade import Curve, asks, best_within, cascade_curve, least_share
@@ -20,7 +21,7 @@ from distillkit.measure.statistics import fit_temperature
 from distillkit.recipe import ColumnsConfig
 from distillkit.runs import log
 from distillkit.runtime import Predictor
-from distillkit.runtime.bundle import is_bundle, read_bundle, write_bundle
+from distillkit.runtime.bundle import MANIFEST, is_bundle, read_bundle, write_bundle
 from distillkit.teacher.checkpoint import task_of
 
 Rule = Callable[[Curve], int]  # which point of a curve to take
@@ -60,7 +61,8 @@ def cascade(
         raise InputError("--accuracy and --share: give one of the two")
     if not 0 <= accuracy <= 100 or not 0 <= share <= 1:
         raise InputError("expected an --accuracy from 0 to 100, and a --share from 0 to 1")
-    gold, (ours, theirs) = _logits(student, teacher, source, columns)
+    rows = read_table(source, columns)
+    gold, (ours, theirs) = _logits(student, teacher, rows, source)
     own = float((theirs.argmax(1) == gold).mean())
     wanted = accuracy / 100 or own
 
@@ -76,7 +78,7 @@ def cascade(
             f"with {100 * curve.shares[best]:.1f} % of the rows going to the teacher"
         )
     point = rule(curve)
-    took = _milliseconds(student, teacher, source, columns)
+    took = _milliseconds(student, teacher, rows)
     result: dict[str, Any] = {
         "distillkit": __version__,
         "student": student,
@@ -105,9 +107,8 @@ def _reached(curve: Curve, accuracy: float) -> int:
     return int(curve.accuracies.argmax()) if found is None else found
 
 
-def _logits(student: str, teacher: str, source: str, columns: ColumnsConfig) -> tuple[np.ndarray, list[np.ndarray]]:
+def _logits(student: str, teacher: str, rows: pa.Table, source: str) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the gold classes, (N,), and both models' logits, (N, C), in the order of the student's labels."""
-    rows = read_table(source, columns)
     found: list[np.ndarray] = []
     labels: list[str] = []
     for model in (student, teacher):
@@ -140,21 +141,25 @@ def _held_out(ours: np.ndarray, theirs: np.ndarray, gold: np.ndarray, rule: Rule
     return {"accuracy": float(right.mean()), "share": float(asked.mean())}
 
 
-def _milliseconds(student: str, teacher: str, source: str, columns: ColumnsConfig) -> dict[str, float]:
+def _milliseconds(student: str, teacher: str, rows: pa.Table) -> dict[str, float]:
     """Return the median milliseconds of each model a row, alone and on one thread, by turns."""
-    rows = read_table(source, columns, labels="ignored").slice(0, _TIMED)
     models = {"student": student, "teacher": teacher}
     forms = {who: Form(who, BUNDLE if is_bundle(Path(model)) else "torch-fp32", model) for who, model in models.items()}
-    taken = times({who: load(form, 1) for who, form in forms.items()}, list(paired(*texts_of(rows))), 1)
+    taken = times(
+        {who: load(form, 1) for who, form in forms.items()}, list(paired(*texts_of(rows.slice(0, _TIMED)))), 1
+    )
     return {who: float(np.median(seconds)) * 1000 for who, seconds in taken.items()}
 
 
 def _keep(bundle: Path, rule: dict[str, float]) -> None:
     """Leave a rule in a bundle's manifest."""
     manifest, files = read_bundle(bundle)
-    one_file = bundle.is_file()
-    with (whole_file if one_file else whole_folder)(bundle) as partial:
-        write_bundle(partial, replace(manifest, cascade=rule), files, one_file=one_file)
+    manifest = replace(manifest, cascade=rule)
+    with whole_file(bundle if bundle.is_file() else bundle / MANIFEST) as partial:
+        if bundle.is_file():
+            write_bundle(partial, manifest, files, one_file=True)
+        else:  # beside whatever else its owner keeps there
+            partial.write_text(manifest.text(), encoding="utf-8")
 
 
 def _report(result: dict[str, Any], output: Path) -> None:

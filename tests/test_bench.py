@@ -8,6 +8,7 @@ import pytest
 from distillkit import pipeline
 from distillkit.bench.forms import FORMS, load, prepare
 from distillkit.bench.measure import speed, start, times
+from distillkit.bench.run import _name
 from distillkit.cli import main
 
 ROWS = [(f"the film was {word} .", None) for word in ("good", "bad", "dull", "great", "fine", "weak", "awful")]
@@ -43,6 +44,12 @@ def test_forms_take_turns_in_blocks_and_see_the_same_calls():
     calls = {name: [texts for (who, texts), _ in runs if who == name] for name in "ab"}
     assert calls["a"] == calls["b"]
     assert calls["a"][3] == (ROWS[6][0], ROWS[0][0])  # from the first again where they end
+
+
+def test_a_model_beside_itself_has_two_names():
+    paths = ["/runs/a/model", "/runs/b/model"]
+    assert [_name(paths, i) for i in (0, 1)] == ["a/model", "b/model"]
+    assert [_name(paths[:1] * 2, i) for i in (0, 1)] == ["model (1)", "model (2)"]
 
 
 def test_speed_of_a_hand_calculation():

@@ -90,10 +90,12 @@ def models(train_table, dev_table, classifier_folder, tmp_path_factory):
 def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_path, capsys):
     dev, student, teacher = (str(models / name) for name in ("dev.tsv", "student-bundle", "teacher-bundle"))
     before = read_bundle(models / "student-bundle")[1]
+    (models / "student-bundle" / "notes.txt").write_text("mine")
     assert main(["cascade", student, teacher, dev, "--share", "0.5", "--output", str(tmp_path / "out")]) == 0
     said = json.loads(capsys.readouterr().out)
     manifest, files = read_bundle(models / "student-bundle")
     assert files == before
+    assert (models / "student-bundle" / "notes.txt").read_text() == "mine"
     assert manifest.cascade == {key: said[key] for key in ("temperature", "threshold", "accuracy", "share")}
     assert said["student_accuracy"] < said["accuracy"]
     assert 0 < said["share"] <= 0.5

@@ -13,9 +13,8 @@ from distillkit.runtime.bundle import MANIFEST, Manifest, described, is_bundle, 
 FORMS = ("torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8")
 BUNDLE = "bundle"
 
-Answer = Callable[
-    [Sequence[str], Sequence[str] | None], np.ndarray
-]  # texts (and second texts) to logits, tokenising included
+# Texts, and second texts, to logits, tokenising included.
+Answer = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def prepare(name: str, model: str, kinds: Sequence[str], work: Path) -> list[For
         name: Of the model, in tables.
         model: Folder, package or hub name of a classifier; or a bundle, which has the one form.
         kinds: Of `FORMS`.
-        work: Folder for graphs.
+        work: Folder for the graphs of this model.
 
     Raises:
         InputError: The model is none, or cannot be exported.
@@ -55,12 +54,12 @@ def prepare(name: str, model: str, kinds: Sequence[str], work: Path) -> list[For
     if asked:
         from distillkit import pipeline
 
-        whole = work / name / "onnx-fp32"
+        whole = work / "onnx-fp32"
         pipeline.export(model, whole)
         for kind in asked:
             if kind == "onnx-int8":
-                _quantised(whole, work / name / kind)
-            forms.append(Form(f"{name}, {kind}", kind, str(work / name / kind), model))
+                _quantised(whole, work / kind)
+            forms.append(Form(f"{name}, {kind}", kind, str(work / kind), model))
     return sorted(forms, key=lambda form: kinds.index(form.kind))
 
 

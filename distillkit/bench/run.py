@@ -65,15 +65,18 @@ def bench(
         prepared = [
             form
             for number, model in enumerate(models)
-            for form in prepare(_name(models, number), model, forms, Path(work))
+            for form in prepare(_name(models, number), model, forms, Path(work) / str(number))
         ]
+        sizes = {
+            model: parameter_counts(load_classifier(model)[0]) for model in {form.model for form in prepared} - {""}
+        }
         result: dict[str, Any] = {
             "distillkit": __version__,
             "source": source,
             "rows": len(texts),
             "batch_sizes": list(batch_sizes),
             "threads": counts,
-            "forms": [_figures(form, texts[0]) for form in prepared],
+            "forms": [{**_figures(form, texts[0]), "parameters": sizes.get(form.model)} for form in prepared],
         }
         for count in counts:
             answers = {form.name: load(form, count) for form in prepared}
@@ -91,7 +94,7 @@ def _name(models: Sequence[str], number: int) -> str:
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):
             return names[number]
-    return f"{names[number]} ({number + 1})"
+    return f"{parts[number][-1]} ({number + 1})"
 
 
 def _figures(form: Form, row: Row) -> dict[str, Any]:
@@ -99,7 +102,6 @@ def _figures(form: Form, row: Row) -> dict[str, Any]:
     return {
         "name": form.name,
         "kind": form.kind,
-        "parameters": parameter_counts(load_classifier(form.model)[0]) if form.model else None,
         "megabytes": _megabytes(form),
         **start(form, row),
         "speed": {},

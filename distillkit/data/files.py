@@ -65,17 +65,17 @@ def whole_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def check_replaceable(folder: Path, ours: str) -> None:
+def check_replaceable(folder: Path, *ours: str) -> None:
     """Refuse to replace a folder that holds anything but what an earlier call wrote.
 
     Args:
         folder: To be written; it may be absent or empty.
-        ours: A file that only such a call leaves there.
+        *ours: Files of which such a call leaves one there.
 
     Raises:
         InputError: The folder holds other files.
     """
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / ours).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).is_file() for name in ours):
         raise InputError(f"{folder}: holds other files, which would be lost; choose a new or empty folder")
 
 

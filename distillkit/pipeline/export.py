@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,14 +12,15 @@ from distillkit.data.batches import encode
 from distillkit.data.files import check_replaceable, whole_file, whole_folder
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
-from distillkit.pipeline.graphs import onnx_graphs
 from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import ColumnsConfig
-from distillkit.runtime import Predictor
-from distillkit.runtime.bundle import MANIFEST, TOKENIZER, Manifest, described, write_bundle
+from distillkit.runtime.bundle import ENCODER, MODEL, TOKENIZER, Manifest, described, write_bundle
 from distillkit.student.model import SiameseStudent, StudentModel
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of, task_of
 from distillkit.training.inference import predict_logits
+
+if TYPE_CHECKING:
+    from distillkit.runtime import Predictor
 
 # Largest difference of any logit from torch's that a graph in fp32 may have: sums in another order differ by about 1e-6 of the logit.
 PARITY = 1e-4
@@ -51,6 +52,14 @@ def export(
     """
     if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]:
         raise InputError(f"export needs {', '.join(missing)}: pip install 'distillkit[export]'")
+    # Here, not above: what trains students is installed without them.
+    from distillkit.pipeline.graphs import onnx_graphs
+    from distillkit.runtime import Predictor
+
+    if not one_file:
+        check_replaceable(target, MODEL, ENCODER)
+    table = read_table(source, columns, labels="ignored") if source else None
+    rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
     network, tokenizer = load_classifier(model)
     if not tokenizer.is_fast:
         raise InputError(
@@ -66,10 +75,6 @@ def export(
         files=described(files),
         made_from={"model_type": network.config.model_type},
     )
-    table = read_table(source, columns, labels="ignored") if source else None
-    rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
-    if not one_file:
-        check_replaceable(target, MANIFEST)
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)
         parity = _held_against(network, tokenizer, Predictor(partial), rows, str(target))
@@ -82,7 +87,7 @@ def _reads_pairs(model: Any) -> bool | None:
 
 
 def _held_against(
-    model: Any, tokenizer: Any, bundle: Predictor, rows: list[tuple[str, str | None]], target: str
+    model: Any, tokenizer: Any, bundle: "Predictor", rows: list[tuple[str, str | None]], target: str
 ) -> dict[str, Any]:
     """Compare the bundle's logits with torch's on given texts and on hard ones, in batches of several sizes."""
     pairs = bundle.manifest.pairs
@@ -115,7 +120,7 @@ def _held_against(
     return parity
 
 
-def _in_batches(bundle: Predictor, texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+def _in_batches(bundle: "Predictor", texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
     """Ask for the texts in calls of 1, 3 and 64 rows by turns, so that every way through the predictor is taken."""
     found, start, turn = [], 0, 0
     while start < len(texts):

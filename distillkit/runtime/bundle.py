@@ -102,8 +102,8 @@ def write_bundle(place: Path, manifest: Manifest, files: Mapping[str, bytes], *,
 
 
 def is_bundle(place: Path) -> bool:
-    """Say whether a path is a bundle, whole or not."""
-    return (place / MANIFEST).is_file() or (place.is_file() and zipfile.is_zipfile(place))
+    """Say whether a path is a bundle, whole or not; no checkpoint is one file."""
+    return place.is_file() or (place / MANIFEST).is_file()
 
 
 def _stored(place: Path) -> dict[str, bytes]:

@@ -127,9 +127,8 @@ class Predictor:
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        options.add_session_config_entry(
-            "session.intra_op.allow_spinning", "0"
-        )  # waiting threads leave the core to others
+        # Waiting threads leave the core to others.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's errors have no class in common that it exports

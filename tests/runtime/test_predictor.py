@@ -84,6 +84,15 @@ def test_nothing_of_torch_or_transformers_is_imported(folder):
     assert done.stdout.splitlines() == ["True", "[]"]
 
 
+def test_students_are_made_without_the_packages_of_bundles():
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('onnxruntime', 'onnx', 'onnxscript'));"
+        "from distillkit import doctor, ladder, pipeline, runs; from distillkit.tune import study; print(pipeline.train_student.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "train_student\n", done.stderr
+
+
 def test_the_command_answers_from_a_bundle_without_torch(folder, wanted):
     code = "import sys; from distillkit.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
     done = subprocess.run(
@@ -208,7 +217,7 @@ def test_another_format_and_a_list_without_the_graph_are_refused(copied):
         Predictor(copied)
 
 
-def test_what_is_no_bundle_is_refused(tmp_path, folder):
+def test_what_is_no_bundle_is_refused(tmp_path, folder, capsys):
     with pytest.raises(InputError, match="no such folder or file"):
         Predictor(tmp_path / "gone")
     with pytest.raises(InputError, match=r"no manifest\.json"):
@@ -221,6 +230,8 @@ def test_what_is_no_bundle_is_refused(tmp_path, folder):
     (tmp_path / "cut").write_bytes(whole.read_bytes()[:-100])
     with pytest.raises(InputError, match="no bundle, or one that was cut short"):
         Predictor(tmp_path / "cut")
+    assert main(["predict", str(tmp_path / "cut")]) == 1
+    assert "no bundle, or one that was cut short" in capsys.readouterr().err
 
 
 def test_single_texts_are_no_pairs(folder, copied):
