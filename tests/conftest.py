@@ -52,6 +52,14 @@ def _config(tokenizer, **options):
     )
 
 
+@pytest.fixture(autouse=True)
+def threads():
+    """A test that leaves torch with other threads than it found changes the last digits of those after it."""
+    before = torch.get_num_threads()
+    yield
+    assert torch.get_num_threads() == before
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory):
     """What is kept for another time is kept apart from the user's."""

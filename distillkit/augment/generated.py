@@ -19,7 +19,7 @@ from distillkit.data.tables import paired, texts_of
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.recipe import Engine, GeneratedConfig, TrainingConfig
-from distillkit.training.inference import one_thread
+from distillkit.training.inference import on_threads
 from distillkit.training.loop import fit
 from distillkit.training.precision import autocast, pick_device, resolve
 
@@ -87,7 +87,7 @@ def write_texts(model: Any, tokenizer: Any, numbers: Sequence[int], config: Gene
     written = np.full((len(keys), config.max_tokens), end, np.int64)
     rows, cache = np.arange(len(keys)), None  # who has not come to an end
     ids = torch.full((len(keys), 1), first, device=device)
-    with one_thread(), torch.inference_mode(), autocast(resolve("auto", device), device):
+    with on_threads(1), torch.inference_mode(), autocast(resolve("auto", device), device):
         for step in range(config.max_tokens):
             out = model(input_ids=ids, past_key_values=cache, use_cache=True)
             logits = out.logits[:, -1].float().index_fill(1, never, -torch.inf)

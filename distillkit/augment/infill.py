@@ -21,7 +21,7 @@ from distillkit.data.files import whole_folder
 from distillkit.data.words import split_words
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig, TrainingConfig
-from distillkit.training.inference import one_thread
+from distillkit.training.inference import on_threads
 from distillkit.training.loop import fit
 from distillkit.training.precision import autocast, pick_device, resolve
 
@@ -99,7 +99,7 @@ class Infill:
         out = np.empty(len(u), np.int64)
         first = np.concatenate([[0], np.cumsum(masks)])
         rows, texts = torch.from_numpy(np.flatnonzero(masks)), texts.to(self.device)
-        with one_thread(), torch.inference_mode(), autocast(self.precision, self.device):
+        with on_threads(1), torch.inference_mode(), autocast(self.precision, self.device):
             for batch in budget_batches(texts.lengths.cpu()[rows], _BATCH_TOKENS):
                 group = rows[batch]
                 logits = self.model(**texts.batch(group.to(self.device))).logits[:, self.tokens]

@@ -81,7 +81,7 @@ def _quantised(whole: Path, target: Path) -> None:
 
 
 def load(form: Form, threads: int) -> Answer:
-    """Load a form to answer on so many threads; those of torch are the process's."""
+    """Load a form to answer on so many threads."""
     if not form.kind.startswith("torch"):
         from distillkit.runtime import Predictor
 
@@ -93,18 +93,17 @@ def _torch(path: str, threads: int, *, half: bool) -> Answer:
     import torch
 
     from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
+    from distillkit.training.inference import on_threads
 
     model: Any
     model, tokenizer = load_classifier(path)
     limit = max_tokens_of(model, tokenizer)
 
     def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
         inputs = tokenizer(
             list(texts), None if pairs is None else list(pairs), padding=True, truncation=True, max_length=limit, return_tensors="pt"
         )  # fmt: skip
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with on_threads(threads), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
             return model(**inputs).logits.float().numpy()
 
     return answer

@@ -61,11 +61,11 @@ def predict_logits(
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread: workers share the cores out among themselves, and how sums are split changes their last digits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def on_threads(number: int) -> Iterator[None]:
+    """Compute on so many threads, and go back to as many as there were: how sums are split among threads changes their last digits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)

@@ -28,7 +28,7 @@ from distillkit.runs import RunFolder, Summary, Taught, at_work, label_transfer_
 from distillkit.student.train import row_times
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
 from distillkit.training.checkpoints import checkpoint_folder
-from distillkit.training.inference import one_thread
+from distillkit.training.inference import on_threads
 from distillkit.tune.front import choose, draw_front, front_table, pareto_front
 from distillkit.tune.space import (
     RATE,
@@ -319,7 +319,7 @@ class _Study:
         answers = {"student": answer_one(*load_classifier(str(model)))}
         if number:
             answers["own"] = answer_one(*load_classifier(str(self.place / "trial-0" / "model")))
-        with one_thread():
+        with on_threads(1):
             rounds = [milliseconds(answers, rows) for _ in range(_ROUNDS)]
         found = [times["student"] for times in rounds]
         if number:
