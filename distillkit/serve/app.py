@@ -1,0 +1,201 @@
+"""The service: four addresses, what is refused, and what is counted."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from distillkit.runtime import Predictor
+from distillkit.serve.batching import Batcher, QueueFull
+from distillkit.serve.reading import read_body, read_rows
+
+_T = TypeVar("_T")
+
+# What nobody reads any more has this status in the metrics, as with nginx.
+_HUNG_UP = 499
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much the service takes on.
+
+    Attributes:
+        threads: Calls of the model at once, of one thread each.
+        batch_rows: Rows a call, of one request or several.
+        batch_wait_ms: How long a request waits for others to share its call.
+        max_rows: Of a request.
+        max_body_kb: Of a request, in units of 1,024 bytes.
+        max_waiting: Rows that wait for a call; and requests at once, counting those that are still being read.
+    """
+
+    threads: int
+    batch_rows: int
+    batch_wait_ms: float
+    max_rows: int
+    max_body_kb: int
+    max_waiting: int
+
+
+class Service:
+    """An ASGI application over a predictor.
+
+    Args:
+        predictor: Answers.
+        limits: How much it takes on.
+    """
+
+    def __init__(self, predictor: Predictor, limits: Limits) -> None:
+        self.stopping = False
+        """Set by whoever stops the server; /health says it."""
+        self._predictor = predictor
+        self._limits = limits
+        self._max_bytes = limits.max_body_kb * 1024
+        self._at_once = 0
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._requests = Counter("distillkit_requests", "Requests.", ["path", "status"], registry=self._registry)
+        self._rows = Counter("distillkit_rows", "Rows answered.", registry=self._registry)
+        self._seconds = Histogram(
+            "distillkit_request_seconds", "Of requests to /predict that were answered, from head to last byte.",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10), registry=self._registry,
+        )  # fmt: skip
+        batch_rows = Histogram(
+            "distillkit_batch_rows", "Rows of a call of the model.",
+            buckets=[2**i for i in range(11)], registry=self._registry,
+        )  # fmt: skip
+        self._batcher = Batcher(
+            predictor.predict, threads=limits.threads, batch_rows=limits.batch_rows, batch_wait_ms=limits.batch_wait_ms,
+            batch_characters=self._max_bytes, max_waiting=limits.max_waiting, count=batch_rows.observe,
+        )  # fmt: skip
+        waiting = Gauge("distillkit_waiting_rows", "Rows that wait for a call of the model.", registry=self._registry)
+        waiting.set_function(lambda: self._batcher.waiting)
+        routes = {"/": self._about, "/health": self._health, "/metrics": self._metrics}
+        self._paths = {*routes, "/predict"}
+        self._app: ASGIApp = Starlette(
+            routes=[
+                Route("/predict", self._predict, methods=["POST"]),
+                *(Route(path, answer, methods=["GET"]) for path, answer in routes.items()),
+            ],
+            exception_handlers={HTTPException: _refused, ClientDisconnect: _hung_up, Exception: _failed},
+            lifespan=self._lifespan,
+        )
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Requests to /predict that were answered, and their rows."""
+        answered = self._registry.get_sample_value("distillkit_request_seconds_count") or 0
+        return {"requests": int(answered), "rows": int(self._registry.get_sample_value("distillkit_rows_total") or 0)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and count it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        try:
+            await self._app(scope, receive, counted)
+        finally:
+            self._requests.labels(path, str(status)).inc()
+            if path == "/predict" and status == 200:
+                self._seconds.observe(time.perf_counter() - began)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        await self._batcher.start()
+        try:
+            yield
+        finally:
+            await self._batcher.stop()
+
+    async def _predict(self, request: Request) -> Response:
+        if self._at_once >= self._limits.max_waiting:  # before its body costs anything
+            _busy()
+        self._at_once += 1
+        try:
+            body = await read_body(request, self._max_bytes)
+            texts, pairs = read_rows(body, self._limits.max_rows, self._predictor.manifest.pairs)
+            try:
+                answers = await _while_connected(request, self._batcher.ask(texts, pairs))
+            except QueueFull:
+                _busy()
+        finally:
+            self._at_once -= 1
+        self._rows.inc(len(texts))
+        return JSONResponse({"answers": answers})
+
+    async def _about(self, request: Request) -> Response:
+        manifest = self._predictor.manifest
+        facts = ("task", "labels", "max_tokens", "pairs", "made_from", "cascade")
+        return JSONResponse({name: getattr(manifest, name) for name in facts} | {"max_rows": self._limits.max_rows})
+
+    async def _health(self, request: Request) -> Response:
+        if self.stopping:
+            return JSONResponse({"status": "stopping"}, 503)
+        return JSONResponse({"status": "ready"})
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _while_connected(request: Request, work: Awaitable[_T]) -> _T:
+    """Wait for something as long as the client does.
+
+    Raises:
+        ClientDisconnect: The client hung up; the work is cancelled.
+    """
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    asked, left = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            raise ClientDisconnect
+        return asked.result()
+    finally:
+        asked.cancel()
+        left.cancel()
+
+
+def _busy() -> NoReturn:
+    # 503, not 429: no client sends too much, all of them do; and a proxy may ask another replica.
+    raise HTTPException(503, "busy: too many rows wait for an answer; try again", {"Retry-After": "1"})
+
+
+def _refused(request: Request, error: Any) -> Response:
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def _hung_up(request: Request, error: Exception) -> Response:
+    return Response(status_code=_HUNG_UP)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "this request could not be answered; the server's log says why"}, 500)
