@@ -1,0 +1,281 @@
+"""`distillkit push`: a run's student on a Hugging Face hub, with a card of the run's own figures."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
+from huggingface_hub.utils import validate_repo_id
+
+from distillkit import pipeline
+from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.tables import gold_of, read_table, texts_of
+from distillkit.doctor.text import check_student_vocabulary, check_truncation
+from distillkit.errors import InputError
+from distillkit.measure.card import About, model_card
+from distillkit.measure.cost import megabytes
+from distillkit.measure.metrics import metrics
+from distillkit.pipeline.export import PARITY
+from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_config, load_recipe
+from distillkit.runs import Summary, at_work, log
+from distillkit.runtime.bundle import read_bundle, write_bundle
+from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of, task_of
+
+BUNDLE = "bundle"
+
+
+def push(run: Path, repo: str, *, bundle: Path | None = None, private: bool = False, to: Path | None = None) -> Summary:
+    """Put a run's student on a hub, in one commit: checkpoint, bundle, recipe, figures, and a card written from them.
+
+    Neither data nor logits, nor the teacher's weights, nor what training left are among the files; of paths only the last part.
+
+    Args:
+        run: Folder of a finished run.
+        repo: OWNER/NAME on the hub (HF_ENDPOINT says which hub); made where there is none.
+        bundle: What `distillkit export` or `compress` wrote; None: the run's folder `bundle`, where there is one, which must be of its student.
+        private: A repository that is made is a private one.
+        to: Folder to write in place of pushing; nothing leaves the machine.
+
+    Returns:
+        `files`, and `output` or `repo`, `commit` (its address).
+
+    Raises:
+        InputError: The run is not finished, the bundle is not of its student, the name is not one, or the hub refuses or cannot be reached.
+    """
+    _check_name(repo)
+    if to is not None:
+        check_replaceable(to)
+        with whole_folder(to) as folder:
+            return {"output": str(to), "files": _gather(run, repo, bundle, folder)}
+    with tempfile.TemporaryDirectory() as name:
+        files = _gather(run, repo, bundle, Path(name))
+        return {"repo": repo, "commit": _upload(Path(name), files, repo, private), "files": files}
+
+
+def _check_name(repo: str) -> None:
+    try:
+        validate_repo_id(repo)
+        fits = "/" in repo
+    except HFValidationError:
+        fits = False
+    if not fits:
+        raise InputError(f"{repo!r}: not a name on a hub; expected OWNER/NAME, of letters, digits, '-', '_' and '.'")
+
+
+def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str]:
+    """Fill a folder with all that goes out; return the names of its files."""
+    if not (run / "recipe.yaml").is_file():
+        raise InputError(f"{run}: no recipe.yaml; expected a run's folder, as distillkit run leaves it: runs/NAME")
+    with at_work(run):
+        recipe, result = _finished(run)
+        shown = _without_paths(recipe, run)
+        model = run / "student" / "model"
+        for file in model.iterdir():
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copyfile(file, folder / file.name)
+        (folder / "student.yaml").write_text(dump(shown.student), encoding="utf-8")
+        (folder / "recipe.yaml").write_text(dump(shown), encoding="utf-8")
+        shutil.copyfile(run / "result.json", folder / "result.json")
+        network, tokenizer = load_classifier(str(model))
+        columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
+        dev = read_table(str(run / "data" / "dev.parquet"), columns, task=recipe.data.task)
+        about = About(
+            name=repo,
+            recipe=shown,
+            result=result,
+            latency=_json(run / "proof" / "latency.json"),
+            labels=labels_of(network),
+            config=_json(model / "config.json"),
+            teacher_config=_json(run / "teacher" / "model" / "config.json"),
+            **_reading(tokenizer, dev, max_tokens_of(network, tokenizer)),
+            hub_teacher=recipe.teacher.model if _on_hub(recipe.teacher.model, run) else "",
+            hub_data=_hub_data(recipe, run),
+            ladder=_ladder(run, recipe),
+            bundle=_copy_bundle(bundle, run, folder / BUNDLE, dev),
+        )
+    model_card(about).save(folder / "README.md")
+    return sorted(str(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file())
+
+
+def _finished(run: Path) -> tuple[Recipe, Summary]:
+    """Read a run's recipe and result, once both are known to be those of its stages."""
+    recipe = load_recipe(str(run / "recipe.yaml"))
+    gold = ["student-gold"] if recipe.proof.gold_epochs else []
+    mend = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent} goes on from what is there"
+    for stage in ("data", "teacher", "transfer", "logits", *gold, "student", "proof"):
+        if not (run / stage / "stage.json").is_file() or (run / f".{stage}.partial").exists():
+            raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")
+    if not (run / "result.json").is_file():
+        raise InputError(f"{run}: not finished: its result.json is missing; {mend}")
+    result, proof, data = (_json(run / name) for name in ("result.json", "proof/stage.json", "data/stage.json"))
+    student = load_config("students", str(run / "student" / "model" / "student.yaml"), StudentConfig())
+    if (result["models"], result["data"]) != (proof["summary"]["models"], data["summary"]) or student != recipe.student:
+        raise InputError(f"{run}: not finished: its recipe or stages are newer than its result.json; {mend}")
+    return recipe, result
+
+
+def _reading(tokenizer: Any, dev: pa.Table, max_tokens: int) -> dict[str, Any]:
+    """Measure what the student does not read of dev."""
+    texts, pairs = texts_of(dev)
+    longer = check_truncation("student", tokenizer, texts, pairs, max_tokens).figures["rows_share"]
+    known = check_student_vocabulary(tokenizer, [*texts, *(pairs or [])]).figures
+    unknown = None if tokenizer.unk_token_id is None else known["unknown_share"]
+    return {"max_tokens": max_tokens, "truncated": longer, "unknown": unknown}
+
+
+def _ladder(run: Path, recipe: Recipe) -> Summary | None:
+    """Read the run's ladder, if it is one of this recipe."""
+    if not (run / "ladder" / "ladder.json").is_file():
+        return None
+    climbed = load_recipe(str(run / "ladder" / "recipe.yaml"))
+    if replace(climbed, engine=recipe.engine, workers=recipe.workers) != recipe:
+        log(f"push: {run / 'ladder'} is of other settings than the run, and is not in the card")
+        return None
+    return _json(run / "ladder" / "ladder.json")
+
+
+def _copy_bundle(given: Path | None, run: Path, target: Path, dev: pa.Table) -> dict[str, Any] | None:
+    """Copy a bundle, and measure the copy on dev; one that lies in the run's folder must be its student's."""
+    bundle, model = given or run / BUNDLE, run / "student" / "model"
+    if given is None and not bundle.exists():
+        return None
+    from distillkit.runtime import Predictor
+
+    manifest, files = read_bundle(bundle)
+    target.mkdir()
+    write_bundle(target, manifest, files, one_file=False)
+    texts, pairs = texts_of(dev)
+    task, (student, labels) = task_of(str(model)), pipeline.classify(str(model), dev, "dev")
+    if (manifest.labels, manifest.task) != (labels, task):
+        raise InputError(f"{bundle}: is of another task, or has other labels than {model} ({', '.join(labels)})")
+    logits = Predictor(target).logits(texts, pairs)
+    largest = float(np.abs(logits - student).max())
+    if given is None and largest > PARITY:
+        raise InputError(
+            f"{bundle}: does not answer as {model} does; export that again (distillkit export {model} {bundle}), or say --bundle to push it as it is"
+        )
+    score = metrics(task, logits, gold_of(dev, labels, task), labels, student)
+    return {"dev": score, "largest": largest, "megabytes": megabytes(target)}
+
+
+def _without_paths(recipe: Recipe, run: Path) -> Recipe:
+    """Return a recipe in which what is a path here is its last part alone."""
+
+    def model(name: str) -> str:
+        return name if not name or name.startswith("package:") or _on_hub(name, run) else _last(name)
+
+    def source(name: str, split: str) -> str:
+        if name.startswith("embedded:") or not name:
+            return name
+        if name.startswith("datasets:"):
+            _, dataset, *rest = name.split(":")
+            return ":".join(["datasets", dataset if _on_hub(dataset, run) else _last(dataset), *rest])
+        # Two files of one name would become one.
+        return (
+            f"{split}/{_last(name)}"
+            if any(_last(other) == _last(name) for other in {*sources} - {name})
+            else _last(name)
+        )
+
+    sources = [recipe.data.train, recipe.data.dev, recipe.data.test, *recipe.data.unlabelled]
+    data, augment, student = recipe.data, recipe.augment, recipe.student
+    tagger = augment.tagger
+    return replace(
+        recipe,
+        data=replace(
+            data,
+            train=source(data.train, "train"),
+            dev=source(data.dev, "dev"),
+            test=source(data.test, "test"),
+            unlabelled=tuple(source(name, f"unlabelled-{i}") for i, name in enumerate(data.unlabelled, start=1)),
+        ),
+        teacher=replace(recipe.teacher, model=model(recipe.teacher.model)),
+        augment=replace(
+            augment,
+            tagger=f"spacy:{_last(tagger)}" if tagger.startswith("spacy:") else tagger,
+            infill=replace(augment.infill, model=model(augment.infill.model)),
+            generated=replace(augment.generated, model=model(augment.generated.model)),
+            neighbours=replace(augment.neighbours, vectors=_last(augment.neighbours.vectors)),
+        ),
+        student=replace(student, embeddings=replace(student.embeddings, source=_last(student.embeddings.source))),
+    )
+
+
+def _last(path: str) -> str:
+    return Path(path).name
+
+
+def _on_hub(name: str, run: Path) -> bool:
+    """Say whether a checkpoint's or data set's name is one on the hub: of its form, and nothing on this machine."""
+    if name.startswith(("package:", ".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+        return False
+    # Where the run was started is seldom anywhere but here or above its runs/.
+    return not any((folder / name).exists() for folder in (Path(), run.resolve().parent.parent))
+
+
+def _hub_data(recipe: Recipe, run: Path) -> list[str]:
+    data = recipe.data
+    named = [
+        source.split(":")[1]
+        for source in (data.train, data.dev, data.test, *data.unlabelled)
+        if source.startswith("datasets:")
+    ]
+    return list(dict.fromkeys(name for name in named if _on_hub(name, run)))
+
+
+def _upload(folder: Path, files: list[str], repo: str, private: bool) -> str:
+    """Commit a folder's files; return the commit's address."""
+    api = HfApi()
+    with _hub_errors(repo, api.endpoint):
+        api.create_repo(repo, private=private, exist_ok=True)
+        there = api.model_info(repo)
+        if private and not there.private:
+            raise InputError(
+                f"{repo}: is there already, and public; make it private in its settings, or choose another name"
+            )
+        # An earlier push's bundle would answer as another student.
+        held = {file.rfilename for file in there.siblings or []}
+        gone = [name for name in held if name.startswith(f"{BUNDLE}/") and name not in files]
+        operations = [
+            *(CommitOperationDelete(name) for name in sorted(gone)),
+            *(CommitOperationAdd(name, folder / name) for name in files),
+        ]
+        # upload_folder would make several commits of large folders.
+        return api.create_commit(repo, operations, commit_message="distillkit push").commit_url
+
+
+@contextmanager
+def _hub_errors(repo: str, endpoint: str) -> Iterator[None]:
+    """Turn what the hub's client raises into one line.
+
+    Raises:
+        InputError: The hub refuses, or cannot be reached.
+    """
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        raise InputError(
+            f"{repo}: HF_HUB_OFFLINE is set; unset it to push, or write to a folder: --to FOLDER"
+        ) from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (401, 403):
+            raise InputError(
+                f"{repo}: {endpoint} refuses ({status}): no token, or one that may not write there; hf auth login, or HF_TOKEN"
+            ) from None
+        what = " ".join((error.server_message or str(error)).split())[:300]
+        raise InputError(f"{repo}: {endpoint} answers {status}: {what}") from None
+    except HTTPError as error:
+        raise InputError(f"{repo}: {endpoint} cannot be reached: {' '.join(str(error).split())[:300]}") from None
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,512 @@
+"""`distillkit push`: what goes out, what the card says, and a hub on this machine that takes it."""
+
+import base64
+import json
+import re
+import shutil
+import threading
+from contextlib import redirect_stdout
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+
+import huggingface_hub.constants
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import distillkit
+from distillkit import pipeline, runs
+from distillkit.cli import main
+from distillkit.errors import InputError
+from distillkit.ladder import ladder
+from distillkit.push import _without_paths, push
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    DataConfig,
+    EmbeddingConfig,
+    InfillConfig,
+    LabelConfig,
+    NeighboursConfig,
+    ProofConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    dump,
+    load_recipe,
+)
+from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import read_bundle, write_bundle
+from distillkit.teacher.checkpoint import resolve
+
+CHECKPOINT = ["config.json", "model.safetensors", "student.yaml", "tokenizer.json", "tokenizer_config.json"]
+BUNDLE = ["bundle/manifest.json", "bundle/model.onnx", "bundle/tokenizer.json"]
+FILES = sorted([*CHECKPOINT, "README.md", "recipe.yaml", "result.json"])
+
+
+def _tsv(path, table):
+    rows = ["\t".join(map(str, row.values())) for row in table.to_pylist()]
+    path.write_text("\n".join(["\t".join(table.column_names), *rows]) + "\n")
+    return str(path)
+
+
+def _recipe(folder, encoder, train, dev, **data):
+    return Recipe(
+        data=DataConfig(train=_tsv(folder / "train.tsv", train), dev=_tsv(folder / "dev.tsv", dev), **data),
+        teacher=TeacherConfig(
+            str(encoder), 16, TrainingConfig(epochs=12, batch_size=16, learning_rate=3e-3, precision="fp32")
+        ),
+        augment=AugmentConfig(n_iter=2),
+        label=LabelConfig(precision="fp32"),
+        student=StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig(width=4)),
+        training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
+        proof=ProofConfig(gold_epochs=1, latency_sentences=5),
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, encoder_folder, train_table, dev_table):
+    """A finished run of single texts, with a test set and two rungs of a ladder; its teacher is a folder beside it."""
+    folder = tmp_path_factory.mktemp("secret-home")
+    shutil.copytree(encoder_folder, folder / "my-encoder")
+    recipe = _recipe(
+        folder, folder / "my-encoder", train_table, dev_table, test=_tsv(folder / "test.tsv", train_table.slice(0, 60))
+    )
+    (folder / "vectors.txt").write_text("good 1 0 0 1\nbad 0 1 1 0\n")
+    embeddings = EmbeddingConfig(source=str(folder / "vectors.txt"), width=4)
+    recipe = replace(recipe, student=replace(recipe.student, embeddings=embeddings))
+    runs.run(recipe, folder / "runs" / "tiny")
+    ladder(recipe, folder / "runs" / "tiny", ["majority"], 1)
+    return folder
+
+
+@pytest.fixture
+def run(home, tmp_path):
+    """A copy of it that a test may damage."""
+    return Path(shutil.copytree(home / "runs" / "tiny", tmp_path / "runs" / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def pushed(home, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pushed") / "out"
+    push(home / "runs" / "tiny", "me/tiny", to=folder)
+    return folder
+
+
+def _files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def _table(card, title):
+    """The rows of the first table of a section, by their first cell."""
+    lines = (
+        card.partition(f"## {title}\n")[2].partition("\n## ")[0].partition("\n|")[2].partition("\n\n")[0].splitlines()
+    )
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    head, _, *rows = rows
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+
+def test_student_recipe_figures_and_card_go_out_and_nothing_else(pushed):
+    assert _files(pushed) == FILES
+
+
+def test_transformers_load_the_folder_as_the_runs_own_student(pushed, home):
+    answers = []
+    for folder in (pushed, home / "runs" / "tiny" / "student" / "model"):
+        tokenizer, model = (
+            kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification)
+        )
+        with torch.inference_mode():
+            answers.append(model(**tokenizer("the film is good .", return_tensors="pt")).logits)
+    assert torch.equal(*answers)
+
+
+def test_metadata_are_the_figures_of_the_result(pushed, home):
+    data = ModelCard.load(pushed / "README.md").data
+    student = json.loads((home / "runs" / "tiny" / "result.json").read_text())["models"]["student"]
+    found = {(one.dataset_split, one.metric_name): one.metric_value for one in data.eval_results}
+    wanted = {"accuracy": "accuracy", "macro-F1": "macro_f1"}
+    assert found == {(split, name): student[split][key] for split in ("dev", "test") for name, key in wanted.items()}
+    assert {one.dataset_name for one in data.eval_results} == {"dev.tsv", "test.tsv"}
+    assert (data.library_name, data.pipeline_tag, data.model_name) == ("distillkit", "text-classification", "tiny")
+    assert {"distillkit", "distillation", "bilstm"} <= set(data.tags)
+    # A teacher from a folder is no model of the hub, a file no data set, and nobody has said which language it is.
+    assert (data.base_model, data.datasets, data.language) == (None, None, None)
+
+
+def test_tables_are_the_figures_of_the_result(pushed, home):
+    card = (pushed / "README.md").read_text()
+    result = json.loads((home / "runs" / "tiny" / "result.json").read_text())
+    rows = _table(card, "Figures")
+    for title, name in (
+        ("student, distilled", "student"),
+        ("teacher", "teacher"),
+        ("student on gold labels", "student_gold"),
+    ):
+        model = result["models"][name]
+        assert rows[title]["dev accuracy"] == f"{100 * model['dev']['accuracy']:.1f}"
+        assert rows[title]["test accuracy"] == f"{100 * model['test']['accuracy']:.1f}"
+        assert rows[title]["parameters"] == f"{model['parameters']['total']:,}"
+    assert {name: row["rows"] for name, row in _table(card, "Data").items()} == {
+        "train": "96",
+        "dev": "48",
+        "test": "60",
+    }
+    counts = result["transfer_set"]
+    assert (
+        f"{counts['rows']:,} rows, each with the teacher's answer: 96 original, {counts['augmented']} augmented."
+        in card
+    )
+    masked = _table(card, "Transfer set")["words masked"]
+    assert (masked["rate"], masked["rows with it"]) == ("0.1", str(counts["rules"]["mask"]))
+
+
+def test_limits_are_the_figures_of_the_result(pushed, home):
+    limits = (pushed / "README.md").read_text().partition("## Limits\n")[2].partition("\n## ")[0]
+    models = json.loads((home / "runs" / "tiny" / "result.json").read_text())["models"]
+    student, teacher = models["student"]["test"], models["teacher"]["test"]
+    gap = 100 * (teacher["accuracy"] - student["accuracy"])
+    assert gap > 0
+    assert f"Accuracy on test: {100 * student['accuracy']:.1f}, {gap:.1f} points below its teacher" in limits
+    assert f"{100 - 100 * student['agreement']:.1f} % of the test rows" in limits
+    # Dev's two subjects have words that no training text has: acting and cast twice, score once in six rows of "the cast was good ."
+    assert re.search(r"[1-9][\d.]* % of dev's tokens are unknown", limits)
+    assert "it reads 128 of its own tokens; 0.0 % of the dev rows are longer" in limits
+
+
+def test_ladder_is_in_the_card(pushed, home):
+    rungs = json.loads((home / "runs" / "tiny" / "ladder" / "ladder.json").read_text())["rungs"]
+    rows = _table((pushed / "README.md").read_text(), "Ladder")
+    assert rows["teacher"]["accuracy"] == f"{100 * rungs['teacher']['dev']['accuracy']:.1f}"
+    assert list(rows) == ["majority class", "teacher"]
+
+
+def test_a_ladder_of_other_settings_is_not_in_the_card(run, tmp_path, capsys):
+    saved = run / "ladder" / "recipe.yaml"
+    saved.write_text(saved.read_text().replace("n_iter: 2", "n_iter: 3"))
+    push(run, "me/tiny", to=tmp_path / "out")
+    assert "## Ladder" not in (tmp_path / "out" / "README.md").read_text()
+    assert "is of other settings than the run" in capsys.readouterr().err
+
+
+def test_code_of_the_card_runs_as_it_stands(run, tmp_path):
+    pipeline.export(str(run / "student" / "model"), run / "bundle")
+    push(run, "me/tiny", to=tmp_path / "out")
+    blocks = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        here = block.replace('snapshot_download("me/tiny", allow_patterns="bundle/*")', repr(str(tmp_path / "out")))
+        with redirect_stdout(StringIO()) as printed:
+            exec(here.replace("me/tiny", str(tmp_path / "out")), {})
+        assert "negative" in printed.getvalue() or "positive" in printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def teacher_bundle(home, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bundle") / "teacher"
+    pipeline.export(str(home / "runs" / "tiny" / "teacher" / "model"), folder)
+    return folder
+
+
+def test_no_path_of_this_machine_goes_out(run, home, teacher_bundle, tmp_path):
+    push(run, "me/tiny", bundle=teacher_bundle, to=tmp_path / "out")
+    local = [str(home), str(tmp_path), str(Path.cwd()), str(Path(distillkit.__file__).parent), "site-packages"]
+    assert _files(tmp_path / "out") == sorted([*FILES, *BUNDLE])
+    for name in _files(tmp_path / "out"):
+        found = (tmp_path / "out" / name).read_bytes()
+        assert not [path for path in local if path.encode() in found], name
+    texts = ["the film is good .", "a plot seems weak ."]
+    ours, theirs = (Predictor(place).logits(texts) for place in (tmp_path / "out" / "bundle", teacher_bundle))
+    assert (ours == theirs).all()
+
+
+def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(run, teacher_bundle, tmp_path):
+    shutil.copytree(teacher_bundle, run / "bundle")
+    with pytest.raises(InputError, match=r"bundle: does not answer as .*student/model does; export that again"):
+        push(run, "me/tiny", to=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    push(run, "me/tiny", bundle=run / "bundle", to=tmp_path / "out")
+    models = json.loads((run / "result.json").read_text())["models"]
+    accuracy, agreement = 100 * models["teacher"]["dev"]["accuracy"], 100 * models["student"]["dev"]["agreement"]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"dev accuracy {accuracy:.1f}, agreement with the checkpoint {agreement:.1f}" in card
+
+
+def test_a_bundle_with_other_labels_is_refused(run, teacher_bundle, tmp_path):
+    manifest, files = read_bundle(teacher_bundle)
+    write_bundle(tmp_path / "other.zip", replace(manifest, labels=["yes", "no"]), files, one_file=True)
+    with pytest.raises(InputError, match=r"has other labels than .* \(negative, positive\)"):
+        push(run, "me/tiny", bundle=tmp_path / "other.zip", to=tmp_path / "out")
+
+
+@pytest.fixture(scope="module")
+def score_pairs(tmp_path_factory, encoder_folder, pair_table):
+    """A finished run of pairs with scores, without gold student, test set or latency."""
+    folder = tmp_path_factory.mktemp("pairs")
+    scores = [
+        float(sum(word in row["text"] for word in ("good", "great", "fine", "bright")))
+        for row in pair_table.to_pylist()
+    ]
+    table = pair_table.set_column(2, "label", pa.array(scores)).take(
+        np.random.default_rng(0).permutation(len(pair_table))
+    )
+    recipe = _recipe(folder, encoder_folder, table, table.slice(0, 40), task="regression")
+    recipe = replace(
+        recipe,
+        data=replace(recipe.data, columns=ColumnsConfig(text_pair="text_pair")),
+        student=replace(
+            recipe.student, kind="siamese-static", vocabulary=replace(recipe.student.vocabulary, unit="teacher")
+        ),
+        proof=ProofConfig(gold_epochs=0, latency_sentences=0),
+    )
+    runs.run(recipe, folder / "runs" / "scores")
+    return folder / "runs" / "scores"
+
+
+def test_card_of_pairs_with_scores(score_pairs, tmp_path):
+    push(score_pairs, "me/scores", to=tmp_path / "out")
+    text, data = (tmp_path / "out" / "README.md").read_text(), ModelCard.load(tmp_path / "out" / "README.md").data
+    student = json.loads((score_pairs / "result.json").read_text())["models"]["student"]["dev"]
+    assert {one.metric_type: one.metric_value for one in data.eval_results} == {
+        "pearsonr": student["pearson"],
+        "spearmanr": student["spearman"],
+    }
+    assert "gives each pair of texts a score." in text
+    assert "Milliseconds" not in text
+    assert "gold labels" not in text
+    for limit in ("the order of words means nothing to it", "reads the two texts apart", "there was no test set"):
+        assert limit in text
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    with redirect_stdout(StringIO()) as printed:
+        exec(block.replace("me/scores", str(tmp_path / "out")), {})
+    assert "score" in printed.getvalue()
+
+
+def test_saved_recipe_is_one_that_runs_where_the_files_lie(home, pushed, tmp_path, monkeypatch):
+    needed = ["train.tsv", "dev.tsv", "test.tsv", "my-encoder", "vectors.txt"]
+    assert ", ".join(f"`{name}`" for name in needed) in (pushed / "README.md").read_text()
+    (tmp_path / "my-encoder").symlink_to(home / "my-encoder")
+    for name in ("train.tsv", "dev.tsv", "test.tsv", "vectors.txt"):
+        shutil.copy(home / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(str(pushed / "recipe.yaml"))
+    runs.look_ahead(recipe)
+    assert resolve(recipe.teacher.model) == "my-encoder"
+    rows = {split: len(table) for split, table in pipeline.read_data(recipe.data, recipe.seed).items()}
+    assert rows == json.loads((pushed / "result.json").read_text())["data"]["rows"]
+    was = load_recipe(str(home / "runs" / "tiny" / "recipe.yaml"))
+    assert replace(recipe, data=was.data, teacher=was.teacher, student=was.student) == was
+
+
+def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "bert").mkdir(parents=True)
+    recipe = Recipe(
+        data=DataConfig(
+            train="/home/ada/a/rows.tsv", dev="b/rows.tsv", test="datasets:nyu-mll/glue:mrpc:test",
+            unlabelled=("s3://bucket/more.txt", "embedded:reviews/unlabelled", "datasets:/home/ada/saved:train"),
+        ),
+        teacher=TeacherConfig(model="models/bert"),
+        augment=AugmentConfig(
+            tagger="spacy:/home/ada/tagger", infill=InfillConfig(model="google-bert/bert-base-uncased"),
+            neighbours=NeighboursConfig(vectors="/home/ada/glove.txt"),
+        ),
+        student=StudentConfig(embeddings=EmbeddingConfig(source="../glove.txt")),
+    )  # fmt: skip
+    shown = _without_paths(recipe, tmp_path / "runs" / "x")
+    assert (shown.data.train, shown.data.dev, shown.data.test) == ("train/rows.tsv", "dev/rows.tsv", recipe.data.test)
+    assert shown.data.unlabelled == ("more.txt", "embedded:reviews/unlabelled", "datasets:saved:train")
+    assert (shown.teacher.model, shown.augment.infill.model) == ("bert", "google-bert/bert-base-uncased")
+    assert (shown.augment.tagger, shown.augment.neighbours.vectors) == ("spacy:tagger", "glove.txt")
+    assert (shown.augment.generated.model, shown.student.embeddings.source) == ("distilgpt2", "glove.txt")
+    assert not re.search("home|bucket|models/", dump(shown))
+    assert _without_paths(Recipe(), tmp_path / "runs" / "x") == Recipe()
+
+
+@pytest.mark.parametrize("stage", ["data", "teacher", "transfer", "logits", "student-gold", "student", "proof"])
+def test_a_run_that_lacks_a_stage_is_refused(run, stage, tmp_path):
+    (run / stage / "stage.json").unlink()
+    with pytest.raises(
+        InputError, match=f"not finished: its stage {stage} is missing; distillkit run .*recipe.yaml --name tiny"
+    ):
+        push(run, "me/tiny", to=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def _at_work_again(run):
+    (run / ".transfer.partial").mkdir()
+
+
+def _another_student(run):
+    saved = run / "recipe.yaml"
+    saved.write_text(saved.read_text().replace("head_size: 4", "head_size: 5"))
+
+
+def _older_figures(run):
+    saved = run / "result.json"
+    result = json.loads(saved.read_text())
+    result["models"]["student"]["dev"]["accuracy"] += 0.01
+    saved.write_text(json.dumps(result))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_at_work_again, "its stage transfer is missing"),
+        (_another_student, "its recipe or stages are newer than its result.json"),
+        (_older_figures, "its recipe or stages are newer than its result.json"),
+        (lambda run: (run / "result.json").unlink(), "its result.json is missing"),
+        (lambda run: (run / "recipe.yaml").unlink(), "no recipe.yaml; expected a run's folder"),
+    ],
+)
+def test_a_run_whose_figures_may_not_be_its_students_is_refused(run, damage, said, tmp_path):
+    damage(run)
+    with pytest.raises(InputError, match=said):
+        push(run, "me/tiny", to=tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["tiny", "a/b/c", "me/", "me/a b", "me/..", "/tiny", ""])
+def test_a_name_that_is_none_is_refused(name, home, tmp_path):
+    with pytest.raises(InputError, match="expected OWNER/NAME"):
+        push(home / "runs" / "tiny", name, to=tmp_path / "out")
+
+
+def test_a_folder_that_holds_something_is_left_alone(home, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(InputError, match="holds other files"):
+        push(home / "runs" / "tiny", "me/tiny", to=tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+class _Hub(ThreadingHTTPServer):
+    """What of a hub a push meets: one repository, its files, and what was asked of it."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.address = f"http://127.0.0.1:{self.server_port}"
+        self.status, self.message = 200, ""  # anything else: of every answer
+        self.there, self.private, self.files, self.commits, self.tokens = False, False, {}, [], set()
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def _say(self, status, answer):
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        hub = self.server
+        if hub.status != 200 or self.path.partition("?")[0] != "/api/models/me/tiny" or not hub.there:
+            return self._say(hub.status if hub.status != 200 else 404, {"error": hub.message})
+        names = [{"rfilename": name} for name in hub.files]
+        return self._say(200, {"id": "me/tiny", "private": hub.private, "siblings": names})
+
+    def do_POST(self):
+        hub, body = self.server, self.rfile.read(int(self.headers["Content-Length"]))
+        hub.tokens.add(self.headers["Authorization"])
+        if hub.status != 200:
+            return self._say(hub.status, {"error": hub.message})
+        return self._say(
+            *getattr(self, "_" + self.path.split("/")[-2 if self.path.endswith("/main") else -1].replace("-", "_"))(
+                hub, body
+            )
+        )
+
+    def _create(self, hub, body):
+        status = 409 if hub.there else 200
+        if not hub.there:
+            hub.there, hub.private = True, json.loads(body).get("visibility") == "private"
+        return status, {"url": f"{hub.address}/me/tiny"}
+
+    def _validate_yaml(self, hub, body):
+        return 200, {"errors": [], "warnings": []}
+
+    def _preupload(self, hub, body):
+        names = [file["path"] for file in json.loads(body)["files"]]
+        return 200, {"files": [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]}
+
+    def _commit(self, hub, body):
+        lines = [json.loads(line) for line in body.splitlines()]
+        hub.commits.append(lines)
+        for line in lines:
+            if line["key"] == "file":
+                hub.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            elif line["key"] == "deletedFile":
+                del hub.files[line["value"]["path"]]
+        return 200, {"commitUrl": f"{hub.address}/me/tiny/commit/1", "commitOid": "1"}
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    server = _Hub()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    # What HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN say, which are read when huggingface_hub is imported; no token but this is looked for.
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "of-a-test")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_all_files_are_one_commit(hub, home, pushed, capsys):
+    assert main(["push", str(home / "runs" / "tiny"), "me/tiny", "--private"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"repo": "me/tiny", "commit": f"{hub.address}/me/tiny/commit/1", "files": FILES}
+    assert hub.files == {name: (pushed / name).read_bytes() for name in FILES}
+    assert (len(hub.commits), hub.private, hub.tokens) == (1, True, {"Bearer of-a-test"})
+
+
+def test_a_later_push_takes_the_bundle_of_an_earlier_one_away_and_leaves_the_owners_files(hub, home):
+    hub.there, hub.files = True, {"bundle/model.onnx": b"old", "picture.png": b"mine", "README.md": b"old"}
+    push(home / "runs" / "tiny", "me/tiny")
+    assert sorted(hub.files) == sorted([*FILES, "picture.png"])
+    assert hub.files["README.md"].startswith(b"---\n")
+    assert len(hub.commits) == 1
+
+
+def test_nothing_private_goes_to_a_public_repository(hub, home):
+    hub.there = True
+    with pytest.raises(InputError, match="is there already, and public"):
+        push(home / "runs" / "tiny", "me/tiny", private=True)
+    assert not hub.commits
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "refuses (401): no token, or one that may not write there; hf auth login, or HF_TOKEN"),
+        (403, "refuses (403): no token, or one that may not write there; hf auth login, or HF_TOKEN"),
+        (429, "answers 429: too much of it"),
+    ],
+)
+def test_a_refusal_is_one_line(hub, home, capsys, status, said):
+    hub.status, hub.message = status, "too much of it"
+    assert main(["push", str(home / "runs" / "tiny"), "me/tiny"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"distillkit: me/tiny: {hub.address} {said}"
+
+
+def test_a_hub_that_is_not_there_is_one_line(hub, home, capsys):
+    hub.shutdown()
+    hub.server_close()
+    assert main(["push", str(home / "runs" / "tiny"), "me/tiny"]) == 1
+    assert f"distillkit: me/tiny: {hub.address} cannot be reached: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_offline_is_said(hub, home, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="HF_HUB_OFFLINE is set"):
+        push(home / "runs" / "tiny", "me/tiny")
