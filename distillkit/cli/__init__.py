@@ -75,6 +75,7 @@ def _status(name: str, error: BaseException) -> int:
         if (error.name or "distillkit").partition(".")[0] == "distillkit":
             raise error
         extra = "runtime" if error.name in ("onnxruntime", "tokenizers") else "train"
+        extra = "serve" if name == "serve" else extra
         line = f"{name} needs {error.name}: pip install 'distillkit[{extra}]'"
     elif isinstance(error, Preempted):
         line, status = f"{error}; the same command goes on from there", 130 if error.signal == signal.SIGINT else 0

@@ -1,6 +1,6 @@
 """The commands that take a model out of the workshop."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from distillkit.cli.command import Command
 from distillkit.cli.stages import Columns
-from distillkit.recipe import ColumnsConfig
+from distillkit.recipe import ColumnsConfig, CompressConfig, LossConfig, Recipe, TrainingConfig
 
 
 @dataclass
@@ -27,6 +27,48 @@ class Export:
     one_file: bool = False
     """Write one file in place of a folder."""
     columns: Columns = field(default_factory=ColumnsConfig)
+
+
+@dataclass
+class Compress:
+    """Make a model smaller, in steps that are measured one by one, and train it again on the teacher's logits as it will be stored.
+
+    Example: distillkit compress runs/student runs/small --dev dev.tsv --transfer-set runs/transfer.parquet --logits runs/logits --max-mb 1 --max-drop 0.5
+    """
+
+    model: Annotated[str, Positional, arg(metavar="MODEL")]
+    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or teacher."""
+    output: Annotated[Path, Positional, arg(metavar="OUTPUT")]
+    """Folder for bundle.zip, a checkpoint with the same answers, and the figures."""
+    dev: str
+    """Labelled rows, on which each step is measured."""
+    transfer_set: str = ""
+    """What says which tokens are used, and what the model is trained on again."""
+    logits: Path | None = None
+    """The store that distillkit label wrote for the transfer set; none: no training."""
+    max_mb: float = 0.0
+    """Size of bundle.zip in MB (10^6 bytes) that is wanted; what to lose is chosen then."""
+    max_drop: float = 0.0
+    """Points of the dev score that may be lost with --max-mb; 0: as many as it takes."""
+    compress: CompressConfig = field(default_factory=CompressConfig)
+    training: TrainingConfig = field(default_factory=lambda: replace(Recipe().training, epochs=1))
+    loss: LossConfig = field(default_factory=LossConfig)
+    columns: Columns = field(default_factory=ColumnsConfig)
+    seed: int = 1
+    """Draws order, dropout, and what curvature is taken on."""
+    resume: bool = True
+    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
+
+
+def _compress(command: Compress) -> dict[str, Any]:
+    from distillkit.compress.run import compress
+
+    result = compress(
+        command.model, command.output, command.dev, command.compress, transfer_set=command.transfer_set, logits=command.logits,
+        loss=command.loss, training=command.training, columns=command.columns, max_mb=command.max_mb, max_drop=command.max_drop,
+        seed=command.seed, resume=command.resume,
+    )  # fmt: skip
+    return {"output": str(command.output), "steps": result["steps"]}
 
 
 @dataclass
@@ -106,6 +148,70 @@ def _cascade(command: Cascade) -> dict[str, Any]:
     return {"output": str(command.output), **{key: result[key] for key in shown}}
 
 
+@dataclass
+class Serve:
+    """Answer over HTTP from a bundle, several requests a call of the model, until told to stop (SIGTERM, Ctrl-C).
+
+    Example: distillkit serve runs/quickstart/bundle
+    """
+
+    bundle: Annotated[str, Positional, arg(metavar="BUNDLE")]
+    """What distillkit export wrote."""
+    teacher: str = ""
+    """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the student is not sure."""
+    host: str = "127.0.0.1"
+    """Address to listen at; 0.0.0.0: at all."""
+    port: int = 8000
+    """0: any that is free; the line on stderr says which."""
+    threads: int = 0
+    """Calls of the model at once, of one thread each; 0: as many as there are cores."""
+    batch_rows: int = 64
+    """Rows a call, of one request or several."""
+    batch_wait_ms: float = 2.0
+    """How long a request waits for others to share its call."""
+    max_rows: int = 256
+    """Of a request."""
+    max_body_kb: int = 256
+    """Of a request, in units of 1,024 bytes."""
+    max_waiting: int = 1024
+    """Rows that may wait for a call, and requests at once; what comes beyond is refused with 503."""
+
+
+def _serve(command: Serve) -> dict[str, int]:
+    from distillkit.serve.app import Limits
+    from distillkit.serve.server import serve
+
+    limits = Limits(
+        command.threads, command.batch_rows, command.batch_wait_ms, command.max_rows, command.max_body_kb, command.max_waiting
+    )  # fmt: skip
+    return serve(command.bundle, teacher=command.teacher, host=command.host, port=command.port, limits=limits)
+
+
+@dataclass
+class Push:
+    """Put a run's student on a Hugging Face hub, in one commit, with a model card written from the run's own figures.
+
+    Example: distillkit push runs/quickstart OWNER/NAME --to runs/quickstart-hub
+    """
+
+    run: Annotated[Path, Positional, arg(metavar="RUN")]
+    """Folder of a finished run: runs/NAME."""
+    repo: Annotated[str, Positional, arg(metavar="REPO")]
+    """OWNER/NAME on the hub, made where there is none; HF_ENDPOINT says which hub, hf auth login or HF_TOKEN who you are."""
+    bundle: Path | None = None
+    """What distillkit export or compress wrote; none: RUN/bundle, where there is one."""
+    private: bool = False
+    """A repository that is made is a private one."""
+    to: Path | None = None
+    """Write here in place of pushing: a new folder, to be looked at; nothing leaves the machine."""
+
+
+def _push(command: Push) -> dict[str, Any]:
+    from distillkit.push import push
+
+    return push(command.run, command.repo, bundle=command.bundle, private=command.private, to=command.to)
+
+
 def _export(command: Export) -> dict[str, Any]:
     from distillkit import pipeline
 
@@ -114,6 +220,9 @@ def _export(command: Export) -> dict[str, Any]:
 
 COMMANDS: dict[str, Command] = {
     "export": Command(Export, _export),
+    "compress": Command(Compress, _compress),
     "bench": Command(Bench, _bench),
     "cascade": Command(Cascade, _cascade),
+    "serve": Command(Serve, _serve),
+    "push": Command(Push, _push),
 }

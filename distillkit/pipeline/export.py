@@ -10,13 +10,15 @@ import numpy as np
 
 from distillkit.data.batches import encode
 from distillkit.data.files import check_replaceable, whole_file, whole_folder
+from distillkit.data.labels import task_of_model
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
+from distillkit.pipeline.storage import stored_graph
 from distillkit.pipeline.task import COLUMNS
-from distillkit.recipe import ColumnsConfig
+from distillkit.recipe import ColumnsConfig, CompressConfig
 from distillkit.runtime.bundle import ENCODER, MODEL, TOKENIZER, Manifest, described, write_bundle
 from distillkit.student.model import SiameseStudent, StudentModel
-from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of, task_of
+from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
 from distillkit.training.inference import predict_logits
 
 if TYPE_CHECKING:
@@ -50,12 +52,7 @@ def export(
     Raises:
         InputError: A package is missing, the model has no fast tokenizer, or the bundle does not answer as torch does; nothing is written then.
     """
-    if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]:
-        raise InputError(f"export needs {', '.join(missing)}: pip install 'distillkit[export]'")
-    # Here, not above: what trains students is installed without them.
-    from distillkit.pipeline.graphs import onnx_graphs
-    from distillkit.runtime import Predictor
-
+    check_installed("export")
     if not one_file:
         check_replaceable(target, MODEL, ENCODER)
     table = read_table(source, columns, labels="ignored") if source else None
@@ -65,21 +62,69 @@ def export(
         raise InputError(
             f"{model}: its tokenizer is not a fast one, which only transformers can run; it cannot be exported"
         )
-    files = {TOKENIZER: tokenizer.backend_tokenizer.to_str().encode(), **onnx_graphs(network.cpu(), tokenizer)}
+    return export_model(network, tokenizer, target, rows, one_file=one_file)
+
+
+def export_model(
+    model: Any,
+    tokenizer: Any,
+    target: Path,
+    rows: Sequence[tuple[str, str | None]],
+    compress: CompressConfig | None = None,
+    *,
+    one_file: bool,
+) -> dict[str, Any]:
+    """Write a bundle of a model in memory.
+
+    Args:
+        model: A classifier, of distillkit or of transformers.
+        tokenizer: Its fast tokenizer.
+        target: Folder or file to write.
+        rows: Texts or pairs to hold both on.
+        compress: How tables and matrices are stored, to which they are rounded already; None: in fp32.
+        one_file: Write one file.
+
+    Returns:
+        As `export`.
+
+    Raises:
+        InputError: The bundle does not answer as torch does; nothing is written then.
+    """
+    from distillkit.pipeline.graphs import onnx_graphs
+    from distillkit.runtime import Predictor
+
+    graphs = onnx_graphs(model.cpu(), tokenizer)
+    if compress is not None:
+        graphs = {name: stored_graph(graph, compress) for name, graph in graphs.items()}
+    files = {TOKENIZER: tokenizer.backend_tokenizer.to_str().encode(), **graphs}
+    made_from = {"model_type": model.config.model_type}
+    if compress is not None:
+        made_from |= {"embeddings": compress.embeddings, "weights": compress.weights}
     manifest = Manifest(
-        task=task_of(model),
-        labels=labels_of(network),
-        max_tokens=max_tokens_of(network, tokenizer),
-        pairs=_reads_pairs(network),
+        task=task_of_model(model.config),
+        labels=labels_of(model),
+        max_tokens=max_tokens_of(model, tokenizer),
+        pairs=_reads_pairs(model),
         pad_id=int(tokenizer.pad_token_id),
         files=described(files),
-        made_from={"model_type": network.config.model_type},
+        made_from=made_from,
     )
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)
-        parity = _held_against(network, tokenizer, Predictor(partial), rows, str(target))
+        parity = _held_against(model, tokenizer, Predictor(partial), list(rows), str(target))
         write_bundle(partial, replace(manifest, parity=parity), files, one_file=one_file)
-    return {"output": str(target), "parity": parity, "megabytes": sum(map(len, files.values())) / 1e6}
+    size = target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
+    return {"output": str(target), "parity": parity, "megabytes": size / 1e6}
+
+
+def check_installed(command: str) -> None:
+    """Refuse a command where what writes bundles is not installed.
+
+    Raises:
+        InputError: It is not.
+    """
+    if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]:
+        raise InputError(f"{command} needs {', '.join(missing)}: pip install 'distillkit[export]'")
 
 
 def _reads_pairs(model: Any) -> bool | None:

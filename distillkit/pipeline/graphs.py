@@ -53,8 +53,18 @@ class _BiLSTM(nn.Module):
                 "LSTM", (x, *self.weights[i : i + 3], lengths.int()), {"hidden_size": size, "direction": "bidirectional"},
                 dtypes=[x.dtype] * 3, shapes=[(steps, 2, rows, size), (2, rows, size), (2, rows, size)],
             )  # fmt: skip
-            x = states.transpose(1, 2).flatten(2)  # (T, B, 2H)
-        return last.transpose(0, 1).flatten(1) if self.pooling is None else self.pooling(x, lengths)
+            if i + 3 < len(self.weights) or self.pooling is None or self.pooling.how != "max":
+                x = states.transpose(1, 2).flatten(2)  # (T, B, 2H)
+        if self.pooling is None:
+            return last.transpose(0, 1).flatten(1)
+        return _strongest(states, lengths) if self.pooling.how == "max" else self.pooling(x, lengths)
+
+
+def _strongest(states: Tensor, lengths: Tensor) -> Tensor:
+    """Pool an LSTM's states (T, 2, B, H) as `Pooling` does by max, in fewer operators, each of which costs a row alone half a microsecond."""
+    # The first state of a text without words is 0, and is taken for its strongest; no state is below -1.
+    behind = torch.arange(states.shape[0])[:, None] >= lengths.clamp(min=1)  # (T, B)
+    return states.masked_fill(behind[:, None, :, None], -1).amax(0).transpose(0, 1).flatten(1)
 
 
 def _weights(layer: BiLSTMLayer) -> list[nn.Parameter]:
@@ -137,7 +147,23 @@ def _onnx(module: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
             dynamic_shapes=shapes, opset_version=_OPSET, verbose=False,
         )  # fmt: skip
     assert program is not None  # as it is with dynamo
-    return program.model_proto.SerializeToString()
+    return _without_traces(program.model_proto)
+
+
+def _without_traces(graph: Any) -> bytes:
+    """Remove from an ONNX graph where each of its nodes came from: torch's exporter writes lines of source files, and their paths on this machine."""
+    from google.protobuf.message import Message
+
+    stack: list[Any] = [graph.graph, *graph.functions]
+    while stack:
+        part = stack.pop()
+        for field in {"doc_string", "metadata_props"} & set(part.DESCRIPTOR.fields_by_name):
+            part.ClearField(field)
+        for field, value in part.ListFields():
+            if field.message_type is not None:
+                stack += [value] if isinstance(value, Message) else value
+    found: bytes = graph.SerializeToString(deterministic=True)
+    return found
 
 
 @contextlib.contextmanager

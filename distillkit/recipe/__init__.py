@@ -11,6 +11,7 @@ from distillkit.recipe.augment import (
     NeighboursConfig,
     SentencesConfig,
 )
+from distillkit.recipe.compress import CompressConfig, Storage
 from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Task
 from distillkit.recipe.experiment import Engine, ProofConfig, Recipe
 from distillkit.recipe.loader import dump, load_config, load_recipe
@@ -25,6 +26,7 @@ __all__ = [
     "TEACHER_NAME",
     "AugmentConfig",
     "ColumnsConfig",
+    "CompressConfig",
     "DataConfig",
     "EmbeddingConfig",
     "Engine",
@@ -39,6 +41,7 @@ __all__ = [
     "ProofConfig",
     "Recipe",
     "SentencesConfig",
+    "Storage",
     "StudentConfig",
     "Task",
     "TeacherConfig",

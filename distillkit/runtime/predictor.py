@@ -46,6 +46,8 @@ class Predictor:
         self._texts = Texts(files[TOKENIZER], self.manifest.max_tokens)
         self._sessions = [self._session(name, files[name], threads) for name in graphs]
         self._inputs = [node.name for node in self._sessions[0].get_inputs()]
+        # A student of single texts, which takes a row as it is.
+        self._own_words = "lengths" in self._inputs and not self.manifest.pairs
 
     @property
     def labels(self) -> list[str]:
@@ -73,7 +75,10 @@ class Predictor:
         if self.manifest.pairs is not None and self.manifest.pairs != (text_pairs is not None):
             wanted = "pairs" if self.manifest.pairs else "single texts"
             raise InputError(f"{self._place}: this model answers {wanted}")
-        return self._logits_of(self._texts.rows(texts, text_pairs))
+        rows = self._texts.rows(texts, text_pairs)
+        if len(rows.ids) == 1 and self._own_words:
+            return self._words(rows.ids)
+        return self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
 
     def predict(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return the answers of N texts or pairs, as `answers.answers` gives them; with a teacher each says by whom, `by`: student or teacher."""
@@ -134,9 +139,6 @@ class Predictor:
         except Exception as error:  # ONNX Runtime's errors have no class in common that it exports
             raise InputError(f"{self._place}/{name}: ONNX Runtime {ort.__version__} cannot load it: {error}") from None
 
-    def _logits_of(self, rows: Rows) -> np.ndarray:
-        return self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
-
     def _width(self, graph: int) -> int:
         return int(self._sessions[graph].get_outputs()[0].shape[1])
 
@@ -163,7 +165,7 @@ class Predictor:
                 for side in (0, 1)
             ]
             return self.compare(*(self._words(side) for side in sides))
-        if "lengths" in self._inputs:
+        if self._own_words:
             return self._words(ids)
         input_ids, lengths = padded(ids, self.manifest.pad_id)
         feed = {

@@ -1,14 +1,16 @@
 """Texts to the arrays that a graph takes, by the tokenizer of the bundle alone."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from distillkit.runtime.ascii import AsciiWords
 
-@dataclass(frozen=True)
-class Rows:
+
+class Rows(NamedTuple):
     """N tokenised rows.
 
     Attributes:
@@ -32,15 +34,54 @@ class Texts:
         self._tokenizer = Tokenizer.from_buffer(data)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)  # of a pair the longer side first
+        self._max_tokens = max_tokens
+        state = json.loads(data)
+        self._ascii = AsciiWords(state) if AsciiWords.fits(state) else None
 
     def rows(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Rows:
         """Tokenise N texts, or pairs."""
-        if len(texts) == 1:  # at once; a batch is handed to other threads
-            found = [self._tokenizer.encode(texts[0], None if text_pairs is None else text_pairs[0])]
+        if self._ascii is None:
+            found = self._asked(texts, text_pairs)
+        elif len(texts) == 1 and text_pairs is None and (ids := self._ascii.ids(texts[0])) is not None:
+            ids = ids[: self._max_tokens]  # the way of a server that answers at once
+            return Rows([ids], [[0] * len(ids)])
         else:
-            pairs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
-            found = self._tokenizer.encode_batch(pairs)
-        return Rows([row.ids for row in found], [row.type_ids for row in found])
+            found = self._quick(self._ascii, texts, text_pairs)
+        return Rows([ids for ids, _ in found], [types for _, types in found])
+
+    def _asked(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[tuple[list[int], list[int]]]:
+        """Ask the tokenizer, which hands a batch to other threads."""
+        if len(texts) == 1:
+            rows = [self._tokenizer.encode(texts[0], None if text_pairs is None else text_pairs[0])]
+        else:
+            rows = self._tokenizer.encode_batch(
+                list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
+            )
+        return [(row.ids, row.type_ids) for row in rows]
+
+    def _quick(
+        self, words: AsciiWords, texts: Sequence[str], text_pairs: Sequence[str] | None
+    ) -> list[tuple[list[int], list[int]]]:
+        """Do what can be done without the tokenizer, and ask it for the rest."""
+        found: list[tuple[list[int], list[int]] | None] = []
+        for row, text in enumerate(texts):
+            first = words.ids(text)
+            second = [] if text_pairs is None else words.ids(text_pairs[row])
+            if first is None or second is None:
+                found.append(None)
+            elif text_pairs is None:
+                ids = first[: self._max_tokens]
+                found.append((ids, [0] * len(ids)))
+            elif len(first) + len(second) <= self._max_tokens:
+                found.append((first + second, [0] * len(first) + [1] * len(second)))
+            else:  # how a pair is cut is the tokenizer's to say
+                found.append(None)
+        left = [row for row, done in enumerate(found) if done is None]
+        if left:
+            pairs = None if text_pairs is None else [text_pairs[row] for row in left]
+            for row, done in zip(left, self._asked([texts[row] for row in left], pairs), strict=True):
+                found[row] = done
+        return [done for done in found if done is not None]
 
 
 def padded(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,116 @@
+"""The steps of a compression, in their order, each upon what the last one left."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distillkit.compress.low_rank import narrow_embedding
+from distillkit.compress.saliency import saliencies, zero_weights
+from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
+from distillkit.compress.vocabulary import prune_vocabulary
+from distillkit.data.batches import Encoded, encode
+from distillkit.recipe import CompressConfig
+from distillkit.training.quantise import round_weights
+
+
+@dataclass
+class Model:
+    """A model at work.
+
+    Attributes:
+        network: Changed in place by each step.
+        tokenizer: Another one once the vocabulary is smaller.
+    """
+
+    network: Any
+    tokenizer: Any
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What models read while they are compressed.
+
+    Attributes:
+        texts: N texts.
+        pairs: N second texts, or None.
+        mask: The transfer set's mask word.
+    """
+
+    texts: list[str]
+    pairs: list[str] | None
+    mask: str = ""
+
+    def rows(self, model: Model) -> Encoded:
+        """Tokenise them for a model."""
+        limit = model.tokenizer.model_max_length
+        return encode(
+            model.tokenizer, self.texts, self.pairs, limit, mask=self.mask, progress="compress: tokenise"
+        )  # fmt: skip
+
+    def counts(self, model: Model) -> np.ndarray:
+        """Return how often a model's tokens are used, (V,) int64."""
+        return np.bincount(np.asarray(self.rows(model).ids).ravel(), minlength=len(model.tokenizer))
+
+
+def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) -> Iterator[str]:
+    """Take away what a configuration says but zeros and storage, step by step, in place.
+
+    Args:
+        model: A classifier.
+        compress: What it is to lose.
+        reading: Says which tokens are used, and what curvature is taken on.
+        seed: Chooses what curvature is taken on.
+
+    Yields:
+        The name of each step once it is taken.
+    """
+    if compress.vocabulary_size:
+        model.tokenizer = prune_vocabulary(
+            model.network, model.tokenizer, reading.counts(model), compress.vocabulary_size
+        )
+        yield f"{len(model.tokenizer):,} tokens"
+    if compress.layers:
+        prune_layers(model.network, compress.layers)
+        yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
+    if compress.feed_forward:
+        prune_feed_forward(model.network, compress.feed_forward, _worth(model, compress, reading, seed))
+        yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"
+    if compress.embedding_size:
+        narrow_embedding(model.network, reading.counts(model), compress.embedding_size)
+        yield f"{compress.embedding_size} numbers a token"
+    if compress.units:
+        prune_units(model.network, compress.units, _worth(model, compress, reading, seed))
+        yield f"{100 * compress.units:g} % of units gone"
+
+
+def make_zeros(model: Model, compress: CompressConfig, reading: Reading, seed: int, number: int) -> str:
+    """Set weights to zero, in place, for one of the configuration's rounds.
+
+    Args:
+        model: A classifier.
+        compress: `sparsity`, `rounds`, `criterion`, `scope`.
+        reading: What curvature is taken on.
+        seed: Chooses what curvature is taken on.
+        number: Of the round, from 1.
+
+    Returns:
+        The step's name.
+
+    Source of the rounds' shares: Zhu and Gupta 2017 (arXiv 1710.01878), equation 1.
+    """
+    share = compress.sparsity * (1 - (1 - number / compress.rounds) ** 3)
+    zero_weights(model.network, share, _worth(model, compress, reading, seed), compress)
+    return f"{100 * share:.3g} % zeros"
+
+
+def store(model: Model, compress: CompressConfig) -> str:
+    """Round tables and matrices to what will be stored, in place, and return the step's name."""
+    round_weights(model.network, compress)
+    return f"embeddings {compress.embeddings}, weights {compress.weights}"
+
+
+def _worth(model: Model, compress: CompressConfig, reading: Reading, seed: int) -> dict[str, Any]:
+    rows = reading.rows(model) if compress.criterion == "obd" else None
+    return saliencies(model.network, compress.criterion, rows, seed)

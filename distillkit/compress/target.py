@@ -1,0 +1,139 @@
+"""A wanted size: of all settings that come to it, the one that changes the answers least before any training."""
+
+import copy
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from distillkit.compress.steps import Model, Reading, shrink, store
+from distillkit.errors import InputError
+from distillkit.recipe import CompressConfig, Storage
+from distillkit.student.model import StudentModel
+from distillkit.student.static import StaticEncoder
+from distillkit.student.words import WordEmbedding
+from distillkit.training.inference import predict_logits
+from distillkit.training.quantise import stored_weights
+
+_BITS = {"fp32": 32, "fp16": 16, "int8": 8, "int4": 4, "kmeans": 4, "binary": 1}
+_TOKENS = (1.0, 0.75, 0.5, 0.35)  # shares of the vocabulary
+_WIDTHS = (128, 96, 64, 48, 32, 24, 16)
+_UNITS = (0.0, 0.3, 0.5)
+_LAYERS = (1.0, 0.67, 0.5, 0.34)  # shares of a transformer's layers
+_STORED: tuple[tuple[Storage, Storage], ...] = (("int8", "int8"), ("int4", "int8"), ("int4", "int4"))
+_LARGE = 0.6  # of the wanted size: what is smaller yet has lost more than it had to
+_OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither weights nor words
+
+
+def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
+    """Return about what the one file of a model will take once it is stored so, in MB (10^6 bytes)."""
+    total = _OVERHEAD + len(zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 9))
+    for module, name, storage in stored_weights(model.network, compress):
+        weight = getattr(module, name)
+        total += weight.numel() * _BITS[storage] // 8
+        total += 4 * len(weight) if storage in ("int8", "int4", "binary") else 0
+    return total / 1e6
+
+
+def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
+    """List settings, from those that take least away, for the kind of model.
+
+    Args:
+        model: To be compressed; left as it is.
+        base: Everything that is not chosen here.
+    """
+    network, size = model.network, len(model.tokenizer)
+    words = getattr(getattr(network, "encoder", None), "embedding", None)
+    tokens = [0, *(round(share * size) for share in _TOKENS[1:])]
+    if isinstance(network, StudentModel) and not isinstance(words, WordEmbedding):
+        tokens = [0]  # of bytes, or in another model
+    widths, units, layers = [0], [0.0], [0]
+    if isinstance(words, WordEmbedding):
+        units = list(_UNITS)
+        if not isinstance(network.encoder, StaticEncoder):
+            widths += [width for width in _WIDTHS if width < words.width]
+    elif not isinstance(network, StudentModel):
+        count = network.config.num_hidden_layers
+        layers = sorted({round(share * count) or 1 for share in _LAYERS} - {count}, reverse=True)
+        layers = [0, *layers]
+    for kept, width, share, deep, (embeddings, weights) in product(tokens, widths, units, layers, _STORED):
+        yield replace(
+            base, vocabulary_size=kept, embedding_size=width, units=share, layers=deep, embeddings=embeddings, weights=weights
+        )  # fmt: skip
+
+
+def find_plans(
+    model: Model, base: CompressConfig, max_mb: float, reading: Reading, texts: Reading, seed: int
+) -> list[CompressConfig]:
+    """Find settings that come to a size.
+
+    Args:
+        model: To be compressed; left as it is.
+        base: Everything that is not chosen here.
+        max_mb: Wanted, in MB.
+        reading: As for `steps.shrink`.
+        texts: What answers are compared on, no labels asked.
+        seed: As for `steps.shrink`.
+
+    Returns:
+        Settings, the one first whose logits are nearest to the model's own.
+
+    Raises:
+        InputError: None comes to it; says how small it gets.
+    """
+    own = predict_logits(model.network, texts.rows(model)).numpy()
+    sizes: list[tuple[float, CompressConfig, float]] = []
+    cut: dict[Any, Model] = {}
+
+    def made(plan: CompressConfig) -> Model:
+        key = replace(plan, embeddings="fp32", weights="fp32")
+        if key not in cut:
+            cut.clear()  # plans that differ in storage alone follow each other
+            cut[key] = copy.deepcopy(model)
+            list(shrink(cut[key], plan, reading, seed))
+        return cut[key]
+
+    listed = list(plans(model, base))
+    for plan in tqdm(listed, desc="compress: plans", unit="plan", disable=None):
+        guess = _guess(model, plan)
+        if guess > 1.15 * max_mb:  # too far above to be worth making
+            sizes.append((guess, plan, np.inf))
+            continue
+        if guess < _LARGE * max_mb and any(_LARGE * max_mb <= size <= max_mb for size, _, _ in sizes):
+            continue
+        small = made(plan)
+        size = estimated_megabytes(small, plan)
+        error = np.inf
+        if size <= max_mb:
+            small = copy.deepcopy(small)
+            store(small, plan)
+            error = float(np.square(predict_logits(small.network, texts.rows(small)).numpy() - own).mean())
+        sizes.append((size, plan, error))
+    fitting = sorted((error, size, number) for number, (size, _, error) in enumerate(sizes) if size <= max_mb)
+    if not fitting:
+        smallest = min(size for size, _, _ in sizes)
+        raise InputError(
+            f"--max-mb {max_mb:g}: the smallest that these steps come to is {smallest:.2f} MB; distil a smaller student"
+        )
+    return [sizes[number][1] for _, _, number in fitting]
+
+
+def _guess(model: Model, plan: CompressConfig) -> float:
+    """Guess a plan's size from the model as it is."""
+    network, tokens = model.network, len(model.tokenizer)
+    kept = min(1.0, (plan.vocabulary_size or tokens) / tokens)
+    words: Any = getattr(getattr(network, "encoder", None), "embedding", None)
+    narrow = plan.embedding_size / words.width if plan.embedding_size else 1.0
+    total = _OVERHEAD + kept * len(zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 1))
+    deep = plan.layers / network.config.num_hidden_layers if plan.layers else 1.0
+    for module, name, storage in stored_weights(network, plan):
+        weight = getattr(module, name)
+        share = kept * narrow if weight.shape[0] == network.config.vocab_size else (1 - plan.units) * deep
+        if name == "weight_ih_l0":
+            share *= narrow
+        total += share * weight.numel() * _BITS[storage] / 8
+    return total / 1e6

@@ -1,0 +1,95 @@
+"""Fewer tokens: those that a text uses most, under new numbers."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from distillkit.errors import InputError
+from distillkit.student.words import WordEmbedding
+
+
+def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) -> Any:
+    """Take a model's rarest tokens away, in place.
+
+    Special tokens, single characters and parts of words (`##ing`) stay, for what is taken away is read by them.
+
+    Args:
+        model: A classifier whose tables have a row a token.
+        tokenizer: Its fast tokenizer, of words or word pieces; it is left as it is.
+        counts: Times that each token is used, (V,).
+        size: Tokens to keep, if those that must stay are not more.
+
+    Returns:
+        The tokenizer of what is left.
+
+    Raises:
+        InputError: The tokenizer is of another kind (BPE, unigrams, bytes), whose tokens cannot be taken away one by one.
+    """
+    if not isinstance(getattr(model.config, "vocab_size", None), int):
+        raise InputError(
+            f"compress.vocabulary_size: a {model.config.model_type} keeps its table within another model; expected another kind"
+        )
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    kind = state["model"]["type"]
+    if kind not in ("WordLevel", "WordPiece"):
+        raise InputError(
+            f"compress.vocabulary_size: the tokenizer's model is {kind}, whose tokens depend on each other; expected words or word pieces"
+        )
+    vocabulary: dict[str, int] = state["model"]["vocab"]
+    special = {token["id"] for token in state["added_tokens"]}
+    special |= {vocabulary[token] for token in tokenizer.all_special_tokens if token in vocabulary}
+    part = state["model"].get("continuing_subword_prefix") or "\0"
+    must = special | {i for token, i in vocabulary.items() if token.startswith(part) or len(token) == 1}
+    rest = sorted((i for i in vocabulary.values() if i not in must), key=lambda i: (-counts[i], i))
+    kept = sorted(must | set(rest[: max(size - len(must), 0)]))
+    new = {old: i for i, old in enumerate(kept)}
+    state["model"]["vocab"] = {
+        token: new[i] for token, i in sorted(vocabulary.items(), key=lambda item: item[1]) if i in new
+    }
+    for token in state["added_tokens"]:
+        token["id"] = new[token["id"]]
+    _renumber(state["post_processor"], new)
+    _cut_tables(model, kept)
+    backend = Tokenizer.from_str(json.dumps(state))
+    return type(tokenizer)(
+        tokenizer_object=backend, model_max_length=tokenizer.model_max_length,
+        model_input_names=list(tokenizer.model_input_names), **tokenizer.special_tokens_map,
+    )  # fmt: skip
+
+
+def _renumber(state: Any, new: Mapping[int, int]) -> None:
+    """Give a post-processor's special tokens their new numbers, in place."""
+    if not isinstance(state, dict):
+        return
+    for key in ("sep", "cls"):  # of BERT and RoBERTa: ["[SEP]", 102]
+        if key in state:
+            state[key][1] = new[state[key][1]]
+    for token in (state.get("special_tokens") or {}).values():  # of a template
+        token["ids"] = [new[i] for i in token["ids"]]
+    for part in state.get("processors", ()):
+        _renumber(part, new)
+
+
+def _cut_tables(model: Any, kept: list[int]) -> None:
+    """Keep some rows of each table that has one a token, and of the configuration what they are called now."""
+    size, config = model.config.vocab_size, model.config
+    rows = torch.tensor(kept)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.num_embeddings == size:
+            trained = module.weight.requires_grad
+            module.weight = nn.Parameter(module.weight.detach()[rows], requires_grad=trained)
+            module.num_embeddings = len(kept)
+            if module.padding_idx is not None:
+                module.padding_idx = kept.index(module.padding_idx)
+        if isinstance(module, WordEmbedding):
+            module.unknown = kept.index(module.unknown)
+    config.vocab_size = len(kept)
+    for name in ("pad_token_id", "unk_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+        old = getattr(config, name, None)
+        if isinstance(old, int):
+            setattr(config, name, kept.index(old) if old in kept else None)

@@ -1,0 +1,117 @@
+"""ONNX graphs with weights of few values: codes and a codebook, which standard operators turn into numbers when the graph is loaded."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from distillkit.recipe import CompressConfig, Storage
+from distillkit.training.quantise import Codes, coded, matrix_of
+
+_VALUES = 256  # of kmeans: both directions of an LSTM are one matrix here, with the clusters of both
+_SMALLEST = 64  # numbers; of fewer the codes and the operators would be no smaller
+
+
+def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
+    """Store a graph's tables and matrices as a configuration says.
+
+    The graph stays an ordinary one: what turns codes into numbers has only constants as inputs, so that a runtime does it once, at load.
+
+    Args:
+        graph: ONNX, weights in fp32 and rounded to what will be stored.
+        compress: `embeddings`, `weights`.
+
+    Returns:
+        ONNX, smaller, with the same answers.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load_from_string(graph)
+    readers: dict[str, list[Any]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    decode: list[Any] = []
+    for weight in list(model.graph.initializer):
+        if weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) < 2 or np.prod(weight.dims) < _SMALLEST:
+            continue
+        kinds = {node.op_type for node in readers[weight.name]}
+        storage = compress.embeddings if "Gather" in kinds else compress.weights
+        if storage == "fp32" or any(
+            node.op_type == "LSTM" and node.input[3] == weight.name for node in readers[weight.name]
+        ):
+            continue  # an LSTM's biases are two rows here
+        values = numpy_helper.to_array(weight)
+        across = "MatMul" in kinds  # (in, out), where torch has (out, in)
+        model.graph.initializer.remove(weight)
+        if storage == "fp16":
+            parts, nodes = _half(weight.name, values)
+        else:
+            parts, nodes = _decoded(weight.name, values, across, "Conv" in kinds, storage)
+        model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in parts.items())
+        decode += nodes
+    body = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend([*decode, *body])
+    return model.SerializeToString()
+
+
+def _half(name: str, values: np.ndarray) -> tuple[dict[str, np.ndarray], list[Any]]:
+    from onnx import TensorProto, helper
+
+    return {f"{name}.half": values.astype(np.float16)}, [
+        helper.make_node("Cast", [f"{name}.half"], [name], to=TensorProto.FLOAT)
+    ]
+
+
+def _decoded(
+    name: str, values: np.ndarray, across: bool, filters: bool, storage: Storage
+) -> tuple[dict[str, np.ndarray], list[Any]]:
+    """Return what to store of a weight, by name, and the operators that make the weight of it."""
+    from onnx import TensorProto, helper
+
+    matrix = torch.from_numpy(values.T.copy() if across else values.copy())
+    rows = matrix_of(matrix) if filters else matrix.flatten(0, -2)
+    found = coded(rows, storage, _VALUES)
+    packed, bits = packed_codes(found)
+    parts: dict[str, np.ndarray] = {f"{name}.codes": packed, f"{name}.codebook": found.codebook.numpy()}
+    nodes: list[Any] = []
+    last = f"{name}.codes"
+
+    def then(kind: str, *inputs: str, **attributes: Any) -> None:
+        nonlocal last
+        output = f"{name}.{len(nodes)}"
+        nodes.append(helper.make_node(kind, [last, *inputs], [output], **attributes))
+        last = output
+
+    def constant(key: str, array: np.ndarray) -> str:
+        parts[f"{name}.{key}"] = array
+        return f"{name}.{key}"
+
+    if bits < 8:
+        then("Unsqueeze", constant("axis", np.array([1])))
+        then("BitShift", constant("shifts", np.arange(0, 8, bits, dtype=np.uint8)), direction="RIGHT")
+        then("BitwiseAnd", constant("mask", np.array(2**bits - 1, np.uint8)))
+        then("Reshape", constant("flat", np.array([-1])))
+        then("Slice", constant("start", np.array([0])), constant("stop", np.array([rows.numel()])))
+    then("Cast", to=TensorProto.INT32)
+    nodes.append(helper.make_node("Gather", [f"{name}.codebook", last], [f"{name}.values"]))
+    last = f"{name}.values"
+    if found.scale is not None:
+        then("Reshape", constant("rows", np.array(rows.shape)))
+        then("Mul", constant("scale", found.scale.numpy()))
+    then("Reshape", constant("shape", np.array(matrix.shape)))
+    if across:
+        then("Transpose", perm=[1, 0])
+    nodes[-1].output[0] = name
+    return parts, nodes
+
+
+def packed_codes(found: Codes) -> tuple[np.ndarray, int]:
+    """Return codes as bytes, the first code in the lowest bits, and the bits of a code: 1, 2, 4 or 8."""
+    bits = next(bits for bits in (1, 2, 4, 8) if len(found.codebook) <= 2**bits)
+    codes = found.codes.flatten().numpy()
+    each = 8 // bits
+    codes = np.pad(codes, (0, -len(codes) % each)).reshape(-1, each)
+    return (codes << np.arange(0, 8, bits, dtype=np.uint8)).sum(1, dtype=np.uint8), bits

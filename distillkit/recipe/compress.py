@@ -1,0 +1,56 @@
+"""Section `compress`: what a model is to lose, in the order of the fields."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from distillkit.errors import InputError
+
+Storage = Literal["fp32", "fp16", "int8", "int4", "kmeans", "binary"]
+
+
+@dataclass(frozen=True)
+class CompressConfig:
+    """What a model is to lose, in the order of the fields; 0 leaves a thing as it is."""
+
+    vocabulary_size: int = 0
+    """Tokens kept: special ones, parts of words, and the most used."""
+    layers: int = 0
+    """Layers kept of a transformer, evenly spaced, the last among them."""
+    feed_forward: float = 0.0
+    """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
+    embedding_size: int = 0
+    """Numbers a token kept, of a bilstm or textcnn: the best approximation of what the first layer makes of the tokens, as often as each is used."""
+    units: float = 0.0
+    """Share of the LSTM units of each direction, or of the filters of each width, and of the ReLU units, that goes, 0 to 1."""
+    sparsity: float = 0.0
+    """Share of the weights that become zero, 0 to 1; the tensors keep their size, the one file shrinks."""
+    criterion: Literal["magnitude", "obd"] = "magnitude"
+    """Which units and weights go. obd: those whose loss is felt least, by the squared gradient on the transfer set (LeCun et al. 1989)."""
+    scope: Literal["global", "layer"] = "global"
+    """Whether the share of zeros is that of all weights together, or of each tensor."""
+    rounds: int = 1
+    """Rounds in which weights become zero, ever fewer, with an epoch of training after each (Zhu and Gupta 2017)."""
+    embeddings: Storage = "fp32"
+    """How tables of vectors are stored: int8, int4: a scale a row; kmeans: `clusters` values in all (Han et al. 2016); binary: signs, and a scale a row."""
+    weights: Storage = "fp32"
+    """How all other matrices are stored."""
+    clusters: int = 16
+    """Values of kmeans, 2 to 128."""
+
+    @property
+    def changes_tensors(self) -> bool:
+        """Whether anything but the storage changes."""
+        asked = (self.vocabulary_size, self.layers, self.feed_forward, self.embedding_size, self.units, self.sparsity)
+        return any(asked)
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary_size", "layers", "embedding_size"):
+            if getattr(self, name) < 0:
+                raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more")
+        for name in ("feed_forward", "units", "sparsity"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
+        if self.rounds < 1:
+            raise InputError(f"compress.rounds is {self.rounds}: expected at least 1")
+        if not 2 <= self.clusters <= 128:
+            raise InputError(f"compress.clusters is {self.clusters}: expected 2 to 128")

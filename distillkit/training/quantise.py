@@ -1,0 +1,185 @@
+"""Weights of few values: rows to a scale in int8 or int4, signs, or clusters; as numbers to store, and as what training sees of them."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from distillkit.recipe import CompressConfig, Storage
+
+# Most steps from 0 to a row's largest number.
+_STEPS = {"int8": 127, "int4": 7}
+# Shares of a row's largest number at which int4 may be cut off, so that the others have finer steps.
+_CLIPS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SAMPLE = 200_000  # numbers that clusters are found on
+
+
+class Codes(NamedTuple):
+    """A matrix of few values: value (r, n) is codebook[codes[r, n]] * scale[r].
+
+    Attributes:
+        codes: (R, N) uint8.
+        codebook: (K,) float32, K at most 256.
+        scale: (R, 1) float32; None: 1.
+    """
+
+    codes: Tensor
+    codebook: Tensor
+    scale: Tensor | None
+
+    def values(self) -> Tensor:
+        """Return what is stored, (R, N) float32."""
+        found = self.codebook[self.codes.long()]
+        return found if self.scale is None else found * self.scale
+
+
+def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
+    """Store a matrix in few values.
+
+    What is stored once is stored again without a change: rows that are multiples of a step, the largest of them the most steps there are, have that step.
+
+    Args:
+        rows: (R, N) float32.
+        storage: int8, int4 (a scale a row, symmetric), binary (sign times a row's mean size), or kmeans.
+        clusters: Values of kmeans.
+    """
+    if storage == "kmeans":
+        codebook = codebook_of(rows, clusters)
+        return Codes(_nearest(rows, codebook).to(torch.uint8), codebook, None)
+    if storage == "binary":
+        return Codes((rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), rows.abs().mean(1, keepdim=True))
+    steps = _STEPS[storage]
+    scale = _scale(rows, steps)
+    codes = (rows / scale).round() + steps
+    return Codes(codes.to(torch.uint8), torch.arange(-steps, steps + 1, dtype=torch.float32), scale)
+
+
+def clipped(rows: Tensor, storage: Storage) -> Tensor:
+    """Cut each row (R, N) off where its int4 form is nearest to it; other storage cuts nothing off."""
+    if storage != "int4":
+        return rows
+    largest = rows.abs().amax(1, keepdim=True)
+    best, error = rows, torch.full_like(largest, torch.inf)
+    for share in _CLIPS:
+        cut = rows.clamp(-share * largest, share * largest)
+        found = (coded(cut, storage).values() - rows).square().sum(1, keepdim=True)
+        best, error = torch.where(found < error, cut, best), torch.minimum(found, error)
+    return best
+
+
+def codebook_of(rows: Tensor, clusters: int) -> Tensor:
+    """Return at most so many values that stand for all of a matrix, (K,) float32, ascending; the values themselves where they are that few.
+
+    The first guess is evenly spaced, which keeps the large weights (Han et al. 2016, arXiv 1510.00149, section 3.2). Where there are zeros, one value is 0.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    values = rows.detach().flatten().numpy()
+    distinct = np.unique(values[:_SAMPLE])
+    if len(distinct) <= clusters and len(distinct := np.unique(values)) <= clusters:
+        return torch.from_numpy(distinct)
+    zeros = bool((values == 0).any())
+    values = values[values != 0]
+    if len(values) > _SAMPLE:
+        values = np.random.default_rng(0).choice(values, _SAMPLE, replace=False)
+    start = np.linspace(values.min(), values.max(), clusters - zeros)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of clusters that stay empty
+        found = KMeans(len(start), init=start, n_init=1, max_iter=50).fit(values[:, None]).cluster_centers_[:, 0]
+    return torch.from_numpy(np.unique(np.append(found, [0] * zeros).astype(np.float32)))
+
+
+def matrix_of(weight: Tensor) -> Tensor:
+    """See a weight as rows, (R, N): of a convolution one a filter, of anything else one a last axis."""
+    return weight.flatten(1)
+
+
+class Stored(nn.Module):
+    """What training sees of a weight: its stored form, through which gradients pass as if it were not rounded (Bengio et al. 2013).
+
+    Args:
+        weight: Before training.
+        storage: As for `coded`; fp16 and fp32 round nothing that training could feel.
+        clusters: Values of kmeans, which are trained themselves.
+        sparse: Keep at zero what is zero.
+    """
+
+    def __init__(self, weight: Tensor, storage: Storage, clusters: int, *, sparse: bool) -> None:
+        super().__init__()
+        self.storage = storage
+        self.mask: Tensor | None
+        self.register_buffer("mask", (weight != 0) if sparse else None)
+        self.codebook = nn.Parameter(codebook_of(weight, clusters)) if storage == "kmeans" else None
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the weight as it would be stored, in its own shape."""
+        if self.mask is not None:
+            weight = weight * self.mask
+        if self.codebook is not None:
+            found = self.codebook[_nearest(weight.detach(), self.codebook.detach())]
+            found = found + (weight - weight.detach())
+            return found if self.mask is None else found * self.mask
+        if self.storage not in ("int8", "int4", "binary"):
+            return weight
+        with torch.no_grad():
+            rows = matrix_of(weight)
+            rounded = _rounded(rows, self.storage).view_as(weight) - weight
+        return weight + rounded
+
+
+def watch(model: nn.Module, compress: CompressConfig) -> None:
+    """Have training see a model's tables and matrices as they will be stored, until `settle`."""
+    for module, name, storage in stored_weights(model, compress):
+        weight = getattr(module, name)
+        part = Stored(weight.detach(), storage, compress.clusters, sparse=compress.sparsity > 0)
+        parametrize.register_parametrization(module, name, part)
+
+
+def settle(model: nn.Module) -> None:
+    """Leave a model with what training saw of its weights."""
+    for module in list(model.modules()):
+        for name in list(getattr(module, "parametrizations", {})):
+            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+
+
+def round_weights(model: nn.Module, compress: CompressConfig) -> None:
+    """Round a model's tables and matrices to what will be stored."""
+    with torch.no_grad():
+        for module, name, storage in stored_weights(model, compress):
+            weight = getattr(module, name)
+            if storage == "fp16":
+                weight.copy_(weight.half())
+            elif storage != "fp32":
+                rows = clipped(matrix_of(weight), storage)
+                weight.copy_(coded(rows, storage, compress.clusters).values().view_as(weight))
+
+
+def stored_weights(model: nn.Module, compress: CompressConfig) -> list[tuple[nn.Module, str, Storage]]:
+    """List a model's tables and matrices, as module and name, with how each is stored; biases and norms stay as they are."""
+    found: list[tuple[nn.Module, str, Storage]] = []
+    for module in model.modules():
+        storage = compress.embeddings if isinstance(module, nn.Embedding) else compress.weights
+        found += [(module, name, storage) for name, weight in module.named_parameters(recurse=False) if weight.ndim > 1]
+    return found
+
+
+def _scale(rows: Tensor, steps: int) -> Tensor:
+    return (rows.abs().amax(1, keepdim=True) / steps).clamp(min=torch.finfo(torch.float32).tiny)
+
+
+def _rounded(rows: Tensor, storage: Storage) -> Tensor:
+    if storage == "binary":
+        return torch.where(rows >= 0, 1.0, -1.0) * rows.abs().mean(1, keepdim=True)
+    scale = _scale(rows, _STEPS[storage])
+    return (rows / scale).round() * scale
+
+
+def _nearest(values: Tensor, codebook: Tensor) -> Tensor:
+    """Return the number of the nearest value for each, in the shape of `values`, int64; the codebook need not be in order."""
+    order = codebook.argsort()
+    ordered = codebook[order]
+    return order[torch.bucketize(values, (ordered[1:] + ordered[:-1]) / 2)]

@@ -1,0 +1,3 @@
+from tests.student.conftest import bert, student
+
+__all__ = ["bert", "student"]

@@ -1,0 +1,242 @@
+"""`distillkit compress`: as small as asked, answers as they were, or a line that says why not."""
+
+import contextlib
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distillkit import pipeline
+from distillkit.cli import main
+from distillkit.compress.run import compress
+from distillkit.data.tables import read_table
+from distillkit.errors import InputError
+from distillkit.recipe import (
+    ColumnsConfig,
+    CompressConfig,
+    EmbeddingConfig,
+    LabelConfig,
+    LossConfig,
+    StudentConfig,
+    TrainingConfig,
+    load_config,
+)
+from distillkit.runtime import Predictor
+from distillkit.teacher.checkpoint import load_classifier
+
+PAIRS = ColumnsConfig(text_pair="text_pair")
+TRAINING = TrainingConfig(epochs=6, batch_size=16, learning_rate=2e-2, precision="fp32")
+
+
+def written(folder, name, table):
+    """Write a table as TSV."""
+    names = table.column_names
+    lines = ["\t".join(row[column] for column in names) for row in table.to_pylist()]
+    (folder / name).write_text("\n".join(["\t".join(names), *lines]) + "\n")
+    return str(folder / name)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory, train_table, dev_table, classifier_folder):
+    """A student right on nearly all of dev, its teacher's logits, and what both were made of."""
+    folder = tmp_path_factory.mktemp("compress")
+    train, dev = written(folder, "train.tsv", train_table), written(folder, "dev.tsv", dev_table)
+    pipeline.augment(train, folder / "transfer.parquet")
+    pipeline.label(
+        str(folder / "transfer.parquet"), folder / "logits", classifier_folder, LabelConfig(precision="fp32")
+    )
+    student = StudentConfig(hidden_size=64, head_size=16, embeddings=EmbeddingConfig(source="random", width=48))
+    transfer = str(folder / "transfer.parquet")
+    pipeline.train_student(transfer, dev, folder / "student", student, logits=folder / "logits", training=TRAINING)
+    return folder
+
+
+def command(work, output, *more, taught=True):
+    lesson = ["--transfer-set", str(work / "transfer.parquet"), "--logits", str(work / "logits")] if taught else []
+    training = ["--training.epochs", "4", "--training.batch-size", "16", "--training.learning-rate", "1e-2", "--training.precision", "fp32"]  # fmt: skip
+    return ["compress", str(work / "student"), str(output), "--dev", str(work / "dev.tsv"), *lesson, *training, *more]
+
+
+def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsys):
+    output = tmp_path / "small"
+    asked = [
+        "--compress.embedding-size",
+        "8",
+        "--compress.units",
+        "0.5",
+        "--compress.sparsity",
+        "0.3",
+        "--compress.rounds",
+        "2",
+    ]
+    asked += ["--compress.embeddings", "int4", "--compress.weights", "int8", "--compress.criterion", "obd"]
+    assert main(command(work, output, *asked)) == 0
+    out, err = capsys.readouterr()
+    steps = json.loads(out)["steps"]
+    assert [step["step"] for step in steps] == [
+        "as it was", "8 numbers a token", "50 % of units gone", "26.2 % zeros", "30 % zeros", "embeddings int4, weights int8", "trained again",
+    ]  # fmt: skip
+    assert "| trained again" in err
+    result = json.loads((output / "compress.json").read_text())
+    assert result["steps"] == steps
+    last = steps[-1]
+    assert last["accuracy"] == pipeline.evaluate(str(output / "model"), str(work / "dev.tsv"))["accuracy"] >= 0.9
+    assert last["megabytes"] == (output / "bundle.zip").stat().st_size / 1e6 < steps[0]["megabytes"]
+    assert last["parameters"] < steps[0]["parameters"]
+    assert all(step["milliseconds"] > 0 and step["parity"] < 1e-4 for step in steps)
+    texts = ["the film was great .", "this plot is never bad", ""]
+    predictor = Predictor(output / "bundle.zip")
+    for found, wanted in zip(
+        predictor.predict(texts), pipeline.predict(str(output / "model"), [(text, None) for text in texts]), strict=True
+    ):
+        assert found["label"] == wanted["label"]
+        assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+    assert load_config("students", str(output / "compress.yaml"), CompressConfig()).units == 0.5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]  # no checkpoints stay
+
+
+def test_training_again_gives_back_what_rounding_took(work, tmp_path, capsys):
+    asked = ["--compress.units", "0.9", "--compress.embeddings", "binary", "--compress.weights", "binary"]
+    assert main(command(work, tmp_path / "out", *asked)) == 0
+    steps = {step["step"]: step for step in json.loads(capsys.readouterr().out)["steps"]}
+    assert steps["trained again"]["accuracy"] > steps["embeddings binary, weights binary"]["accuracy"] + 0.1
+    # It is stored in signs all the same.
+    model, _ = load_classifier(str(tmp_path / "out" / "model"))
+    weight = model.head.dense.weight.detach().abs()
+    assert np.allclose(weight, weight[:, :1])
+
+
+def test_zeros_stay_zero_through_training(work, tmp_path, capsys):
+    assert main(command(work, tmp_path / "out", "--compress.sparsity", "0.6", "--compress.weights", "kmeans")) == 0
+    model, _ = load_classifier(str(tmp_path / "out" / "model"))
+    weights = [weight for name, weight in model.named_parameters() if weight.ndim > 1 and "table" not in name]
+    zeros = sum((weight == 0).sum().item() for weight in weights) / sum(weight.numel() for weight in weights)
+    assert 0.59 < zeros < 0.95
+    assert all(len(weight.unique()) <= 16 for weight in weights)
+
+
+def test_without_logits_nothing_is_trained(work, tmp_path, capsys):
+    assert main(command(work, tmp_path / "out", "--compress.embeddings", "fp16", taught=False)) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["step"] for step in steps] == ["as it was", "embeddings fp16, weights fp32"]
+    assert steps[1]["agreement"] == 1
+
+
+def test_a_size_is_met_and_the_settings_are_said(work, tmp_path, capsys):
+    whole = tmp_path / "whole.zip"
+    pipeline.export(str(work / "student"), whole, one_file=True)
+    wanted = whole.stat().st_size / 1e6 / 1.3
+    target = ["--max-mb", f"{wanted:.4f}", "--max-drop", "5"]
+    assert main(command(work, tmp_path / "out", *target)) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert steps[-1]["megabytes"] <= wanted
+    assert steps[0]["accuracy"] - steps[-1]["accuracy"] <= 0.05
+    chosen = load_config("students", str(tmp_path / "out" / "compress.yaml"), CompressConfig())
+    assert chosen.embeddings in ("int8", "int4")
+
+
+def test_what_cannot_be_met_is_refused_and_nothing_is_written(work, tmp_path, capsys):
+    assert main(command(work, tmp_path / "out", "--max-mb", "0.001")) == 1
+    assert "--max-mb 0.001: the smallest that these steps come to is 0.0" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_size_at_too_high_a_price_is_refused_with_the_nearest(work, tmp_path, capsys, train_table):
+    words = sorted({word for text in train_table["text"].to_pylist() for word in text.split()})
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(words, 12)) for _ in range(400)]
+    own = [answer["label"] for answer in pipeline.predict(str(work / "student"), [(text, None) for text in texts])]
+    assert len(set(own)) == 2
+    # As the model is, it is right on all of them; some are so near to call that rounding tips them over.
+    dev = written(tmp_path, "own.tsv", pa.table({"text": texts, "label": own}))
+    args = command(work, tmp_path / "out", "--max-mb", "0.06", "--max-drop", "0.01", taught=False)
+    args[args.index(str(work / "dev.tsv"))] = dev
+    assert main(args) == 1
+    err = capsys.readouterr().err
+    assert re.search(r"--max-mb 0.06 --max-drop 0.01: not met, the nearest: 0.0\d MB with \d+.\d\d points lost; ", err)
+    assert "--transfer-set and --logits would train it again" in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "taught", "reason"),
+    [
+        (["--max-mb", "1", "--compress.units", "0.5"], True, "--max-mb chooses the settings"),
+        (["--max-mb", "-1"], True, "expected 0 or more"),
+        (["--compress.units", "1"], True, "compress.units is 1.0: expected 0 or more, and less than 1"),
+        (["--compress.clusters", "999"], True, "expected 2 to 128"),
+        (["--compress.heads", "0.5"], True, "heads"),
+        (["--compress.layers", "1"], True, "choose compress.units"),
+        (["--logits", "nowhere"], False, "expected --transfer-set with it"),
+    ],
+)
+def test_bad_settings_are_refused_in_a_line(work, tmp_path, capsys, more, taught, reason):
+    with contextlib.suppress(SystemExit):  # of what is wrong by itself
+        assert main(command(work, tmp_path / "out", *more, taught=taught)) == 1
+    assert reason in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_logits_of_another_task_are_refused(work, tmp_path, build_classifier):
+    other = build_classifier(["negative", "other"])
+    texts = written(
+        tmp_path,
+        "texts.tsv",
+        read_table(str(work / "transfer.parquet"), ColumnsConfig(), labels="ignored").select(["text"]),
+    )
+    pipeline.label(texts, tmp_path / "logits", other, LabelConfig(precision="fp32"))
+    with pytest.raises(InputError, match="its labels"):
+        compress(
+            str(work / "student"), tmp_path / "out", str(work / "dev.tsv"), transfer_set=texts,
+            logits=tmp_path / "logits", loss=LossConfig(), training=TRAINING, columns=ColumnsConfig(),
+        )  # fmt: skip
+
+
+def test_a_teacher_is_compressed_too(work, tmp_path, capsys, classifier_folder):
+    asked = [
+        "compress",
+        classifier_folder,
+        str(tmp_path / "out"),
+        "--dev",
+        str(work / "dev.tsv"),
+        "--compress.feed-forward",
+        "0.25",
+    ]
+    assert main([*asked, "--compress.layers", "1", "--compress.embeddings", "int8", "--compress.weights", "int8"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["step"] for step in steps][1:] == [
+        "1 layer",
+        "25 % of feed-forward rows gone",
+        "embeddings int8, weights int8",
+    ]
+    assert (
+        pipeline.evaluate(str(tmp_path / "out" / "model"), str(work / "dev.tsv"))["accuracy"] == steps[-1]["accuracy"]
+    )
+
+
+def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):
+    dev = written(tmp_path, "dev.tsv", pair_table)
+    vectors = EmbeddingConfig(source="random", width=8)
+    student = StudentConfig(kind="siamese-bilstm", hidden_size=8, head_size=8, embeddings=vectors)
+    training = TrainingConfig(epochs=1, precision="fp32")
+    pipeline.train_student(
+        dev, dev, tmp_path / "student", student, loss=LossConfig(alpha=1), training=training, columns=PAIRS
+    )
+    args = [
+        "compress",
+        str(tmp_path / "student"),
+        str(tmp_path / "out"),
+        "--dev",
+        dev,
+        "--data.columns.text-pair",
+        "text_pair",
+        "--compress.units",
+        "0.25",
+    ]
+    assert main([*args, "--compress.embeddings", "int8", "--compress.weights", "int8"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    found = Predictor(tmp_path / "out" / "bundle.zip").logits(["the film is good ."], ["this story was bad ."])
+    assert found.shape == (1, 2)
+    assert steps[-1]["agreement"] > 0.5

@@ -1,0 +1,103 @@
+"""Plain ASCII is cut as the tokenizer cuts it, whatever stands in it."""
+
+import json
+import random
+import string
+
+import pytest
+
+from distillkit.data.words import WORD_PATTERN
+from distillkit.recipe import VocabularyConfig
+from distillkit.runtime.ascii import SPLIT, AsciiWords
+from distillkit.runtime.tokens import Texts
+from distillkit.student.vocabulary import build_tokenizer
+
+WORDS = [
+    "the",
+    "film",
+    "isn't",
+    "un",
+    "believ",
+    "able",
+    "film's",
+    "don't",
+    "it's",
+    "'s",
+    "'t",
+    "a",
+    ",",
+    ".",
+    "_x_",
+    "unbelievable",
+    "3",
+    "40",
+]
+# Of everything that ASCII has, and of what the pattern and the pieces tell apart.
+PARTS = [
+    *string.printable,
+    "\x00",
+    "\x1c",
+    "\x1f",
+    "\x7f",
+    *WORDS,
+    "'",
+    "''",
+    "[UNK]",
+    "[PAD]",
+    "[unk]",
+    "qz" * 60,
+    "A" * 99,
+    "'re",
+    "n't",
+]
+
+
+def texts(seed, count):
+    draw = random.Random(seed)
+    return [draw.choice(["", " "]).join(draw.choices(PARTS, k=draw.randrange(12))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module", params=[{"pieces": 40}, {}, {"mask": "own"}], ids=["pieces", "words", "mask"])
+def tokens(request):
+    config = VocabularyConfig(unit="word", size=60, **request.param)
+    tokenizer = build_tokenizer([" ".join(WORDS), "film film the a"], config, 8)
+    return Texts(tokenizer.backend_tokenizer.to_str().encode(), 8)
+
+
+def test_the_pattern_is_the_students():
+    assert SPLIT == WORD_PATTERN
+
+
+def test_single_texts_and_pairs_have_the_tokenizers_own_tokens(tokens):
+    assert tokens._ascii is not None
+    first, second = texts(0, 3000), texts(1, 3000)
+    for pairs in (None, second):
+        assert tokens._quick(tokens._ascii, first, pairs) == tokens._asked(first, pairs)
+    quick = [tokens._ascii.ids(text) for text in first]
+    assert sum(ids is None for ids in quick) < 1000  # what names a special token
+
+
+@pytest.mark.parametrize(
+    "text", ["caf\u00e9 film", "\u4f60\u597d", "film\u2019s", "\U0001f600", "e\u0301", "the [UNK]", "[PAD]"]
+)
+def test_what_is_not_plain_is_asked_of_the_tokenizer(tokens, text):
+    assert tokens._ascii.ids(text) is None
+    assert tokens.rows([text, "a"]).ids == [ids for ids, _ in tokens._asked([text, "a"], None)]
+
+
+def test_new_words_do_not_fill_the_memory(tokens, monkeypatch):
+    monkeypatch.setattr(tokens._ascii, "_room", len(tokens._ascii._known) + 5)
+    for number in range(50):
+        tokens._ascii.ids(f"never{number}")
+    assert len(tokens._ascii._known) == tokens._ascii._room
+    assert tokens._ascii.ids("never49") == tokens._asked(["never49"], None)[0][0]
+
+
+@pytest.mark.parametrize("unit", ["character", "word-piece", "hashed"])
+def test_other_vocabularies(unit):
+    tokenizer = build_tokenizer(["the film isn't bad"] * 2, VocabularyConfig(unit=unit, size=60), 8)
+    data = tokenizer.backend_tokenizer.to_str().encode()
+    assert AsciiWords.fits(json.loads(data)) == (unit == "word-piece")
+    found = Texts(data, 8)
+    rows = found.rows(["The film isn't", "", "bad film"])
+    assert rows.ids == [row.ids for row in found._tokenizer.encode_batch(["The film isn't", "", "bad film"])]
