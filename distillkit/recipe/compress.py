@@ -16,6 +16,8 @@ class CompressConfig:
     """Tokens kept: special ones, parts of words, and the most used."""
     layers: int = 0
     """Layers kept of a transformer, evenly spaced, the last among them."""
+    heads: float = 0.0
+    """Share of the attention heads of each layer that goes, of a BERT, 0 to 1."""
     feed_forward: float = 0.0
     """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
     embedding_size: int = 0
@@ -40,14 +42,22 @@ class CompressConfig:
     @property
     def changes_tensors(self) -> bool:
         """Whether anything but the storage changes."""
-        asked = (self.vocabulary_size, self.layers, self.feed_forward, self.embedding_size, self.units, self.sparsity)
+        asked = (
+            self.vocabulary_size,
+            self.layers,
+            self.heads,
+            self.feed_forward,
+            self.embedding_size,
+            self.units,
+            self.sparsity,
+        )
         return any(asked)
 
     def __post_init__(self) -> None:
         for name in ("vocabulary_size", "layers", "embedding_size"):
             if getattr(self, name) < 0:
                 raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("feed_forward", "units", "sparsity"):
+        for name in ("heads", "feed_forward", "units", "sparsity"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
         if self.rounds < 1:

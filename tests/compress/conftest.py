@@ -1,3 +1,0 @@
-from tests.student.conftest import bert, student
-
-__all__ = ["bert", "student"]
