@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from distillkit import pipeline
-from distillkit.bench.forms import FORMS, load, prepare
+from distillkit.bench.forms import FORMS, Form, load, prepare
 from distillkit.bench.measure import speed, start, times
 from distillkit.bench.run import _name
 from distillkit.cli import main
+from distillkit.errors import InputError
 
 ROWS = [(f"the film was {word} .", None) for word in ("good", "bad", "dull", "great", "fine", "weak", "awful")]
 
@@ -63,6 +64,13 @@ def test_a_bundle_starts_in_less_memory_than_torch(forms):
     by_kind = {form.kind: start(form, ROWS[0]) for form in forms if form.kind in ("torch-fp32", "onnx-fp32")}
     assert 10 < by_kind["onnx-fp32"]["peak_megabytes"] < by_kind["torch-fp32"]["peak_megabytes"]
     assert 0 < by_kind["onnx-fp32"]["start_seconds"] < by_kind["torch-fp32"]["start_seconds"]
+
+
+def test_a_form_that_does_not_start_is_named(tmp_path):
+    with pytest.raises(
+        InputError, match=r"broken: a process of its own ended with 1 before it had answered: .*no such folder"
+    ):
+        start(Form("broken", "torch-fp32", str(tmp_path / "nothing"), ""), ROWS[0])
 
 
 def test_the_command_reports_every_form_of_every_model(classifier_folder, tmp_path, capsys):

@@ -12,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from distillkit.bench.forms import Answer, Form
+from distillkit.errors import InputError
 
 Row = tuple[str, str | None]
 _BLOCKS = 5  # turns that each form has at each batch size
@@ -63,14 +64,22 @@ def start(form: Form, row: Row) -> dict[str, float]:
 
     Returns:
         Medians: `start_seconds`, from before the process is begun to its first answer, and `peak_megabytes`, its resident memory at most.
+
+    Raises:
+        InputError: The process does not answer.
     """
     seconds, peaks = [], []
     for _ in range(_STARTS):
         began = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "distillkit.bench.cold", form.kind, form.path],
-            input=json.dumps(row), capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+            input=json.dumps(row), capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise InputError(
+                f"{form.name}: a process of its own ended with {done.returncode} before it had answered: {why}"
+            )
         seconds.append(time.perf_counter() - began)
         peaks.append(json.loads(done.stdout.splitlines()[-1])["peak_megabytes"])
     return {"start_seconds": median(seconds), "peak_megabytes": median(peaks)}

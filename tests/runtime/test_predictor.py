@@ -119,11 +119,9 @@ def _needed(name, extras=()):
     return found
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """A folder of just what `pip install 'distillkit[runtime]'` installs."""
-    place = tmp_path_factory.mktemp("site")
-    packages = _needed("distillkit", ["runtime"])
+def _site(place, extra):
+    """Fill a folder with just what `pip install 'distillkit[EXTRA]'` installs."""
+    packages = _needed("distillkit", [extra])
     assert {"onnxruntime", "tokenizers", "numpy"} < set(packages)
     assert not {"torch", "transformers", "pyarrow", "scipy", "scikit-learn"} & set(packages)
     (place / "distillkit").symlink_to(Path(distillkit.__file__).parent)
@@ -132,6 +130,12 @@ def site(tmp_path_factory):
             if not (place / top).exists():
                 (place / top).symlink_to(distribution.locate_file(top))
     return place
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """What answers from a bundle, and no more."""
+    return _site(tmp_path_factory.mktemp("site"), "runtime")
 
 
 def _alone(site, *arguments, **options):
@@ -149,6 +153,19 @@ def test_what_the_runtime_extra_installs_is_enough(site, folder, wanted):
     _same([json.loads(line) for line in done.stdout.splitlines()], wanted)
     code = f"from distillkit.runtime import Predictor; print(Predictor({str(folder)!r}).labels)"
     assert _alone(site, code).stdout == "['negative', 'positive']\n"
+
+
+def test_what_the_serve_extra_installs_is_enough(tmp_path, site, folder, wanted):
+    run = "from distillkit.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = _alone(site, run, "serve", str(folder))
+    assert done.returncode == 1
+    assert re.fullmatch(r"distillkit: serve needs \w+: pip install 'distillkit\[serve\]'\n", done.stderr)
+    code = (
+        "from distillkit.runtime import Predictor; from distillkit.serve.app import Limits, Service; import uvicorn, distillkit.serve.server;"
+        f"print(type(Service(Predictor({str(folder)!r}), Limits(1, 64, 2, 256, 256, 1024))).__name__, 'torch' in sys.modules)"
+    )
+    done = _alone(_site(tmp_path, "serve"), code)
+    assert done.stdout == "Service False\n", done.stderr
 
 
 def test_what_needs_torch_says_what_to_install(site, tmp_path):
