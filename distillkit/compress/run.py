@@ -24,7 +24,7 @@ from distillkit.data.scores import dev_score
 from distillkit.data.tables import check_labels_known, gold_of, mask_of, paired, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError
-from distillkit.pipeline.export import check_installed, export_model
+from distillkit.pipeline.export import check_fast, check_installed, export_model
 from distillkit.processes import rank
 from distillkit.recipe import SCORES, ColumnsConfig, CompressConfig, LossConfig, Task, TrainingConfig, dump
 from distillkit.runs import log
@@ -133,6 +133,7 @@ def compress(
     if max_mb < 0 or max_drop < 0:
         raise InputError("--max-mb and --max-drop: expected 0 or more")
     network, tokenizer = load_classifier(model)
+    check_fast(model, tokenizer)
     tokenizer.model_max_length = max_tokens_of(network, tokenizer)
     first = Model(network, tokenizer)
     task, names = task_of_model(network.config), labels_of(network)

@@ -1,7 +1,7 @@
 """The steps of a compression, in their order, each upon what the last one left."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Reading:
     texts: list[str]
     pairs: list[str] | None
     mask: str = ""
+    _counted: dict[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     def rows(self, model: Model) -> Encoded:
         """Tokenise them for a model."""
@@ -51,7 +52,12 @@ class Reading:
 
     def counts(self, model: Model) -> np.ndarray:
         """Return how often a model's tokens are used, (V,) int64."""
-        return np.bincount(np.asarray(self.rows(model).ids).ravel(), minlength=len(model.tokenizer))
+        # Plans are many, vocabularies few, and a transfer set takes long to read.
+        vocabulary = model.tokenizer.backend_tokenizer.to_str()
+        if vocabulary not in self._counted:
+            ids = np.asarray(self.rows(model).ids).ravel()
+            self._counted[vocabulary] = np.bincount(ids, minlength=len(model.tokenizer))
+        return self._counted[vocabulary]
 
 
 def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) -> Iterator[str]:

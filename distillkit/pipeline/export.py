@@ -58,10 +58,7 @@ def export(
     table = read_table(source, columns, labels="ignored") if source else None
     rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
     network, tokenizer = load_classifier(model)
-    if not tokenizer.is_fast:
-        raise InputError(
-            f"{model}: its tokenizer is not a fast one, which only transformers can run; it cannot be exported"
-        )
+    check_fast(model, tokenizer)
     return export_model(network, tokenizer, target, rows, one_file=one_file)
 
 
@@ -125,6 +122,18 @@ def check_installed(command: str) -> None:
     """
     if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]:
         raise InputError(f"{command} needs {', '.join(missing)}: pip install 'distillkit[export]'")
+
+
+def check_fast(model: str, tokenizer: Any) -> None:
+    """Refuse a model whose tokenizer cannot leave transformers.
+
+    Raises:
+        InputError: It cannot.
+    """
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"{model}: its tokenizer is not a fast one, which only transformers can run; it cannot be exported"
+        )
 
 
 def _reads_pairs(model: Any) -> bool | None:

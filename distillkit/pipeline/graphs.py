@@ -63,8 +63,8 @@ class _BiLSTM(nn.Module):
 def _strongest(states: Tensor, lengths: Tensor) -> Tensor:
     """Pool an LSTM's states (T, 2, B, H) as `Pooling` does by max, in fewer operators, each of which costs a row alone half a microsecond."""
     # The first state of a text without words is 0, and is taken for its strongest; no state is below -1.
-    behind = torch.arange(states.shape[0])[:, None] >= lengths.clamp(min=1)  # (T, B)
-    return states.masked_fill(behind[:, None, :, None], -1).amax(0).transpose(0, 1).flatten(1)
+    behind = torch.arange(states.shape[0]).view(-1, 1, 1, 1) >= lengths.clamp(min=1).view(1, 1, -1, 1)  # (T, 1, B, 1)
+    return states.masked_fill(behind, -1).amax(0).transpose(0, 1).flatten(1)
 
 
 def _weights(layer: BiLSTMLayer) -> list[nn.Parameter]:

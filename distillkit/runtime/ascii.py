@@ -28,10 +28,12 @@ class AsciiWords:
         self._unknown = self._vocabulary[model["unk_token"]]
         self._longest = model.get("max_input_chars_per_word", 0)
         self._prefix = model.get("continuing_subword_prefix", "")
-        self._pieces = model["type"] == "WordPiece"
+        self._in_pieces = model["type"] == "WordPiece"
         # Their names in a text are the tokens themselves: the tokenizer sees to those.
-        self._special = re.compile("|".join(re.escape(token["content"]) for token in state["added_tokens"]) or r"\Z.")
-        self._known: dict[str, tuple[int, ...]] = {word: (i,) for word, i in self._vocabulary.items()}
+        self._special = [token["content"] for token in state["added_tokens"]]
+        self._known: dict[str, tuple[int, ...]] = {
+            word: (i,) for word, i in self._vocabulary.items() if not self._in_pieces or len(word) <= self._longest
+        }
         self._room = len(self._known) + _KEPT
 
     @staticmethod
@@ -46,20 +48,22 @@ class AsciiWords:
 
     def ids(self, text: str) -> list[int] | None:
         """Return a text's token ids; None where the tokenizer has to be asked, for what is not ASCII or names a special token."""
-        if not text.isascii() or self._special.search(text):
+        if not text.isascii():
             return None
+        for token in self._special:
+            if token in text:
+                return None
         found: list[int] = []
-        known = self._known
         for word in _WORDS.findall(text.lower()):
-            pieces = known.get(word)
-            found += self._unseen(word) if pieces is None else pieces
+            found += self._known.get(word) or self._unseen(word)
         return found
 
     def _unseen(self, word: str) -> tuple[int, ...]:
-        pieces = self._cut(word) if self._pieces else (self._unknown,)
+        """Return the ids of a word that is not in the vocabulary as a whole."""
+        cut = self._cut(word) if self._in_pieces else (self._unknown,)
         if len(self._known) < self._room:
-            self._known[word] = pieces
-        return pieces
+            self._known[word] = cut
+        return cut
 
     def _cut(self, word: str) -> tuple[int, ...]:
         """Cut a word into the longest pieces that there are, from its beginning on (Wu et al. 2016, as BERT's tokenizers do)."""

@@ -46,6 +46,7 @@ class Predictor:
         self._texts = Texts(files[TOKENIZER], self.manifest.max_tokens)
         self._sessions = [self._session(name, files[name], threads) for name in graphs]
         self._inputs = [node.name for node in self._sessions[0].get_inputs()]
+        self._outputs = [node.name for node in self._sessions[0].get_outputs()]
         # A student of single texts, which takes a row as it is.
         self._own_words = "lengths" in self._inputs and not self.manifest.pairs
 
@@ -174,11 +175,11 @@ class Predictor:
         }
         if "token_type_ids" in self._inputs:
             feed["token_type_ids"], _ = padded([rows.types[i] for i in part], 0)
-        return self._sessions[0].run(None, feed)[0]
+        return self._sessions[0].run(self._outputs, feed)[0]
 
     def _words(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
         input_ids, lengths = padded(ids, self.manifest.pad_id)
-        return self._sessions[0].run(None, {"input_ids": input_ids, "lengths": lengths})[0]
+        return self._sessions[0].run(self._outputs, {"input_ids": input_ids, "lengths": lengths})[0]
 
 
 def parts_of(lengths: Sequence[int]) -> Iterator[list[int]]:

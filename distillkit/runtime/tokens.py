@@ -88,7 +88,7 @@ def padded(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[np.ndarray, np.n
     """Return token ids, (B, T) int64, padded on the right, T at least 1; and tokens a row, (B,) int64."""
     lengths = np.array([len(row) for row in rows], np.int64)
     if len(rows) == 1 and rows[0]:  # the way of a server that answers at once
-        return np.array([rows[0]], np.int64), lengths
+        return np.array(rows[0], np.int64)[None], lengths
     out = np.full((len(rows), max(int(lengths.max()), 1)), pad_id, np.int64)
     for place, row in zip(out, rows, strict=True):
         place[: len(row)] = row

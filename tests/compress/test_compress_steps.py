@@ -39,8 +39,11 @@ def saved_and_loaded(model, tokenizer, folder):
     return load_classifier(str(folder))
 
 
-@pytest.mark.parametrize("storage", ["fp16", "int8", "int4", "kmeans", "binary"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "storage"),
+    [(kind, "int4") for kind in KINDS]
+    + [(kind, storage) for kind in ("bilstm", "transformer") for storage in ("fp16", "int8", "kmeans", "binary")],
+)
 def test_every_kind_in_every_storage_answers_as_torch_does(student, kind, storage, tmp_path):
     model, tokenizer = student(kind)
     before = logits_of(model, tokenizer)

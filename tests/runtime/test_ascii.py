@@ -93,6 +93,15 @@ def test_new_words_do_not_fill_the_memory(tokens, monkeypatch):
     assert tokens._ascii.ids("never49") == tokens._asked(["never49"], None)[0][0]
 
 
+def test_a_word_beyond_the_longest_is_unknown_though_the_vocabulary_has_it(tokens):
+    state = json.loads(
+        build_tokenizer(["a b"], VocabularyConfig(unit="word-piece", size=60), 8).backend_tokenizer.to_str()
+    )
+    state["model"]["vocab"]["b" * 101] = len(state["model"]["vocab"])
+    words = Texts(json.dumps(state).encode(), 8)
+    assert words._quick(words._ascii, ["b" * 101], None) == words._asked(["b" * 101], None) == [([1], [0])]
+
+
 @pytest.mark.parametrize("unit", ["character", "word-piece", "hashed"])
 def test_other_vocabularies(unit):
     tokenizer = build_tokenizer(["the film isn't bad"] * 2, VocabularyConfig(unit=unit, size=60), 8)
