@@ -1,6 +1,5 @@
 """The forms in which a model can be served: torch in two precisions, ONNX Runtime in two, or a bundle as it is."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distillkit.runtime.bundle import MANIFEST, Manifest, described, is_bundle, read_bundle
+from distillkit.runtime.bundle import described, is_bundle, read_bundle, write_bundle
 
 FORMS = ("torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8")
 BUNDLE = "bundle"
@@ -64,20 +63,13 @@ def prepare(name: str, model: str, kinds: Sequence[str], work: Path) -> list[For
 
 
 def _quantised(whole: Path, target: Path) -> None:
-    """Write a bundle's graphs with int8 weights, activations quantised as they come (dynamic quantisation)."""
-    import onnx
-    from onnxruntime.quantization import quantize_dynamic
+    """Write a bundle whose graphs compute in int8."""
+    from distillkit.pipeline.graphs import int8_graph
 
-    shutil.copytree(whole, target)
     manifest, files = read_bundle(whole)
-    for file in files:
-        if file.endswith(".onnx"):
-            graph = onnx.load(whole / file)
-            del graph.graph.value_info[:]  # torch's exporter leaves shapes of before its own rewriting
-            quantize_dynamic(graph, target / file)
-    stored = {file: (target / file).read_bytes() for file in files}
-    changed: Manifest = replace(manifest, files=described(stored), parity={})
-    (target / MANIFEST).write_text(changed.text(), encoding="utf-8")
+    files = {name: int8_graph(data) if name.endswith(".onnx") else data for name, data in files.items()}
+    target.mkdir()
+    write_bundle(target, replace(manifest, files=described(files), parity={}), files, one_file=False)
 
 
 def load(form: Form, threads: int) -> Answer:

@@ -26,6 +26,8 @@ class Export:
     """Texts or pairs to compare both on, beside some that are made to be hard."""
     one_file: bool = False
     """Write one file in place of a folder."""
+    int8: bool = False
+    """Compute in int8: faster for wide models, and no longer within 0.0001 of torch; how far away is said."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
 
@@ -215,7 +217,9 @@ def _push(command: Push) -> dict[str, Any]:
 def _export(command: Export) -> dict[str, Any]:
     from distillkit import pipeline
 
-    return pipeline.export(command.model, command.target, command.source, command.columns, one_file=command.one_file)
+    return pipeline.export(
+        command.model, command.target, command.source, command.columns, one_file=command.one_file, int8=command.int8
+    )
 
 
 COMMANDS: dict[str, Command] = {

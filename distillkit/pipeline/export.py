@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Largest difference of any logit from torch's that a graph in fp32 may have: sums in another order differ by about 1e-6 of the logit.
 PARITY = 1e-4
+# Of a graph that computes in int8, the root mean square difference, as a share of the logits' standard deviation.
+INT8_PARITY = 0.2
 _HARD = (
     "", " ", "a", "zxqv", "zxqv zxqv zxqv", "never-seen-w0rd 12345", "Wonderful!!! 😀👍🏽", "שלום עולם", "مرحبا بالعالم", "你好，世界。", "nul\0byte",
     "cafe\u0301", "\u200b\ufeff", "tab\tand\nline", "one two three four five six seven eight nine ten " * 60,
@@ -35,7 +37,13 @@ _ROWS = 2000  # of the source; more rows would find no other way through the gra
 
 
 def export(
-    model: str, target: Path, source: str = "", columns: ColumnsConfig = COLUMNS, *, one_file: bool = False
+    model: str,
+    target: Path,
+    source: str = "",
+    columns: ColumnsConfig = COLUMNS,
+    *,
+    one_file: bool = False,
+    int8: bool = False,
 ) -> dict[str, Any]:
     """Write a bundle, which `runtime.Predictor` answers from.
 
@@ -45,6 +53,7 @@ def export(
         source: Texts or pairs, of which the first 2,000 are what the bundle's answers are held against torch's on, beside some that are made to be hard.
         columns: Names of the source's columns.
         one_file: Write one file.
+        int8: Compute in int8, weights and activations.
 
     Returns:
         `output`, `parity` (`rows`, `largest` and `mean` difference of a logit, `same_answer`, the share of equal answers), `megabytes`.
@@ -59,7 +68,7 @@ def export(
     rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
     network, tokenizer = load_classifier(model)
     check_fast(model, tokenizer)
-    return export_model(network, tokenizer, target, rows, one_file=one_file)
+    return export_model(network, tokenizer, target, rows, one_file=one_file, int8=int8)
 
 
 def export_model(
@@ -70,6 +79,7 @@ def export_model(
     compress: CompressConfig | None = None,
     *,
     one_file: bool,
+    int8: bool = False,
 ) -> dict[str, Any]:
     """Write a bundle of a model in memory.
 
@@ -80,6 +90,7 @@ def export_model(
         rows: Texts or pairs to hold both on.
         compress: How tables and matrices are stored, to which they are rounded already; None: in fp32.
         one_file: Write one file.
+        int8: Compute in int8, weights and activations.
 
     Returns:
         As `export`.
@@ -87,16 +98,20 @@ def export_model(
     Raises:
         InputError: The bundle does not answer as torch does; nothing is written then.
     """
-    from distillkit.pipeline.graphs import onnx_graphs
+    from distillkit.pipeline.graphs import int8_graph, onnx_graphs
     from distillkit.runtime import Predictor
 
     graphs = onnx_graphs(model.cpu(), tokenizer)
+    if int8:
+        graphs = {name: int8_graph(graph) for name, graph in graphs.items()}
     if compress is not None:
         graphs = {name: stored_graph(graph, compress) for name, graph in graphs.items()}
     files = {TOKENIZER: tokenizer.backend_tokenizer.to_str().encode(), **graphs}
     made_from = {"model_type": model.config.model_type}
     if compress is not None:
         made_from |= {"embeddings": compress.embeddings, "weights": compress.weights}
+    if int8:
+        made_from["arithmetic"] = "int8"
     manifest = Manifest(
         task=task_of_model(model.config),
         labels=labels_of(model),
@@ -108,7 +123,7 @@ def export_model(
     )
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)
-        parity = _held_against(model, tokenizer, Predictor(partial), list(rows), str(target))
+        parity = _held_against(model, tokenizer, Predictor(partial), list(rows), str(target), int8=int8)
         write_bundle(partial, replace(manifest, parity=parity), files, one_file=one_file)
     size = target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
     return {"output": str(target), "parity": parity, "megabytes": size / 1e6}
@@ -141,7 +156,7 @@ def _reads_pairs(model: Any) -> bool | None:
 
 
 def _held_against(
-    model: Any, tokenizer: Any, bundle: "Predictor", rows: list[tuple[str, str | None]], target: str
+    model: Any, tokenizer: Any, bundle: "Predictor", rows: list[tuple[str, str | None]], target: str, *, int8: bool
 ) -> dict[str, Any]:
     """Compare the bundle's logits with torch's on given texts and on hard ones, in batches of several sizes."""
     pairs = bundle.manifest.pairs
@@ -166,6 +181,14 @@ def _held_against(
         "mean": float(difference.mean()),
         "same_answer": float((ours.argmax(1) == torchs.argmax(1)).mean()),
     }
+    if int8:
+        parity["relative"] = float(np.sqrt(np.square(difference).mean()) / torchs.std())
+        if not parity["relative"] <= INT8_PARITY:
+            raise InputError(
+                f"{target}: not written: in int8 its logits are {100 * parity['relative']:.0f} % of their standard deviation from torch's (root mean square), "
+                f"and {100 * INT8_PARITY:.0f} % is allowed; export it without --int8"
+            )
+        return parity
     if not parity["largest"] <= PARITY:
         worst = int(difference.max(axis=1).argmax())
         raise InputError(

@@ -3,8 +3,10 @@
 import contextlib
 import io
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -148,6 +150,23 @@ def _onnx(module: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
         )  # fmt: skip
     assert program is not None  # as it is with dynamo
     return _without_traces(program.model_proto)
+
+
+def int8_graph(graph: bytes) -> bytes:
+    """Return a graph that computes in int8: its weights stored so, activations quantised as they come (ONNX Runtime's dynamic quantisation).
+
+    Args:
+        graph: ONNX, in fp32.
+    """
+    import onnx
+    from onnxruntime.quantization import quantize_dynamic
+
+    model = onnx.load_from_string(graph)
+    del model.graph.value_info[:]  # torch's exporter leaves shapes of before its own rewriting
+    with tempfile.TemporaryDirectory() as work, _quiet():
+        target = Path(work, MODEL)
+        quantize_dynamic(model, target)
+        return target.read_bytes()
 
 
 def _without_traces(graph: Any) -> bytes:

@@ -282,6 +282,26 @@ def test_export_says_what_it_wrote(classifier_folder, tmp_path, capsys):
     assert not [file.name for file in files if b".py" in file.read_bytes()]  # nor where the machine keeps its code
 
 
+def test_in_int8_answers_are_near_and_it_is_said_how_near(classifier_folder, wanted, tmp_path, capsys, monkeypatch):
+    args = ["export", classifier_folder, str(tmp_path / "b"), "--source", "embedded:reviews/dev", "--int8"]
+    assert main(args) == 0
+    parity = json.loads(capsys.readouterr().out)["parity"]
+    assert 1e-4 < parity["relative"] < 0.2
+    predictor = Predictor(tmp_path / "b")
+    assert predictor.manifest.made_from["arithmetic"] == "int8"
+    assert predictor.manifest.parity == parity
+    logits = predictor.logits(TEXTS)
+    rounded = [answer["probabilities"]["positive"] for answer in predictor.predict(TEXTS)]
+    whole = [answer["probabilities"]["positive"] for answer in wanted]
+    assert 0 < np.abs(np.subtract(rounded, whole)).max() < 0.1
+    assert logits.shape == (len(TEXTS), 2)
+    monkeypatch.setattr(sys.modules["distillkit.pipeline.export"], "INT8_PARITY", parity["relative"] / 2)
+    args[2] = str(tmp_path / "refused")
+    assert main(args) == 1
+    assert "% is allowed; export it without --int8" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
+
+
 def test_parts_are_of_like_length_and_bounded():
     lengths = [5000, 3, 1, 2000, 2000, 2000, 3]
     parts = list(parts_of(lengths))
