@@ -8,7 +8,7 @@ import numpy as np
 
 from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.saliency import saliencies, zero_weights
-from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
+from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
 from distillkit.recipe import CompressConfig
@@ -80,9 +80,6 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) 
     if compress.layers:
         prune_layers(model.network, compress.layers)
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
-    if compress.heads:
-        model.network = prune_heads(model.network, compress.heads, _worth(model, compress, reading, seed))
-        yield f"{100 * compress.heads:g} % of heads gone"
     if compress.feed_forward:
         prune_feed_forward(model.network, compress.feed_forward, _worth(model, compress, reading, seed))
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"

@@ -71,34 +71,6 @@ def prune_feed_forward(model: Any, share: float, worth: Mapping[str, Tensor]) ->
     setattr(model.config, "hidden_dim" if model.config.model_type == "distilbert" else "intermediate_size", kept)
 
 
-def prune_heads(model: Any, share: float, worth: Mapping[str, Tensor]) -> Any:
-    """Return a BERT without the attention heads that are worth least; every layer keeps as many.
-
-    Args:
-        model: A BERT classifier; it is left as it is.
-        share: Of the heads, 0 to 1; one at least stays.
-        worth: Of each weight.
-
-    Raises:
-        InputError: The model is another, whose checkpoint has no place for the width of a head.
-    """
-    from distillkit.student.pruned_bert import (  # which would load the Auto classes too early
-        PrunedBertConfig,
-        with_heads,
-    )
-
-    if model.config.model_type not in ("bert", PrunedBertConfig.model_type):
-        raise InputError(f"compress.heads: only a BERT can have fewer, not this {model.config.model_type}; expected compress.layers")  # fmt: skip
-    kept = []
-    for number in range(model.config.num_hidden_layers):
-        prefix = f"bert.encoder.layer.{number}.attention"
-        out = worth[f"{prefix}.output.dense.weight"].sum(0)
-        into = [worth[f"{prefix}.self.{name}.weight"].sum(1) for name in ("query", "key", "value")]
-        heads = model.bert.encoder.layer[number].attention.self.num_attention_heads
-        kept.append(_best((out + torch.stack(into).sum(0)).view(heads, -1).sum(1), share))
-    return with_heads(model, kept)
-
-
 def prune_layers(model: Any, layers: int) -> None:
     """Keep so many layers of a transformer, evenly spaced, the last among them, in place.
 

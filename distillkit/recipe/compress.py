@@ -16,8 +16,6 @@ class CompressConfig:
     """Tokens kept: special ones, parts of words, and the most used."""
     layers: int = 0
     """Layers kept of a transformer, evenly spaced, the last among them."""
-    heads: float = 0.0
-    """Share of the attention heads of each layer that goes, of a BERT, 0 to 1."""
     feed_forward: float = 0.0
     """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
     embedding_size: int = 0
@@ -45,7 +43,6 @@ class CompressConfig:
         asked = (
             self.vocabulary_size,
             self.layers,
-            self.heads,
             self.feed_forward,
             self.embedding_size,
             self.units,
@@ -57,7 +54,7 @@ class CompressConfig:
         for name in ("vocabulary_size", "layers", "embedding_size"):
             if getattr(self, name) < 0:
                 raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("heads", "feed_forward", "units", "sparsity"):
+        for name in ("feed_forward", "units", "sparsity"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
         if self.rounds < 1:

@@ -36,14 +36,7 @@ def register() -> None:
     # Imported here: loading the Auto classes is what calls this (see distillkit/__init__.py).
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    # What it is made of loads the Auto classes as well.
-    from distillkit.student.pruned_bert import PrunedBertConfig, PrunedBertForSequenceClassification
-
-    ours = [
-        *WORD_KINDS.values(),
-        (PrunedBertConfig, PrunedBertForSequenceClassification),
-        (SiameseTransformerConfig, SiameseTransformerForSequenceClassification),
-    ]
+    ours = [*WORD_KINDS.values(), (SiameseTransformerConfig, SiameseTransformerForSequenceClassification)]
     for config, model in ours:
         AutoConfig.register(config.model_type, config, exist_ok=True)
         AutoModelForSequenceClassification.register(config, model, exist_ok=True)

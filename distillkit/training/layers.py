@@ -10,7 +10,6 @@ from distillkit.errors import InputError
 # Where each kind keeps its layers, from its base model.
 _LAYERS = {
     "bert": "encoder.layer",
-    "distillkit-pruned-bert": "encoder.layer",
     "roberta": "encoder.layer",
     "xlm-roberta": "encoder.layer",
     "camembert": "encoder.layer",

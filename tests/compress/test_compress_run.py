@@ -203,14 +203,11 @@ def test_a_teacher_is_compressed_too(work, tmp_path, capsys, classifier_folder):
         str(work / "dev.tsv"),
         "--compress.feed-forward",
         "0.25",
-        "--compress.heads",
-        "0.5",
     ]
     assert main([*asked, "--compress.layers", "1", "--compress.embeddings", "int8", "--compress.weights", "int8"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [step["step"] for step in steps][1:] == [
         "1 layer",
-        "50 % of heads gone",
         "25 % of feed-forward rows gone",
         "embeddings int8, weights int8",
     ]
