@@ -259,8 +259,7 @@ def _write(output: Path, result: dict[str, Any], settings: CompressConfig, model
     """Write what is left of a model and how it came to that."""
     shown = steps_table(result)
     with whole_folder(output) as folder:
-        model.network.save_pretrained(folder / MODEL)
-        model.tokenizer.save_pretrained(folder / MODEL)
+        model.save(folder / MODEL)
         (folder / BUNDLE).write_bytes(bundle.read_bytes())
         (folder / "compress.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         (folder / "compress.md").write_text(shown + "\n", encoding="utf-8")

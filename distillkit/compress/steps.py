@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.saliency import saliencies, zero_weights
-from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
+from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
 from distillkit.recipe import CompressConfig
+from distillkit.student.pruned import PrunedTransformerForSequenceClassification
 from distillkit.training.quantise import round_weights
 
 
@@ -20,12 +22,24 @@ class Model:
     """A model at work.
 
     Attributes:
-        network: Changed in place by each step.
+        network: Changed in place by each step; of a transformer without some of its heads the classifier within.
         tokenizer: Another one once the vocabulary is smaller.
+        lost_heads: Whether some of a transformer's heads are gone.
     """
 
     network: Any
     tokenizer: Any
+    lost_heads: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.network, PrunedTransformerForSequenceClassification):
+            self.network, self.lost_heads = self.network.classifier(), True
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint; one without some of its heads is of a kind of distillkit's."""
+        around = PrunedTransformerForSequenceClassification.around
+        (around(self.network) if self.lost_heads else self.network).save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,10 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) 
     if compress.layers:
         prune_layers(model.network, compress.layers)
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
+    if compress.heads:
+        gone, count = prune_heads(model.network, compress.heads, _worth(model, compress, reading, seed))
+        model.lost_heads |= gone > 0
+        yield f"{gone} of {count} heads gone"
     if compress.feed_forward:
         prune_feed_forward(model.network, compress.feed_forward, _worth(model, compress, reading, seed))
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"

@@ -1,4 +1,4 @@
-"""Fewer units: LSTM units, filters, ReLU units, rows of feed-forward layers, whole layers; the tensors shrink."""
+"""Fewer units: LSTM units, filters, ReLU units, attention heads, rows of feed-forward layers, whole layers; the tensors shrink."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from distillkit.errors import InputError
 from distillkit.student.bilstm import BiLSTMEncoder
 from distillkit.student.model import StudentModel
+from distillkit.student.pruned import attentions
 from distillkit.student.textcnn import TextCNNEncoder
 from distillkit.student.transformer import layer_map
 from distillkit.training.layers import encoder_layers
@@ -69,6 +70,37 @@ def prune_feed_forward(model: Any, share: float, worth: Mapping[str, Tensor]) ->
             _keep(out, "weight", rows, 1)
             into.out_features = out.in_features = kept = len(rows)
     setattr(model.config, "hidden_dim" if model.config.model_type == "distilbert" else "intermediate_size", kept)
+
+
+def prune_heads(model: Any, share: float, worth: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Remove the attention heads that are worth least, of all layers together, in place; layers may keep other numbers of them.
+
+    Args:
+        model: A BERT-class classifier; one that has lost heads is saved by `steps.Model.save`, for its configuration says nothing of it.
+        share: Of the heads, 0 to 1; each layer keeps one at least.
+        worth: Of each weight.
+
+    Returns:
+        How many heads went, and how many there were.
+
+    Raises:
+        InputError: The model is another.
+    """
+    found = attentions(model, "compress.heads", "compress.units")
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    scores = []
+    for attention in found:
+        rows = torch.stack([worth[names[id(part.weight)]].sum(1) for part in attention.into]).sum(0)
+        columns = worth[names[id(attention.out.weight)]].sum(0)
+        scores.append((rows + columns).view(attention.heads, -1).sum(1))
+    # The best of each layer stays, whatever those of others are worth.
+    ranked = torch.cat([score.index_fill(0, score.argmax(), torch.inf) for score in scores])
+    chosen = set(_best(ranked, share, len(found)))
+    start = 0
+    for attention, score in zip(found, scores, strict=True):
+        attention.keep([head for head in range(len(score)) if start + head in chosen])
+        start += len(score)
+    return start - len(chosen), start
 
 
 def prune_layers(model: Any, layers: int) -> None:
@@ -156,9 +188,9 @@ def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:
     model.encoder.width, model.config.hidden_size = len(positions), units
 
 
-def _best(score: Tensor, share: float) -> list[int]:
-    """Return the numbers of the units that stay, ascending."""
-    kept = max(1, round(len(score) * (1 - share)))
+def _best(score: Tensor, share: float, least: int = 1) -> list[int]:
+    """Return the numbers of the units that stay, so many at least, ascending."""
+    kept = max(least, round(len(score) * (1 - share)))
     return sorted(score.topk(kept).indices.tolist())
 
 

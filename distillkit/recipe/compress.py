@@ -16,6 +16,8 @@ class CompressConfig:
     """Tokens kept: special ones, parts of words, and the most used."""
     layers: int = 0
     """Layers kept of a transformer, evenly spaced, the last among them."""
+    heads: float = 0.0
+    """Share of a transformer's attention heads that goes, of all layers together, 0 to 1; each layer keeps one at least."""
     feed_forward: float = 0.0
     """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
     embedding_size: int = 0
@@ -43,6 +45,7 @@ class CompressConfig:
         asked = (
             self.vocabulary_size,
             self.layers,
+            self.heads,
             self.feed_forward,
             self.embedding_size,
             self.units,
@@ -54,7 +57,7 @@ class CompressConfig:
         for name in ("vocabulary_size", "layers", "embedding_size"):
             if getattr(self, name) < 0:
                 raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("feed_forward", "units", "sparsity"):
+        for name in ("heads", "feed_forward", "units", "sparsity"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
         if self.rounds < 1:

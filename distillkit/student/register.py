@@ -6,6 +6,7 @@ from distillkit.student.bilstm import (
     SiameseBiLSTMConfig,
     SiameseBiLSTMForSequenceClassification,
 )
+from distillkit.student.pruned import PrunedTransformerConfig, PrunedTransformerForSequenceClassification
 from distillkit.student.static import (
     SiameseStaticConfig,
     SiameseStaticForSequenceClassification,
@@ -32,11 +33,19 @@ WORD_KINDS = {
 
 
 def register() -> None:
-    """Register every student with the Auto classes; twice is once."""
+    """Register every student with the Auto classes; twice is once.
+
+    A model that transformers has itself, BERT above all, may be half loaded when this is called, so no class here may be made of one: what is built
+    about a transformer holds it, and imports what makes it when it is built.
+    """
     # Imported here: loading the Auto classes is what calls this (see distillkit/__init__.py).
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    ours = [*WORD_KINDS.values(), (SiameseTransformerConfig, SiameseTransformerForSequenceClassification)]
+    ours = [
+        *WORD_KINDS.values(),
+        (PrunedTransformerConfig, PrunedTransformerForSequenceClassification),
+        (SiameseTransformerConfig, SiameseTransformerForSequenceClassification),
+    ]
     for config, model in ours:
         AutoConfig.register(config.model_type, config, exist_ok=True)
         AutoModelForSequenceClassification.register(config, model, exist_ok=True)

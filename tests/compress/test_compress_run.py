@@ -167,7 +167,8 @@ def test_a_size_at_too_high_a_price_is_refused_with_the_nearest(work, tmp_path, 
         (["--max-mb", "-1"], True, "expected 0 or more"),
         (["--compress.units", "1"], True, "compress.units is 1.0: expected 0 or more, and less than 1"),
         (["--compress.clusters", "999"], True, "expected 2 to 128"),
-        (["--compress.heads", "0.5"], True, "heads"),
+        (["--compress.heads", "0.5"], True, "this model is a distillkit-bilstm; choose compress.units"),
+        (["--compress.heads", "1"], True, "compress.heads is 1.0: expected 0 or more, and less than 1"),
         (["--compress.layers", "1"], True, "choose compress.units"),
         (["--logits", "nowhere"], False, "expected --transfer-set with it"),
     ],
@@ -214,6 +215,39 @@ def test_a_teacher_is_compressed_too(work, tmp_path, capsys, classifier_folder):
     assert (
         pipeline.evaluate(str(tmp_path / "out" / "model"), str(work / "dev.tsv"))["accuracy"] == steps[-1]["accuracy"]
     )
+
+
+def test_a_teacher_that_loses_heads_is_trained_again_and_serves_everywhere(work, tmp_path, capsys, classifier_folder):
+    args = command(work, tmp_path / "out", "--compress.heads", "0.75", "--compress.feed-forward", "0.5", "--compress.criterion", "obd")  # fmt: skip
+    args[1] = classifier_folder
+    assert main(args) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["step"] for step in steps][1:3] == [
+        "2 of 4 heads gone",
+        "50 % of feed-forward rows gone",
+    ]  # one a layer
+    # Of each head 4 * 16 * 8 weights and 3 * 8 biases.
+    assert steps[0]["parameters"] - steps[1]["parameters"] == 2 * (4 * 16 * 8 + 3 * 8)
+    assert steps[1]["megabytes"] < steps[0]["megabytes"]
+    assert steps[-1]["step"] == "trained again"
+    assert steps[-1]["accuracy"] >= 0.9
+    assert all(step["parity"] < 1e-4 for step in steps)
+    model, dev = str(tmp_path / "out" / "model"), str(work / "dev.tsv")
+    assert pipeline.evaluate(model, dev)["accuracy"] == steps[-1]["accuracy"]
+    # As any checkpoint: exported, its texts labelled, measured, compressed once more.
+    pipeline.export(model, tmp_path / "bundle")
+    texts = ["the film was great .", "this plot is never bad", ""]
+    found = Predictor(tmp_path / "bundle").predict(texts)
+    wanted = pipeline.predict(model, [(text, None) for text in texts])
+    assert [answer["label"] for answer in found] == [answer["label"] for answer in wanted]
+    assert np.abs(Predictor(tmp_path / "out" / "bundle.zip").logits(texts) - Predictor(tmp_path / "bundle").logits(texts)).max() < 1e-5  # fmt: skip
+    pipeline.label(dev, tmp_path / "logits", model, LabelConfig(precision="fp32"))
+    asked = ["compress", model, str(tmp_path / "again"), "--dev", dev]
+    assert main([*asked, "--compress.layers", "1", "--compress.weights", "int8"]) == 0
+    steps = json.loads(capsys.readouterr().out.splitlines()[-1])["steps"]
+    again, _ = load_classifier(str(tmp_path / "again" / "model"))
+    assert again.config.heads == [1]
+    assert pipeline.evaluate(str(tmp_path / "again" / "model"), dev)["accuracy"] == steps[-1]["accuracy"]
 
 
 def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):

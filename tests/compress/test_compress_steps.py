@@ -1,22 +1,25 @@
 """What each step takes away, and that what is left answers as it must."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.saliency import curvatures, saliencies, zero_weights
 from distillkit.compress.steps import Model, Reading, make_zeros, shrink
-from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
+from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import encode
 from distillkit.errors import InputError
 from distillkit.pipeline.export import export_model
 from distillkit.recipe import CompressConfig, VocabularyConfig
 from distillkit.runtime import Predictor
+from distillkit.student.pruned import attentions
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.inference import predict_logits
 from distillkit.training.quantise import round_weights
@@ -257,6 +260,80 @@ def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
         prune_units(network, 0.5, live)
 
 
+def test_heads_that_say_nothing_go_without_a_trace(bert, tmp_path):
+    model, lasting = Model(copy.deepcopy(bert[0]), bert[1]), [[1], [0, 1], [0], [1]]  # of two a layer, 4 wide
+    live = {name: torch.ones_like(weight) for name, weight in model.network.named_parameters()}
+    for number, heads in enumerate(lasting):
+        prefix = f"bert.encoder.layer.{number}.attention"
+        for head in {0, 1} - set(heads):
+            columns = list(range(4 * head, 4 * head + 4))
+            dead(model.network, f"{prefix}.output.dense.weight", columns, 1)
+            live[f"{prefix}.self.query.weight"].index_fill_(0, torch.tensor(columns), 0)
+    before = logits_of(model.network, model.tokenizer)
+    assert before.std(0).min() > 1e-3
+    assert prune_heads(model.network, 3 / 8, live) == (3, 8)
+    model.lost_heads = True
+    shapes = [[part.weight.shape for part in (*found.into, found.out)] for found in attentions(model.network)]
+    assert shapes == [[(4 * len(heads), 8)] * 3 + [(8, 4 * len(heads))] for heads in lasting]
+    assert torch.allclose(logits_of(model.network, model.tokenizer), before, atol=1e-6)
+    model.save(tmp_path / "model")
+    again, tokens = load_classifier(str(tmp_path / "model"))
+    assert again.config.heads == [1, 2, 1, 1]
+    assert torch.equal(logits_of(again, tokens), logits_of(model.network, model.tokenizer))
+    export_model(again, tokens, tmp_path / "bundle", [], one_file=False)
+    assert np.abs(Predictor(tmp_path / "bundle").logits(TEXTS) - before.numpy()).max() < 1e-5
+    with pytest.raises(InputError, match=r"compress\.heads knows the layers of bert"):
+        prune_heads(nn.Linear(1, 1), 0.5, live)
+
+
+@pytest.mark.parametrize("weight", ["query", "key", "value", "output"])
+def test_a_head_is_worth_all_that_it_reads_and_is_read_by_and_each_layer_keeps_its_best(bert, weight):
+    network = copy.deepcopy(bert[0])
+    worth = {name: torch.ones_like(weight) for name, weight in network.named_parameters()}
+    for number, head in enumerate((1, 0, 0, 1)):
+        name = f"bert.encoder.layer.{number}.attention." + ("output.dense.weight" if weight == "output" else f"self.{weight}.weight")  # fmt: skip
+        worth[name].index_fill_(int(weight == "output"), torch.arange(4) + 4 * head, 2.0 + number)
+    worth["bert.encoder.layer.2.attention.self.value.weight"] += 9  # of both heads, and more than all other layers'
+    before = [found.into[2].weight.detach().clone() for found in attentions(network)]
+    assert prune_heads(network, 0.4, worth) == (3, 8)  # 4.8 stay
+    kept = [[1], [0], [0, 1], [1]]
+    for old, found, heads in zip(before, attentions(network), kept, strict=True):
+        assert torch.equal(found.into[2].weight, torch.cat([old[4 * head : 4 * head + 4] for head in heads]))
+    assert prune_heads(network, 0.9, {name: torch.ones_like(weight) for name, weight in network.named_parameters()}) == (1, 5)  # fmt: skip
+    assert [found.heads for found in attentions(network)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"])
+def test_every_kind_of_transformer_without_some_heads_is_a_checkpoint(bert, kind, tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {"dim": 8, "n_layers": 2, "n_heads": 4} if kind == "distilbert" else sizes
+    config = AutoConfig.for_model(
+        kind, vocab_size=14, max_position_embeddings=30, pad_token_id=3, initializer_range=0.5, problem_type="multi_label_classification",
+        id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2}, **sizes,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = Model(AutoModelForSequenceClassification.from_config(config).eval(), bert[1])
+    ids, mask = torch.tensor([[5, 6, 7, 8], [9, 10, 3, 3]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    assert list(shrink(model, CompressConfig(heads=0.5), Reading([], None), 1)) == ["4 of 8 heads gone"]
+    with torch.no_grad():
+        before = model.network(input_ids=ids, attention_mask=mask).logits
+    model.save(tmp_path / "first")
+    network, tokenizer = load_classifier(str(tmp_path / "first"))
+    assert sum(network.config.heads) == 4
+    assert network.config.max_position_embeddings == 30  # which texts are cut to
+    # Its labels are its own, and gone on from: by another model of compress, and in a checkpoint of that.
+    network.config.id2label, network.config.label2id = {0: "x", 1: "y", 2: "z"}, {"x": 0, "y": 1, "z": 2}
+    Model(network, tokenizer).save(tmp_path / "second")
+    again, info = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second", output_loading_info=True)
+    assert not any(info.values())
+    assert (again.config.id2label[2], again.config.problem_type) == ("z", "multi_label_classification")
+    with torch.no_grad():
+        assert torch.equal(again(input_ids=ids, attention_mask=mask).logits, before)
+        assert again.base_model(input_ids=ids, attention_mask=mask).last_hidden_state.shape == (2, 4, 8)
+    loss = again(input_ids=ids, attention_mask=mask, labels=(gold := torch.tensor([[0.0, 1, 1], [1, 0, 0]]))).loss
+    torch.testing.assert_close(loss, nn.functional.binary_cross_entropy_with_logits(before, gold))
+
+
 def test_curvature_is_the_mean_square_of_each_logits_gradient(student):
     model, tokenizer = student("bilstm")
     rows = encode(tokenizer, ["a b c", "c", "d e f g"], None, 64)
@@ -318,6 +395,38 @@ def test_rounds_make_ever_fewer_zeros(student):
     work, settings = Model(model, tokenizer), CompressConfig(sparsity=0.8, rounds=4)
     names = [make_zeros(work, settings, Reading(TEXTS, None), 1, number) for number in range(1, 5)]
     assert names == ["46.2 % zeros", "70 % zeros", "78.8 % zeros", "80 % zeros"]
+
+
+def test_a_transformers_steps_come_in_their_order_and_go_on_from_fewer_heads(bert, tmp_path):
+    work = Model(copy.deepcopy(bert[0]), copy.deepcopy(bert[1]))
+    work.tokenizer.model_max_length = 64
+    settings = [
+        CompressConfig(heads=0.25, criterion="obd"),
+        CompressConfig(vocabulary_size=12, layers=3, heads=0.4, feed_forward=0.5, criterion="obd"),
+        CompressConfig(layers=2),
+    ]
+    # How many heads there are by then depends on which layer went.
+    wanted = [
+        [r"2 of 8 heads gone"],
+        ["14 tokens", "3 layers", r"[12] of [456] heads gone", "50 % of feed-forward rows gone"],
+        ["2 layers"],
+    ]
+    for number, (step, patterns) in enumerate(zip(settings, wanted, strict=True)):
+        names = list(shrink(work, step, Reading(TEXTS, None), 1))
+        assert all(re.fullmatch(pattern, name) for pattern, name in zip(patterns, names, strict=True)), names
+        before = logits_of(work.network, work.tokenizer)
+        work.save(tmp_path / str(number))
+        work = Model(*load_classifier(str(tmp_path / str(number))))
+        assert torch.equal(logits_of(work.network, work.tokenizer), before)
+    assert work.network.config.intermediate_size == 8
+    assert work.network.config.num_hidden_layers == 2
+
+
+def test_a_share_too_small_for_a_head_leaves_an_ordinary_checkpoint(bert, tmp_path):
+    model = Model(copy.deepcopy(bert[0]), bert[1])
+    assert list(shrink(model, CompressConfig(heads=0.05), Reading(TEXTS, None), 1)) == ["0 of 8 heads gone"]
+    model.save(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).model_type == "bert"
 
 
 def test_steps_come_in_their_order_and_each_upon_the_last(student, tmp_path):

@@ -1,0 +1,160 @@
+"""A transformer some of whose attention heads are gone, in a checkpoint: no configuration of transformers' own says how many are left in which layer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from distillkit.training.layers import encoder_layers
+
+# What a configuration says of the model's answers; its owner, not the transformer within, has the last word.
+_ANSWERS = ("id2label", "label2id", "problem_type")
+
+
+@dataclass
+class Attention:
+    """The attention of a layer.
+
+    Attributes:
+        module: What computes it.
+        into: What makes queries, keys and values; rows are numbers of heads, one head after the other.
+        out: What reads the heads; columns are the same numbers.
+    """
+
+    module: Any
+    into: tuple[Any, Any, Any]
+    out: Any
+
+    @property
+    def width(self) -> int:
+        """Numbers a head."""
+        return int(self.module.attention_head_size)
+
+    @property
+    def heads(self) -> int:
+        """How many there are."""
+        return int(self.out.in_features) // self.width
+
+    def keep(self, heads: Sequence[int]) -> None:
+        """Leave some of the heads, in place."""
+        kept = torch.tensor([head * self.width + i for head in heads for i in range(self.width)])
+        for part in self.into:
+            part.weight, part.bias = (nn.Parameter(old.detach()[kept]) for old in (part.weight, part.bias))
+            part.out_features = len(kept)
+        self.out.weight = nn.Parameter(self.out.weight.detach()[:, kept].contiguous())
+        self.out.in_features = len(kept)
+
+
+def attentions(model: Any, what: str = "", instead: str = "") -> list[Attention]:
+    """List the attention of each layer of a BERT-class model; arguments and errors as of `encoder_layers`."""
+    layers: Any = encoder_layers(model, what, instead)
+    if model.config.model_type == "distilbert":
+        of = [layer.attention for layer in layers]
+        return [Attention(part, (part.q_lin, part.k_lin, part.v_lin), part.out_lin) for part in of]
+    pairs = [(layer.attention.self, layer.attention.output) for layer in layers]
+    return [Attention(part, (part.query, part.key, part.value), output.dense) for part, output in pairs]
+
+
+class PrunedTransformerConfig(PretrainedConfig):
+    """Shape of a transformer without some of its heads.
+
+    Args:
+        transformer: The configuration that it would have with all of them, as its `to_dict` gives it.
+        heads: Attention heads left in each layer; each is as wide as it was.
+        max_position_embeddings: Of the transformer's own.
+        pad_token_id: Likewise.
+    """
+
+    model_type = "distillkit-pruned-transformer"
+
+    def __init__(
+        self,
+        transformer: dict[str, Any] | None = None,
+        heads: list[int] | None = None,
+        max_position_embeddings: int = 512,
+        pad_token_id: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        self.transformer = transformer or {"model_type": "bert"}
+        self.heads = heads or [12] * 12
+        self.max_position_embeddings = max_position_embeddings
+        super().__init__(pad_token_id=pad_token_id, **kwargs)
+
+
+class PrunedTransformerForSequenceClassification(PreTrainedModel):
+    """A BERT-class classifier without some of its heads: an ordinary one, whose attention is cut to what is left before weights are loaded.
+
+    It holds the classifier and is no subclass of one, for transformers knows of this kind before it has loaded any model of its own (see register.py).
+    """
+
+    config_class: Any = PrunedTransformerConfig
+    base_model_prefix = "transformer"
+    main_input_name = "input_ids"
+
+    def __init__(self, config: PrunedTransformerConfig) -> None:
+        from transformers import AutoConfig, AutoModelForSequenceClassification  # as register.py has it
+
+        super().__init__(config)
+        of = dict(config.transformer) | {name: getattr(config, name) for name in _ANSWERS}
+        self.transformer = AutoModelForSequenceClassification.from_config(
+            AutoConfig.for_model(of.pop("model_type"), **of)
+        )
+        for attention, heads in zip(attentions(self.transformer), config.heads, strict=True):
+            attention.keep(range(heads))
+        self.post_init()
+
+    @classmethod
+    def around(cls, classifier: Any) -> "PrunedTransformerForSequenceClassification":
+        """Return what makes a checkpoint of a BERT-class classifier some of whose heads are gone, with its weights."""
+        config = classifier.config
+        transformer = config.to_dict()
+        # Of them the checkpoint has its own.
+        for name in ("architectures", "dtype", "transformers_version", *_ANSWERS):
+            transformer.pop(name, None)
+        heads = [attention.heads for attention in attentions(classifier)]
+        model = cls(
+            PrunedTransformerConfig(
+                transformer, heads, config.max_position_embeddings, config.pad_token_id, **{name: getattr(config, name) for name in _ANSWERS}
+            )
+        )  # fmt: skip
+        model.transformer.load_state_dict(classifier.state_dict())
+        return model.eval()
+
+    def classifier(self) -> Any:
+        """Return the classifier within, which says of its answers what this model does."""
+        for name in _ANSWERS:
+            setattr(self.transformer.config, name, getattr(self.config, name))
+        return self.transformer
+
+    @property
+    def base_model(self) -> nn.Module:
+        """The transformer without a head."""
+        found: nn.Module = self.transformer.base_model
+        return found
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """Classify texts, or pairs read together.
+
+        Args:
+            input_ids: (B, T) int64.
+            attention_mask: (B, T), 0 at padding; None: no padding.
+            token_type_ids: (B, T), for transformers that take them.
+            labels: As transformers takes them for the `problem_type`; gives its `loss`.
+
+        Returns:
+            `logits`, (B, C).
+        """
+        sides = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        logits = self.transformer(input_ids=input_ids, attention_mask=attention_mask, **sides).logits
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
