@@ -270,7 +270,8 @@ def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):
         "0.25",
     ]
     assert main([*args, "--compress.embeddings", "int8", "--compress.weights", "int8"]) == 0
-    steps = json.loads(capsys.readouterr().out)["steps"]
+    # deepspeed, which transformers loads for the student where it is installed, speaks first.
+    steps = json.loads(capsys.readouterr().out.splitlines()[-1])["steps"]
     found = Predictor(tmp_path / "out" / "bundle.zip").logits(["the film is good ."], ["this story was bad ."])
     assert found.shape == (1, 2)
     assert steps[-1]["agreement"] > 0.5
