@@ -25,7 +25,7 @@ from distillkit.measure.cost import answer_one, megabytes, milliseconds, paramet
 from distillkit.measure.metrics import metrics
 from distillkit.measure.report import comparison_table
 from distillkit.recipe import SCORES, ColumnsConfig, DataConfig, LossConfig, Recipe, dump
-from distillkit.teacher.checkpoint import labels_of, load_classifier, resolve
+from distillkit.teacher.checkpoint import SCRATCH, labels_of, load_classifier, resolve
 
 Summary = dict[str, Any]
 
@@ -35,6 +35,7 @@ GOLD_BATCH = 64
 # Rooms whose code a stage's result depends on: a change there makes the stage run again. The stages of a ladder or a search name one of these too.
 _ROOMS = {
     "data": ["data"],
+    "adapted": ["data", "training", "teacher"],
     "teacher": ["data", "training", "teacher/checkpoint.py", "teacher/fine_tune.py"],
     "transfer": ["data", "augment", "training", "teacher/word_vectors.py"],
     "logits": ["data", "training", "teacher"],
@@ -172,12 +173,17 @@ class Taught:
     data: Summary
     teacher: Summary
     model: str  # folder of the fine-tuned teacher
+    adapted: Summary | None  # None: the recipe has no text to adapt to
 
 
 def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
-    """Bring the stages `data` and `teacher` up to date, the recipe saved before they start."""
-    folder, seed = home.folder, recipe.seed
-    checkpoint, sources = resolve(recipe.teacher.model), _fingerprints(recipe.data)
+    """Bring the stages `data`, `adapted` where the recipe has text to adapt to, and `teacher` up to date, the recipe saved before they start."""
+    folder, seed, adapt = home.folder, recipe.seed, recipe.adapt
+    start = recipe.teacher.model
+    scratch = start == SCRATCH and adapt.text.sources
+    checkpoint = start if scratch else resolve(start)
+    weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
+    sources, text = _fingerprints(_sources(recipe.data)), _fingerprints(adapt.text.sources)
     with whole_file(saved) as partial:
         partial.write_text(dump(recipe), encoding="utf-8")
     columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
@@ -193,14 +199,19 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
             "labels": {split: label_summary(table) for split, table in labelled.items()},
         }
 
+    def adapted(out: Path) -> Summary:
+        return pipeline.adapt_teacher(adapt, start, out / "model", seed)
+
     def teacher(out: Path) -> Summary:
         here = DataConfig(task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns)
-        return pipeline.train_teacher(here, recipe.teacher, out / "model", seed)
+        model = str(folder / "adapted" / "model") if text else start
+        return pipeline.train_teacher(here, replace(recipe.teacher, model=model), out / "model", seed)
 
     prepared = home.stage("data", [asdict(recipe.data), sources, seed], [], data)
-    weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
-    taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], ["data"], teacher))
-    return Taught(columns, path, prepared, taught, str(folder / "teacher" / "model"))
+    known = _relative(home.stage("adapted", [asdict(adapt), text, weights, seed], [], adapted)) if text else None
+    before = ["adapted", "data"] if text else ["data"]
+    taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], before, teacher))
+    return Taught(columns, path, prepared, taught, str(folder / "teacher" / "model"), known)
 
 
 def label_transfer_set(recipe: Recipe, home: RunFolder, task: Taught, models: Models) -> tuple[Summary, str]:
@@ -287,6 +298,7 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         "distillkit": __version__,
         "seed": seed,
         "data": task.data,
+        **({"adapted": task.adapted} if task.adapted else {}),
         "transfer_set": counts,
         "training": {
             name: {key: stage[key] for key in (f"dev_{SCORES[recipe.data.task]}", "best_epoch", "history")}
@@ -364,9 +376,12 @@ def _relative(summary: Summary) -> Summary:
     return {key: value for key, value in summary.items() if key != "output"}
 
 
-def _fingerprints(data: DataConfig) -> list[str]:
+def _sources(data: DataConfig) -> list[str]:
+    return [source for source in (data.train, data.dev, data.test, *data.unlabelled) if source]
+
+
+def _fingerprints(sources: Sequence[str]) -> list[str]:
     """Fingerprint every source that is a file here; a hub's data set, or one elsewhere, is known by its name alone."""
-    sources = [source for source in (data.train, data.dev, data.test, *data.unlabelled) if source]
     return [
         source
         if source.startswith("datasets:") or "://" in source

@@ -15,6 +15,7 @@ from distillkit import runs
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.recipe import (
+    AdaptConfig,
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
@@ -24,6 +25,7 @@ from distillkit.recipe import (
     Recipe,
     StudentConfig,
     TeacherConfig,
+    TextConfig,
     TrainingConfig,
     dump,
     load_recipe,
@@ -221,3 +223,28 @@ def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
     assert result["data"]["rows"]["dev"] + result["data"]["rows"]["train"] == len(pairs)
     assert result["transfer_set"]["original"] == result["data"]["rows"]["train"]
     assert result["models"]["student"]["dev"]["accuracy"] > 0.9
+
+
+def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, train_table):
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{line}\n" for line in train_table["text"].to_pylist()))
+    adapt = AdaptConfig(
+        text=TextConfig(sources=(str(text),), rows="sentences", max_tokens=16, held_out_fraction=0.2),
+        training=TrainingConfig(epochs=2, batch_size=16, learning_rate=3e-3, precision="fp32"),
+    )
+    folder = tmp_path / "runs" / "adapted"
+    result = runs.run(replace(recipe, adapt=adapt), folder)
+    held_out = result["adapted"]["held_out"]
+    assert held_out["after"]["mlm_loss"] < held_out["before"]["mlm_loss"]
+    assert load_recipe(str(folder / "recipe.yaml")).adapt == adapt
+    before = (folder / "teacher" / "stage.json").stat().st_mtime_ns
+    assert runs.run(replace(recipe, adapt=adapt), folder) == result
+    assert (folder / "teacher" / "stage.json").stat().st_mtime_ns == before
+    text.write_text(text.read_text() + "and one line more\n")
+    runs.run(replace(recipe, adapt=adapt), folder)
+    assert (folder / "teacher" / "stage.json").stat().st_mtime_ns > before
+
+
+def test_scratch_is_no_checkpoint_without_text_to_learn_from(recipe, tmp_path):
+    with pytest.raises(InputError, match=r"scratch is no checkpoint: .*adapt\.text\.sources"):
+        runs.run(replace(recipe, teacher=replace(recipe.teacher, model="scratch")), tmp_path / "runs" / "scratch")

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from distillkit.augment.counter import draw, seed_key
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
+from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import resized
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.data.workers import each, processes
@@ -25,20 +26,6 @@ _DOCUMENTS = 1024  # cut together
 _SEQUENCE = 2  # of the seed's numbers: 0 and 1 are those of the variants
 _BUCKETS = 16  # bits of a sentence's number by which they are counted
 
-_BREAK = regex.compile(r"<br\s*/?>|</?p>|\n\s*\n", regex.IGNORECASE)
-_CLOSING = r"""["'”’»)\]]"""
-# After these, or an initial, a full stop ends no sentence; nor before a number after the next.
-_ABBREVIATED = (
-    r"(?<!\b(?i:mr|mrs|ms|dr|prof|sr|jr|st|mt|gen|col|sgt|capt|lt|rev|hon|gov|sen|rep|vs|etc|al|approx|dept|inc|co|ltd|corp|e\.g|i\.e)"
-    r"|(?<![\w'’])(?!I)\p{Lu})"
-)
-_NUMBERED = r"(?!(?<=\b(?i:no|vol|fig)\.)\s+\p{N})"
-_END = regex.compile(
-    # Three dots, or an end inside quotation marks, may stand within a sentence: a small letter goes on with it.
-    rf"(?:\.(?:\s?\.)++|…){_CLOSING}*+(?=\s+\P{{Ll}})"
-    rf"|(?:[!?][!?.]*|{_ABBREVIATED}(?<!\.\s?)\.(?!\s?\.){_NUMBERED})(?:(?=\s)|{_CLOSING}+(?=\s+\P{{Ll}}))"
-    r"|[。！？]+[”’」』）】]*"
-)
 _SPACE_BEFORE, _NO_SPACE_BEFORE = regex.compile(r"\s[.,!?;:]"), regex.compile(r"\S[.,!?;:](?:\s|$)")
 _QUOTES = str.maketrans("’‘“”", "''\"\"")
 
@@ -87,18 +74,6 @@ def cut_sentences(
         table = read_arrow(path).filter(pa.array(numbers(block) <= last))
         if len(table):
             yield table
-
-
-def sentences_of(text: str) -> list[str]:
-    """Cut a document at the ends of its sentences, white space made single spaces.
-
-    >>> sentences_of("Mr. Lee paid $3.50. Why? He saw it ...  twice!<br />So did I")
-    ['Mr. Lee paid $3.50.', 'Why?', 'He saw it ... twice!', 'So did I']
-    """
-    parts = (" ".join(part.split()) for part in _BREAK.split(text))
-    return [
-        sentence for part in parts for piece in _END.sub("\\g<0>\n", part).split("\n") if (sentence := piece.strip())
-    ]
 
 
 def penn(sentence: str) -> str:

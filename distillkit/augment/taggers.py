@@ -2,22 +2,21 @@
 
 import contextlib
 import hashlib
-import importlib
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import pyarrow as pa
 
 from distillkit.augment.corpus import TaggedText, tagged_batch
-from distillkit.data.files import fingerprint, read_arrow, write_arrow
+from distillkit.data.files import cache_folder, read_arrow, write_arrow
+from distillkit.data.functions import function_version, load_function
 from distillkit.data.words import WORD_PATTERN, is_chinese, split_words
 from distillkit.errors import InputError
 
 # Words come in the order of the text and stand in it letter by letter; what lies between them is kept as spacing.
 Tagger = Callable[[Sequence[str]], Iterable[TaggedText]]
+_SETTING = "augment.tagger"
 
 
 def resolve_tagger(name: str, texts: Sequence[str]) -> str:
@@ -45,11 +44,7 @@ def load_tagger(name: str, texts: Sequence[str] = ()) -> Tagger:
         raise InputError(
             f"augment.tagger {name!r} is not known; expected auto, spacy, {', '.join(_BUILT_IN)}, or MODULE:FUNCTION"
         )
-    try:
-        tagger: Tagger = getattr(importlib.import_module(kind), detail)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"augment.tagger {name!r}: {error}; expected MODULE:FUNCTION that can be imported") from None
-    return tagger
+    return load_function(name, _SETTING)
 
 
 def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
@@ -67,8 +62,7 @@ def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
     content = hashlib.sha256(f"{tagger_version(name)}\0".encode())
     for text in texts:
         content.update(f"{len(text)}\0{text}".encode())
-    root = os.environ.get("DISTILLKIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "distillkit")
-    path = Path(root, "tags", f"{content.hexdigest()[:32]}.arrow").expanduser()
+    path = cache_folder("tags") / f"{content.hexdigest()[:32]}.arrow"
     if path.is_file():
         with contextlib.suppress(pa.ArrowInvalid, OSError):
             return read_arrow(path).to_batches()[0]
@@ -98,8 +92,7 @@ def tagger_version(name: str) -> str:
                 found.append(f"{package} {version(package)}")
         return f"{name} {found} {WORD_PATTERN}"
     load_tagger(name)  # says what is wrong with it
-    source = importlib.import_module(kind).__file__ or ""
-    return f"{name} {fingerprint(Path(source))}"
+    return function_version(name, _SETTING)
 
 
 def _pipelines(asked: str) -> list[str]:

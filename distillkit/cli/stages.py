@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 from distillkit.cli.command import Command
 from distillkit.errors import InputError
 from distillkit.recipe import (
+    AdaptConfig,
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
@@ -45,6 +46,26 @@ class TrainTeacher:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     seed: int = 1
     """Draws the new head, the order of rows, dropout."""
+    resume: bool = True
+    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
+
+
+@dataclass
+class AdaptTeacher:
+    """Go on with an encoder's pre-training on text of the task's domain, before it is fine-tuned; or train a small one from scratch.
+
+    Example: distillkit adapt-teacher minilm-l6 --adapt.text.sources reviews.txt --output runs/adapted
+    """
+
+    teacher_name: Annotated[str, Positional, arg(metavar="TEACHER")]
+    """A teacher's name on the shelf, or a .yaml file: its model is where this starts (scratch-small: from nothing)."""
+    output: Path
+    """Folder for the adapted checkpoint, which train-teacher takes as --teacher.model."""
+    model: str = ""
+    """The checkpoint to start from, in place of the teacher's: a folder, package:NAME, a hub name, or scratch."""
+    adapt: AdaptConfig = field(default_factory=AdaptConfig)
+    seed: int = 1
+    """Draws the held-out masks, new heads, the order of rows, masks, dropout."""
     resume: bool = True
     """Go on from the checkpoints that a killed training left; --no-resume starts over."""
 
@@ -177,6 +198,12 @@ def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
     return pipeline.train_teacher(command.data, command.teacher, command.output, command.seed, resume=command.resume)
 
 
+def _adapt_teacher(command: AdaptTeacher) -> dict[str, Any]:
+    from distillkit import pipeline
+
+    return pipeline.adapt_teacher(command.adapt, command.model, command.output, command.seed, resume=command.resume)
+
+
 def _augment(command: Augment) -> dict[str, Any]:
     from distillkit import pipeline
 
@@ -267,7 +294,12 @@ def _student(name: str) -> dict[str, Any]:
     return {"student_name": name, "student": load_config("students", name, StudentConfig())}
 
 
+def _encoder(name: str) -> dict[str, Any]:
+    return {"teacher_name": name, "model": load_config("teachers", name, TeacherConfig()).model}
+
+
 COMMANDS: dict[str, Command] = {
+    "adapt-teacher": Command(AdaptTeacher, _adapt_teacher, _encoder),
     "train-teacher": Command(TrainTeacher, _train_teacher, _teacher),
     "augment": Command(Augment, _augment),
     "label": Command(Label, _label),

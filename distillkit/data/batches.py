@@ -49,20 +49,27 @@ class Encoded:
         start, length = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
         steps = torch.arange(max(int(length.max()) if longest is None else longest, 1), device=rows.device)
         mask = steps < length[:, None]  # (B, T)
-        if not len(self.ids):  # every row is empty: nothing to gather
-            return {"input_ids": torch.full(mask.shape, self.pad_id), "attention_mask": mask.long()} | (
-                {} if self.types is None else {"token_type_ids": torch.zeros(mask.shape, dtype=torch.long)}
-            )
-        flat = (start[:, None] + steps).clamp_(max=len(self.ids) - 1)
-        batch = {"input_ids": self.ids[flat].long().masked_fill_(~mask, self.pad_id), "attention_mask": mask.long()}
+        places = (start[:, None] + steps).clamp_(max=len(self.ids) - 1)
+        gathered = {name: _gathered(flat, places, mask, fill) for name, flat, fill in self._columns()}
+        return gathered | {"attention_mask": mask.long()}
+
+    def _columns(self) -> Iterator[tuple[str, Tensor, int]]:
+        """Yield what a batch has of every token: its name there, the flat column, and what padding is."""
+        yield "input_ids", self.ids, self.pad_id
         if self.types is not None:
-            batch["token_type_ids"] = self.types[flat].long().masked_fill_(~mask, 0)
-        return batch
+            yield "token_type_ids", self.types, 0
 
     def to(self, device: torch.device) -> "Encoded":
         """Return the same rows on another device."""
         types = None if self.types is None else self.types.to(device)
         return Encoded(self.ids.to(device), types, self.offsets.to(device), self.pad_id)
+
+
+def _gathered(flat: Tensor, places: Tensor, mask: Tensor, fill: int) -> Tensor:
+    if not len(flat):  # every row is empty: nothing to gather
+        return torch.full(mask.shape, fill, device=mask.device)
+    values = flat[places]
+    return (values.float() if values.is_floating_point() else values.long()).masked_fill_(~mask, fill)
 
 
 def with_own_mask(texts: Sequence[str], mask: str, tokenizer: Any) -> Sequence[str]:

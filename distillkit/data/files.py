@@ -105,6 +105,12 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def cache_folder(name: str) -> Path:
+    """Return where what can be made again is kept for another time: `$DISTILLKIT_CACHE`, or `distillkit` in the user's cache folder, and `name` below it."""
+    root = os.environ.get("DISTILLKIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "distillkit")
+    return Path(root, name).expanduser()
+
+
 def write_arrow(table: pa.Table, target: Path) -> None:
     """Write a table between two steps of a job, whole or not at all."""
     with (

@@ -62,8 +62,8 @@ class WordPieces:
         ids[at] = self._cls
         at = at + 1
         for number, ((flat, offsets), count) in enumerate(zip(sides, kept, strict=True)):
-            target = _ranges(at, count)
-            ids[target] = flat[_ranges(offsets[:-1], count)]
+            target = ranges(at, count)
+            ids[target] = flat[ranges(offsets[:-1], count)]
             types[target] = number
             at = at + count
             ids[at], types[at] = self._sep, number
@@ -77,7 +77,7 @@ class WordPieces:
         number = self._numbers(chunks.dictionary.to_pylist())[chunks.indices.to_numpy()]
         count = self._count[number]
         ends = np.concatenate([[0], np.cumsum(count)])
-        return self._ids[_ranges(self._start[number], count)], ends[lists.offsets.to_numpy()]
+        return self._ids[ranges(self._start[number], count)], ends[lists.offsets.to_numpy()]
 
     def _numbers(self, chunks: list[str]) -> np.ndarray:
         """Return each chunk's number, asking the tokenizer for those that are new."""
@@ -143,7 +143,7 @@ def _truncated(counts: list[np.ndarray], room: int) -> list[np.ndarray]:
     return [np.where(swap, long_kept, short_kept), np.where(swap, short_kept, long_kept)]
 
 
-def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Concatenate `range(start, start + count)` of every pair."""
     total = int(counts.sum())
     return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(total)

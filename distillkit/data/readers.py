@@ -99,8 +99,12 @@ def source_path(source: str) -> Path:
     return path
 
 
-def _lines(path: UPath) -> Iterator[tuple[str, str]]:
-    """Yield (place, line) with line ends and a byte order mark taken off; a stray U+2028 does not end a line."""
+def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
+    """Read a file's lines, blank ones too, each with its place; line ends and a byte order mark are taken off, a stray U+2028 ends no line.
+
+    Raises:
+        InputError: A line is not UTF-8.
+    """
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, start=1):
             if number == 1:
@@ -125,7 +129,7 @@ def _header(place: str, fields: list[str]) -> list[str]:
 def _read_tsv(path: UPath) -> Iterator[Row]:
     # Quoting is off: a reader that honours quotes swallows rows at a stray one.
     header: list[str] | None = None
-    for place, line in _lines(path):
+    for place, line in read_lines(path):
         fields = line.split("\t")
         if header is None:
             header = _header(place, fields)
@@ -139,7 +143,7 @@ def _read_tsv(path: UPath) -> Iterator[Row]:
 
 def _read_csv(path: UPath) -> Iterator[Row]:
     header: list[str] | None = None
-    reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
+    reader = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
     start = 1
     try:
         for fields in reader:
@@ -159,7 +163,7 @@ def _read_csv(path: UPath) -> Iterator[Row]:
 
 
 def _read_jsonl(path: UPath) -> Iterator[Row]:
-    for place, line in _lines(path):
+    for place, line in read_lines(path):
         if not line.strip():
             continue
         try:
@@ -174,7 +178,7 @@ def _read_jsonl(path: UPath) -> Iterator[Row]:
 
 
 def _read_text(path: UPath) -> Iterator[Row]:
-    for place, line in _lines(path):
+    for place, line in read_lines(path):
         if line.strip():
             yield place, {"text": line}
 

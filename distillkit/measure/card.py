@@ -229,7 +229,19 @@ def _teacher(about: About) -> str:
     size = about.result["models"]["teacher"]
     return (
         f"`{teacher.model}` ({config['model_type']}, {size['parameters']['total']:,} parameters, {size['megabytes']:.1f} MB), fine-tuned on the training rows: "
-        f"{_lesson(teacher.training)}, texts cut after {teacher.max_tokens} tokens; {_best(about, 'teacher')}. Its weights are not in this repository."
+        f"{_lesson(teacher.training)}, texts cut after {teacher.max_tokens} tokens; {_best(about, 'teacher')}. {_adapted(about)}"
+        "Its weights are not in this repository."
+    )
+
+
+def _adapted(about: About) -> str:
+    found = about.result.get("adapted")
+    if not found:
+        return ""
+    text, before, after = found["text"]["train"], found["held_out"]["before"], found["held_out"]["after"]
+    return (
+        f"Before that it went on with its pre-training on {text['documents']:,} documents without labels ({text['tokens']:,} tokens, "
+        f"{about.recipe.adapt.masking.strategy} masks): on text held out its loss fell from {before['loss']:.2f} to {after['loss']:.2f}. "
     )
 
 

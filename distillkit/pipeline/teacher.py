@@ -1,6 +1,7 @@
-"""`train_teacher` and `label`: labelled text -> a fine-tuned checkpoint; a transfer set -> its logits."""
+"""`adapt_teacher`, `train_teacher`, `label`: text -> an encoder that knows it; labelled text -> a classifier; a transfer set -> its logits."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,46 @@ from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import COLUMNS, read_data
 from distillkit.processes import rank
-from distillkit.recipe import ColumnsConfig, DataConfig, Engine, LabelConfig, Task, TeacherConfig, dump
-from distillkit.teacher import fine_tune
+from distillkit.recipe import AdaptConfig, ColumnsConfig, DataConfig, Engine, LabelConfig, Task, TeacherConfig, dump
+from distillkit.teacher import adapt, fine_tune
 from distillkit.teacher.checkpoint import labels_of, task_of
 from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
+
+
+def adapt_teacher(
+    config: AdaptConfig, model: str, output: Path, seed: int = 1, *, resume: bool = True
+) -> dict[str, Any]:
+    """Go on with an encoder's pre-training on text without labels, and save the checkpoint that knows held-out text best.
+
+    Args:
+        config: The text, what is masked, what is learnt, and how.
+        model: The checkpoint to start from; or `scratch`, for what `config.scratch` says.
+        output: Folder for the adapted checkpoint: what `train_teacher` and `from_pretrained` take.
+        seed: Draws the held-out masks, new heads, the order of rows, masks, dropout.
+        resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
+
+    Returns:
+        `output`, `text` (documents, rows, tokens), `held_out` (`before` and `after`: `teacher.pretraining.measures`), `best_epoch`, `history`.
+    """
+    check_replaceable(output, "adapt.yaml")
+    made_from = {"adapt": {"model": model, **{k: asdict(getattr(config, k)) for k in ("masking", "objectives")}}}
+    checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
+    adapted = adapt.adapt(config, model, seed, checkpoints)
+    summary = {"text": adapted.text, "held_out": adapted.held_out}
+    if rank() == 0:
+        with whole_folder(output) as folder:
+            adapt.save(adapted, folder)
+            (folder / "adapt.yaml").write_text(dump(config), encoding="utf-8")
+            checkpoints.hand_over(folder)
+        checkpoints.discard()
+    return {
+        "output": str(output),
+        **summary,
+        "best_epoch": adapted.result.best_epoch,
+        "history": adapted.result.history,
+    }
 
 
 def train_teacher(

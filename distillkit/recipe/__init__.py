@@ -3,6 +3,7 @@
 Field defaults < recipe YAML < command-line flags. The docstring under a field is its help on the command line.
 """
 
+from distillkit.recipe.adapt import AdaptConfig, MaskingConfig, ObjectivesConfig, ScratchConfig, TextConfig
 from distillkit.recipe.augment import (
     AugmentConfig,
     GeneratedConfig,
@@ -24,6 +25,7 @@ __all__ = [
     "SCORES",
     "STRATEGIES",
     "TEACHER_NAME",
+    "AdaptConfig",
     "AugmentConfig",
     "ColumnsConfig",
     "CompressConfig",
@@ -35,16 +37,20 @@ __all__ = [
     "LabelConfig",
     "LoaderConfig",
     "LossConfig",
+    "MaskingConfig",
     "MixConfig",
     "NeighboursConfig",
+    "ObjectivesConfig",
     "Precision",
     "ProofConfig",
     "Recipe",
+    "ScratchConfig",
     "SentencesConfig",
     "Storage",
     "StudentConfig",
     "Task",
     "TeacherConfig",
+    "TextConfig",
     "TrainingConfig",
     "VocabularyConfig",
     "dump",

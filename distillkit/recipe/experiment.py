@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from distillkit.recipe.adapt import AdaptConfig
 from distillkit.recipe.augment import AugmentConfig
 from distillkit.recipe.data import DataConfig
 from distillkit.recipe.loss import LossConfig
@@ -35,6 +36,7 @@ class Recipe:
     """Processes that augment; 0: one a core where there is work enough. What is written does not depend on it."""
     data: DataConfig = field(default_factory=DataConfig)
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    adapt: AdaptConfig = field(default_factory=AdaptConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     label: LabelConfig = field(default_factory=LabelConfig)
     student: StudentConfig = field(default_factory=StudentConfig)

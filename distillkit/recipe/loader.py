@@ -127,8 +127,10 @@ class _Loader:
             return value
         if typing.get_origin(hint) is tuple:
             kind = typing.get_args(hint)[0]
+            if kind is float and isinstance(value, list):
+                value = [float(item) if type(item) is int else item for item in value]
             if not isinstance(value, list) or not all(type(item) is kind for item in value):
-                what = {str: "texts", int: "whole numbers"}[kind]
+                what = {str: "texts", int: "whole numbers", float: "numbers"}[kind]
                 raise self._fail(node, f"{key} is {value!r}: expected a list of {what}")
             return tuple(value)
         if hint is float and type(value) is int:

@@ -14,7 +14,7 @@ class TeacherConfig:
     """Who teaches: an encoder checkpoint and how it is fine-tuned."""
 
     model: str = "bert-base-uncased"
-    """A hub name, a folder with config.json, or `package:NAME` (an installed package with a MODEL_DIR)."""
+    """A hub name, a folder with config.json, `package:NAME` (an installed package with a MODEL_DIR), or `scratch`: what adapt.scratch says."""
     max_tokens: int = 128
     """Longer texts are truncated, in word pieces, special tokens included."""
     training: TrainingConfig = field(default_factory=TrainingConfig)

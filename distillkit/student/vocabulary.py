@@ -5,14 +5,13 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from distillkit.data.word_pieces import LONGEST_WORD, count_words, train_word_pieces
 from distillkit.data.words import CHARACTER_PATTERN, WORD_PATTERN, is_unsegmented
 from distillkit.errors import InputError
 from distillkit.recipe import VocabularyConfig
 from distillkit.student.words import FIRST_BYTE
 
 PAD, UNKNOWN, MASK = "[PAD]", "[UNK]", "[MASK]"
-# Longer words are unknown to a vocabulary with pieces, as to BERT's.
-_LONGEST_WORD = 100
 
 
 def build_tokenizer(
@@ -47,10 +46,10 @@ def build_tokenizer(
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     options: dict[str, Any] = {"min_frequency": config.min_count, "special_tokens": special, "show_progress": False}
     if config.unit == "word-piece":
-        tokenizer.model = _word_piece()
-        tokenizer.train_from_iterator(
-            _without(texts, mask), trainers.WordPieceTrainer(vocab_size=config.size, **options)
-        )
+        words = count_words(_without(texts, mask), tokenizer.normalizer, tokenizer.pre_tokenizer)
+        pieces = train_word_pieces(words, config.size - len(special), config.min_count)
+        tokenizer.model = _word_piece([*special, *pieces])
+        tokenizer.add_special_tokens(special)
     elif config.unit != "hashed":
         tokenizer.train_from_iterator(
             _without(texts, mask), trainers.WordLevelTrainer(vocab_size=config.size - config.pieces, **options)
@@ -60,20 +59,18 @@ def build_tokenizer(
     return _wrapped(tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": special[-1]})
 
 
-def _word_piece(vocabulary: dict[str, int] | None = None) -> models.WordPiece:
-    return models.WordPiece(vocabulary or {}, unk_token=UNKNOWN, max_input_chars_per_word=_LONGEST_WORD)
+def _word_piece(pieces: Sequence[str]) -> models.WordPiece:
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    return models.WordPiece(vocabulary, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
 
 
 def _with_pieces(tokenizer: Tokenizer, texts: Iterable[str], config: VocabularyConfig) -> models.WordPiece:
     """Add to a vocabulary of words the pieces that the words outside of it are best read as."""
-    split, normalizer = tokenizer.pre_tokenizer, tokenizer.normalizer
     # Each word once, known or not: what a server meets for the first time is like the rare words, and most distinct words are rare.
-    distinct = {word: None for text in texts for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text))}
-    found = Tokenizer(_word_piece())
-    found.train_from_iterator(distinct, trainers.WordPieceTrainer(vocab_size=config.pieces, show_progress=False))
-    pieces, words = found.get_vocab(), tokenizer.get_vocab()
-    order = [*words_of(tokenizer), *(piece for piece in sorted(pieces, key=pieces.__getitem__) if piece not in words)]
-    return _word_piece({piece: i for i, piece in enumerate(order[: config.size])})
+    distinct = dict.fromkeys(count_words(texts, tokenizer.normalizer, tokenizer.pre_tokenizer), 1)
+    words = tokenizer.get_vocab()
+    pieces = [piece for piece in train_word_pieces(distinct, config.pieces, least=1) if piece not in words]
+    return _word_piece([*words_of(tokenizer), *pieces][: config.size])
 
 
 def _of_bytes(special: list[str]) -> Tokenizer:

@@ -10,6 +10,9 @@ from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.recipe import Task
 
+# In place of a checkpoint: an encoder that `teacher.adapt` builds and trains on text alone.
+SCRATCH = "scratch"
+
 
 def resolve(model: str) -> str:
     """Turn a model's name into what transformers' `from_pretrained` takes.
@@ -30,6 +33,10 @@ def resolve(model: str) -> str:
             ) from None
         except AttributeError:
             raise InputError(f"{model}: package {name} has no MODEL_DIR; expected the folder of a checkpoint") from None
+    if model == SCRATCH:
+        raise InputError(
+            "scratch is no checkpoint: distillkit adapt-teacher trains one on text, and a recipe does with adapt.text.sources"
+        )
     path = Path(model)
     if path.is_dir():
         if not (path / "config.json").is_file():

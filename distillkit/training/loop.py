@@ -30,6 +30,9 @@ from distillkit.training.strategies.base import Strategy
 # Row numbers (B,) and logits (B, C), both on the model's device, and the share of all steps that are done, 0 to 1, in;
 # mean loss over the batch out.
 LossOfRows = Callable[[Tensor, Tensor, float], Tensor]
+# Row numbers (B,), what the model takes, both on its device, and the share of all steps that are done in; what the model gets in its place out.
+# It draws from torch's own generator, or from row numbers alone: then a resumed training is the one that was killed.
+Corrupt = Callable[[Tensor, dict[str, Tensor], float], dict[str, Tensor]]
 # Logits (N, C) of the dev rows, on the CPU, in; a score out: the higher the better.
 Score = Callable[[Tensor], float]
 
@@ -79,6 +82,7 @@ def fit(
     checkpoints: Checkpoints | None = None,
     callbacks: Sequence[Callback] = (),
     times: Tensor | None = None,
+    corrupt: Corrupt | None = None,
 ) -> FitResult:
     """Train a model and leave it, in every process, with the weights that scored best; of epochs with the same score, the last one's.
 
@@ -94,13 +98,14 @@ def fit(
         checkpoints: Where training keeps what it needs to go on after a kill; None: it keeps nothing.
         callbacks: What else watches it.
         times: How often an epoch has each row, (N,) float, 0 or more; of a fraction, so many of the rows that share it, drawn anew each epoch. None: once.
+        corrupt: Changes every training batch before the model sees it, as masking does; None: it sees the rows as they are.
 
     Raises:
         InputError: The strategy or precision cannot run here, or a loss or gradient is not a number.
         Preempted: Told to end (SIGTERM, SIGINT), it has written a checkpoint.
     """
     strategy = start(config)
-    trainer = _Trainer(strategy, rows, loss, config, seed, progress, dev, score, checkpoints, times)
+    trainer = _Trainer(strategy, rows, loss, config, seed, progress, dev, score, checkpoints, times, corrupt)
     try:
         trainer.prepare(model, callbacks)
         with _told_to_end(checkpoints is not None) as told:
@@ -132,9 +137,11 @@ class _Trainer:
         score: Score | None,
         checkpoints: Checkpoints | None,
         times: Tensor | None,
+        corrupt: Corrupt | None,
     ) -> None:
         self.strategy, self.rows, self.loss, self.config, self.seed = strategy, rows, loss, config, seed
         self.progress, self.dev, self.score, self.checkpoints = progress, dev, score, checkpoints
+        self.corrupt = corrupt
         self.callbacks: list[Callback] = []
         self.average: MovingAverage | None = None
         self.best: dict[str, Tensor] | None = None
@@ -237,6 +244,8 @@ class _Trainer:
         own = self._own(group)
         for number, (_, count) in enumerate(own, start=1):
             numbers, inputs = next(feed)
+            if self.corrupt is not None:
+                inputs = self.corrupt(numbers, inputs, self._done())
             # Weighted by rows, so that n small batches, or n processes, give the gradient of one large batch.
             weight = count * strategy.shares / all_rows
             found = strategy.learn(inputs, partial(self._part, numbers, weight), last=number == len(own))
@@ -261,7 +270,10 @@ class _Trainer:
             self._report(factor, norm)
 
     def _part(self, numbers: Tensor, weight: float, logits: Tensor) -> Tensor:
-        return self.loss(numbers, logits, self.at.step / (self.steps_an_epoch * self.config.epochs)) * weight
+        return self.loss(numbers, logits, self._done()) * weight
+
+    def _done(self) -> float:
+        return self.at.step / (self.steps_an_epoch * self.config.epochs)
 
     def _note_bad(self, found: Tensor, norm: Tensor) -> None:
         """Note, where the numbers are, the first step whose loss or gradient is none; an overflow of fp16 is no mistake, many in a row are."""

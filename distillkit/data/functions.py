@@ -1,0 +1,38 @@
+"""Functions of the user's own, named MODULE:FUNCTION in a setting."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distillkit.data.files import fingerprint
+from distillkit.errors import InputError
+
+
+def load_function(name: str, setting: str) -> Callable[..., Any]:
+    """Import a function.
+
+    Args:
+        name: MODULE:FUNCTION.
+        setting: What names it, for the error.
+
+    Raises:
+        InputError: There is no such module, or no such function in it.
+    """
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{setting} {name!r}: {error}; expected MODULE:FUNCTION that can be imported") from None
+    return found
+
+
+def function_version(name: str, setting: str) -> str:
+    """Name a function so that it has another name when its module's file has changed.
+
+    Raises:
+        InputError: There is no such function.
+    """
+    load_function(name, setting)
+    source = importlib.import_module(name.partition(":")[0]).__file__
+    return f"{name} {fingerprint(Path(source)) if source else ''}"

@@ -1,0 +1,168 @@
+"""Section `adapt`: how an encoder goes on with its pre-training, on text of the task's domain, before it is fine-tuned."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from distillkit.errors import InputError
+from distillkit.recipe.training import TrainingConfig
+
+Masking = Literal["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """The text, and how it is cut into rows."""
+
+    sources: tuple[str, ...] = ()
+    """Text without labels: .txt (a text a line), .tsv, .csv, .jsonl or .parquet files, folders of them, or `datasets:NAME[:CONFIG]:SPLIT`."""
+    column: str = "text"
+    """Name of the column with the text, where there are columns."""
+    documents: Literal["row", "blank-line"] = "row"
+    """What a document is: a row (a line of .txt); or all lines of a .txt file up to a blank one, each of which is a sentence."""
+    rows: Literal["packed", "sentences", "documents"] = "packed"
+    """packed: documents end to end, cut into rows of max_tokens (Liu et al. 2019, FULL-SENTENCES); sentences: each one a row; documents: the
+    start of each one."""
+    max_tokens: int = 128
+    """Tokens a row, special ones included."""
+    segmenter: str = "auto"
+    """What finds words where a script has no spaces: jieba, none, or MODULE:FUNCTION (a text in, its words out); auto: jieba for Chinese text, else none."""
+    held_out_fraction: float = 0.02
+    """Share of the documents that is only measured on, 0 to 0.5; the same text is never on both sides."""
+    workers: int = 0
+    """Processes that tokenise; 0: one a core where there is work enough. The rows do not depend on it."""
+    cache: str = ""
+    """Folder for tokenised text, by its content; empty: distillkit in the user's cache folder."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 8:
+            raise InputError(f"text.max_tokens is {self.max_tokens}: expected at least 8")
+        if not 0 < self.held_out_fraction <= 0.5:
+            raise InputError(
+                f"text.held_out_fraction is {self.held_out_fraction}: expected more than 0, and at most 0.5"
+            )
+
+
+@dataclass(frozen=True)
+class MaskingConfig:
+    """Which tokens are hidden, and what stands in their place."""
+
+    strategy: Masking = "whole-word"
+    """token (Devlin et al. 2019); whole-word; n-gram: 1 to 4 words; macbert: n-grams replaced by similar words (Cui et al. 2020); span: of geometric
+    length (Joshi et al. 2020); task-guided: words that matter to a fine-tuned classifier, more often (Gu et al. 2020)."""
+    rate: float = 0.15
+    """Share of the tokens that is chosen, 0 to 1."""
+    final_rate: float = 0.0
+    """The share falls, or rises, in a line to this one; 0: it stays."""
+    mask_share: float = 0.8
+    """Of the chosen, how many become the mask token (macbert: a similar word), 0 to 1."""
+    random_share: float = 0.1
+    """Of the chosen, how many become a random token; the others stay as they are."""
+    static_copies: int = 0
+    """0: masks are drawn anew each epoch (RoBERTa); n: epoch after epoch the same n, drawn once (BERT had 10)."""
+    ngram_shares: tuple[float, ...] = (0.4, 0.3, 0.2, 0.1)
+    """n-gram and macbert: how often 1, 2, 3, ... words are chosen together."""
+    span_p: float = 0.2
+    """span: the length in words is geometric with this p, 0 to 1."""
+    max_span: int = 10
+    """span: longest, in words."""
+    similar: str = ""
+    """macbert: a word-vector text file, or a .tsv thesaurus (a word and its synonyms a line); empty: neighbours among the encoder's own embeddings."""
+    guide: str = ""
+    """task-guided: a fine-tuned classifier; words are chosen in proportion to how far a change of them would move its loss."""
+
+    def __post_init__(self) -> None:
+        shares = (self.rate, self.final_rate, self.mask_share, self.random_share)
+        if not all(0 <= share <= 1 for share in shares) or not self.rate or self.mask_share + self.random_share > 1:
+            raise InputError(
+                "masking: expected a rate of more than 0, and rates and shares of 0 to 1, mask_share and random_share together at most 1"
+            )
+        if self.strategy in ("n-gram", "macbert", "span") and max(self.rate, self.final_rate) > 0.5:
+            raise InputError(f"masking.rate: {self.strategy} leaves a word between any two runs; expected at most 0.5")
+        if not self.ngram_shares or min(self.ngram_shares) < 0 or not sum(self.ngram_shares):
+            raise InputError(f"masking.ngram_shares is {self.ngram_shares}: expected shares of 0 or more, not all 0")
+        if not 0 < self.span_p <= 1 or self.max_span < 1 or self.static_copies < 0:
+            raise InputError(
+                "masking: expected span_p of more than 0 and at most 1, max_span of 1 or more, static_copies of 0 or more"
+            )
+        if (self.strategy == "task-guided") != bool(self.guide):
+            raise InputError(
+                "masking: task-guided needs a guide, a fine-tuned classifier, and no other strategy has one"
+            )
+        if self.similar and self.strategy != "macbert":
+            raise InputError(f"masking.similar is for macbert, not for {self.strategy}")
+
+
+@dataclass(frozen=True)
+class ObjectivesConfig:
+    """What the encoder learns, by weight; 0 switches an objective off."""
+
+    mlm: float = 1.0
+    """Masked language modelling: the hidden tokens (Devlin et al. 2019)."""
+    rtd: float = 0.0
+    """Replaced-token detection: which tokens a small generator has changed (Clark et al. 2020); the generator learns beside and is thrown away."""
+    nsp: float = 0.0
+    """Next-sentence prediction: whether a row's second half follows its first, or is from another document (Devlin et al. 2019)."""
+    sop: float = 0.0
+    """Sentence-order prediction: whether a row's two halves have changed places (Lan et al. 2020)."""
+    discriminator_weight: float = 50.0
+    """rtd: weight of the detection beside the generator's own loss."""
+    generator_size: float = 0.25
+    """rtd: the generator's width, as a share of the encoder's, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        weights = (self.mlm, self.rtd, self.nsp, self.sop)
+        if min(weights) < 0 or not self.mlm + self.rtd:
+            raise InputError("objectives: expected weights of 0 or more, and mlm or rtd among them")
+        if self.discriminator_weight <= 0 or not 0 < self.generator_size <= 1:
+            raise InputError(
+                "objectives: expected discriminator_weight of more than 0, generator_size of more than 0 and at most 1"
+            )
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a row is two pieces of text."""
+        return bool(self.nsp or self.sop)
+
+
+@dataclass(frozen=True)
+class ScratchConfig:
+    """The encoder that teacher.model `scratch` stands for: random weights, and word pieces trained on the text."""
+
+    layers: int = 4
+    """Layers."""
+    hidden_size: int = 256
+    """Width, a multiple of 64."""
+    vocabulary_size: int = 8000
+    """Word pieces, at most; Han characters each are one."""
+    lower_case: bool = True
+    """Text is read in lower case and without accents."""
+    max_positions: int = 512
+    """Tokens of the longest text that the encoder can read."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 1 or self.hidden_size < 64 or self.hidden_size % 64 or self.vocabulary_size < 100:
+            raise InputError(
+                "scratch: expected layers of 1 or more, hidden_size a multiple of 64, vocabulary_size of 100 or more"
+            )
+
+
+@dataclass(frozen=True)
+class AdaptConfig:
+    """How the teacher's encoder learns the domain before it is fine-tuned; without adapt.text.sources it does not."""
+
+    text: TextConfig = field(default_factory=TextConfig)
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    objectives: ObjectivesConfig = field(default_factory=ObjectivesConfig)
+    scratch: ScratchConfig = field(default_factory=ScratchConfig)
+    training: TrainingConfig = field(
+        default_factory=lambda: TrainingConfig(epochs=1, batch_size=32, learning_rate=1e-4, warmup_fraction=0.06)
+    )
+    """Pre-training; the epoch with the lowest loss on the held-out rows is kept."""
+
+    def __post_init__(self) -> None:
+        if self.training.origins:
+            raise InputError("adapt.training.origins is for students: adaptation has no transfer set")
+        if self.text.max_tokens > self.scratch.max_positions:
+            raise InputError(
+                f"adapt.text.max_tokens is {self.text.max_tokens}, more than adapt.scratch.max_positions, {self.scratch.max_positions}"
+            )

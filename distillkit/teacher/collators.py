@@ -1,0 +1,134 @@
+"""The masking strategies as data collators, for transformers' own Trainer or any DataLoader."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distillkit.data.rows import FIRST, LATER, SPECIAL
+from distillkit.data.segmenters import Segmenter, word_numbers
+from distillkit.recipe import MaskingConfig
+from distillkit.teacher.masking import Masker, fresh_draw, keyed_draw
+from distillkit.teacher.similar import SimilarWords
+
+# Tokens, (B, T) int64, and which are tokens, (B, T), in; how much each matters, (B, T) float, out.
+Scores = Callable[[Tensor, Tensor], Tensor]
+
+
+class MaskingCollator:
+    """Pads examples to a batch and masks it: `input_ids`, `attention_mask`, `token_type_ids` where the examples have them, and `labels`.
+
+    Args:
+        tokenizer: With a mask token.
+        config: The strategy and its numbers.
+        similar: What `macbert` puts in a word's place.
+        scores: What tells `task-guided` which tokens matter, as `teacher.adapt.token_scores` does of a classifier.
+        seed: Of static masks (`config.static_copies`), which are drawn from an example's own tokens.
+
+    Attributes:
+        done: Share of training that is over, 0 to 1, where the rate has a schedule; a callback of the Trainer sets it.
+        epoch: Number of the epoch, from 0, where masks are static: it chooses the copy.
+
+    An example has `input_ids` and may have `words`: 0 for tokens that are never masked, 1 for a word's first token, 2 for a later one, as
+    `tokenize` gives them for any segmenter (with the Trainer, remove_unused_columns=False). Without it words are what the
+    tokenizer's own pieces say.
+
+    Raises:
+        InputError: The tokenizer has no mask token, or macbert no similar words.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: MaskingConfig | None = None,
+        similar: SimilarWords | None = None,
+        scores: Scores | None = None,
+        seed: int = 1,
+    ) -> None:
+        self.config = config or MaskingConfig()
+        self.done, self.epoch = 0.0, 0
+        self._masker, self._scores, self._seed = Masker(self.config, tokenizer, similar), scores, seed
+        self._pad = int(tokenizer.pad_token_id)
+        self._kinds = _kinds(tokenizer)
+
+    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Make a batch of examples."""
+        ids = _padded([example["input_ids"] for example in examples], self._pad)
+        inside = _padded([[1] * len(example["input_ids"]) for example in examples], 0)
+        batch = {"input_ids": ids, "attention_mask": inside}
+        if "token_type_ids" in examples[0]:
+            batch["token_type_ids"] = _padded([example["token_type_ids"] for example in examples], 0)
+        words = self._kinds[ids] * inside
+        if "words" in examples[0]:
+            words = _padded([example["words"] for example in examples], SPECIAL)
+        draw = fresh_draw(len(ids), ids.device)
+        if self.config.static_copies:
+            # Of the tokens and their places: the same example is masked alike in every batch.
+            places = torch.arange(1, ids.shape[1] + 1) * 0x5851F42D4C957F2D
+            keys = ((ids + 1) * inside * places).sum(1) + self.epoch % self.config.static_copies
+            draw = keyed_draw(keys * 1_000_003 + self._seed)
+        scores = None if self._scores is None else self._scores(ids, inside)
+        batch["input_ids"], batch["labels"] = self._masker(ids, words, draw, done=self.done, scores=scores)
+        return batch
+
+
+def tokenize(
+    texts: Sequence[str], tokenizer: Any, segmenter: Segmenter | None = None, max_tokens: int = 128
+) -> dict[str, list[list[int]]]:
+    """Tokenise texts into examples that know their words; what `datasets.map` takes.
+
+    Args:
+        texts: N texts.
+        tokenizer: A fast tokenizer.
+        segmenter: Finds the words of a script without spaces, as jieba.lcut does; None: the tokenizer's own.
+        max_tokens: Longer texts are truncated, special tokens included.
+
+    Returns:
+        `input_ids`, and `words`: 0 for a special token, 1 for a word's first token, 2 for a later one.
+
+    Raises:
+        InputError: The segmenter's words are not those of the text.
+    """
+    found = tokenizer(texts, truncation=True, max_length=max_tokens, return_offsets_mapping=segmenter is not None)
+    words = []
+    special = set(_special(tokenizer))
+    for number, text in enumerate(texts):
+        # A special token that stands in the text is of no word.
+        own = [
+            None if i in special else w for i, w in zip(found["input_ids"][number], found.word_ids(number), strict=True)
+        ]
+        if segmenter is not None:
+            segments = word_numbers(segmenter, "given", text)
+            # A piece that reaches over the end of a segment is in none: there the tokenizer's word stands.
+            inside = [(segments[a], segments[b - 1]) if b > a else (-1, -1) for a, b in found["offset_mapping"][number]]
+            own = [
+                word if word is None or first != last or first < 0 else -1 - int(first)
+                for word, (first, last) in zip(own, inside, strict=True)
+            ]
+        before = [None, *own[:-1]]
+        words.append([SPECIAL if w is None else LATER if w == b else FIRST for w, b in zip(own, before, strict=True)])
+    return {"input_ids": found["input_ids"], "words": words}
+
+
+def _kinds(tokenizer: Any) -> Tensor:
+    """Say of every token of a vocabulary what `words` is where it stands, (V,) int64, as far as its name tells."""
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    # Bytes' pairs, and SentencePiece's, have a sign before a word's first piece; WordPiece has ## before the others. RoBERTa has a piece ## too.
+    first = ("\u0120", "\u2581")
+    if sum(name.startswith(first) for name in names) > sum(name.startswith("##") for name in names):
+        later = [name[:1].isalnum() and not name.startswith(first) for name in names]  # punctuation stands for itself
+    else:
+        later = [name.startswith("##") for name in names]
+    kinds = torch.where(torch.tensor(later), LATER, FIRST)
+    kinds[_special(tokenizer)] = SPECIAL
+    return kinds
+
+
+def _special(tokenizer: Any) -> list[int]:
+    """Return the tokens that stand for no text."""
+    return sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row, dtype=torch.long) for row in rows], True, value)

@@ -1,0 +1,431 @@
+"""Text without labels for pre-training: documents read, tokenised once, cut into rows, and kept by what is in them."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from filelock import FileLock
+from tqdm import tqdm
+
+from distillkit.data.files import cache_folder, disk_errors, fingerprint, read_arrow, whole_folder, write_arrow
+from distillkit.data.readers import read_lines, read_rows, source_files
+from distillkit.data.rows import FIRST, LATER, SPECIAL, TextRows
+from distillkit.data.segmenters import load_segmenter, resolve_segmenter, segmenter_version, word_numbers
+from distillkit.data.sentences import sentences_of
+from distillkit.data.workers import each, processes
+from distillkit.errors import InputError
+from distillkit.recipe import TextConfig
+from distillkit.teacher.cuts import Glue, GrowingArray, GrowingOffsets, Pieces, cut, joined, mapped
+
+_VERSION = 1  # of the files in the cache
+_SIDES = ("train", "held_out")
+_SHARE = {"train": "to train on", "held_out": "held out"}
+_BLOCK_CHARACTERS = 1 << 21  # tokenised together
+_SAMPLE = 1000  # documents by which a segmenter is chosen
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Rows to train on and rows that are only measured on.
+
+    `summary` has the numbers of `documents`, `rows` and `tokens` (special ones included) of `train` and of `held_out`, how many documents were
+    `left_out` because they have no two sentences to make a pair of, the `segmenter`, and the `key` of the content that the rows are kept under.
+    """
+
+    train: TextRows
+    held_out: TextRows
+    summary: dict[str, Any]
+
+
+def read_corpus(config: TextConfig, tokenizer: Any, *, pairs: tuple[float, float] = (0, 0), seed: int = 1) -> Corpus:
+    """Read text into tokenised rows, or find those that the same text gave before.
+
+    The rows are files in `config.cache` that memory maps; they are named by the text, the tokenizer and the settings, and may be deleted at any time.
+    Of processes that were started together, process 0 calls this first, in `workers.leading`; the others find its rows.
+
+    Args:
+        config: The text, and how it is cut.
+        tokenizer: A transformers fast tokenizer.
+        pairs: Weights of next-sentence and of sentence-order prediction. With either, rows are pairs of runs of sentences of one document, whatever
+            `config.rows` says: for sentence order half of them are swapped, for next sentence half have a second run from another document, and
+            for both a third each. A document of one sentence makes no pair.
+        seed: Draws the pairs.
+
+    Returns:
+        The rows; the same for any number of workers.
+
+    Raises:
+        InputError: There is no text, or too little to hold some of it out, a source cannot be read, or the tokenizer is no fast one.
+    """
+    if not tokenizer.is_fast or tokenizer.sep_token_id is None:
+        raise InputError(
+            "adapt: the tokenizer is not a fast one (tokenizer.json) with a separator ([SEP]); choose another encoder"
+        )
+    segmenter = resolve_segmenter(config.segmenter, list(islice(documents_of(config), _SAMPLE)))
+    kinds = tuple(bool(weight) for weight in pairs)
+    plan = _Plan(config, tokenizer, segmenter, kinds, seed)
+    folder = (Path(config.cache).expanduser() if config.cache else cache_folder("text")) / plan.key
+    found = _load(folder, plan)
+    if found is None:
+        with disk_errors(folder.parent):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(folder.parent / ".lock")
+        with lock:  # of two that want the same rows one makes them
+            found = _load(folder, plan)
+            if found is None:
+                with whole_folder(folder) as unfinished:
+                    _write(unfinished, plan)
+                found = _load(folder, plan)
+    assert found is not None
+    return found
+
+
+def documents_of(config: TextConfig) -> Iterator[str]:
+    r"""Read documents one by one; those of nothing but white space are left out.
+
+    Yields:
+        A document's text; of `blank-line` its sentences, one a line.
+
+    Raises:
+        InputError: A source is absent or cannot be read, or a row has no text.
+    """
+    if not config.sources:
+        raise InputError("adapt.text.sources is empty: expected text without labels, a .txt file for example")
+    for source in config.sources:
+        if config.documents == "blank-line":
+            yield from _up_to_blank_lines(source)
+        else:
+            yield from _rows(source, config.column)
+
+
+def _rows(source: str, column: str) -> Iterator[str]:
+    if not source.startswith("datasets:") and source_files(source)[0].suffix == ".txt":
+        column = "text"  # a line is all there is
+    for place, row in read_rows(source):
+        if column not in row:
+            raise InputError(
+                f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with --adapt.text.column"
+            )
+        text = row[column]
+        if not isinstance(text, str | None):
+            raise InputError(f"{place}: column {column!r} is {text!r}; expected text")
+        if text and text.strip():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"{place}: column {column!r} is {text!r}: half of a surrogate pair is no text"
+                ) from None
+            yield text
+
+
+def _up_to_blank_lines(source: str) -> Iterator[str]:
+    files = [] if source.startswith("datasets:") else source_files(source)
+    if not files or files[0].suffix != ".txt":
+        raise InputError(f"{source}: adapt.text.documents is blank-line, expected .txt files; else choose row")
+    for path in files:
+        lines: list[str] = []
+        for _, line in read_lines(path):
+            if line.strip():
+                lines.append(line.strip())
+            elif lines:
+                yield "\n".join(lines)
+                lines = []
+        if lines:
+            yield "\n".join(lines)
+
+
+class _Plan:
+    """What is made of which text, and the name of it."""
+
+    def __init__(self, config: TextConfig, tokenizer: Any, segmenter: str, kinds: tuple[bool, ...], seed: int) -> None:
+        from tokenizers import Tokenizer
+
+        self.config, self.segmenter, self.kinds, self.seed = config, segmenter, kinds, seed
+        self.mode = "pairs" if any(kinds) else config.rows
+        self.least = (
+            2 if kinds[0] else 1
+        )  # different documents a side: a second half from another one needs another one
+        self.separator, self.pad_id = int(tokenizer.sep_token_id), int(tokenizer.pad_token_id)
+        # A copy: truncation is a state of the backend, and other callers set it.
+        self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.special = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+        self.glue = Glue.of(self.backend, 2 if any(kinds) else 1)
+        self.has_types = any(kinds) and "token_type_ids" in tokenizer.model_input_names
+        self.key = self._key()
+
+    def _key(self) -> str:
+        config = self.config
+        settings = [
+            _VERSION, config.documents, self.mode, config.max_tokens, segmenter_version(self.segmenter), config.held_out_fraction,
+            self.separator, self.special, self.has_types, (self.kinds, self.seed) if self.mode == "pairs" else None,
+        ]  # fmt: skip
+        digest = hashlib.sha256(json.dumps(settings).encode())
+        digest.update(self.backend.to_str().encode())
+        for source in config.sources:
+            digest.update(_content(source, config).encode())
+        return digest.hexdigest()[:32]
+
+
+def _content(source: str, config: TextConfig) -> str:
+    """Name what is in a source, and how it is read."""
+    files = [] if source.startswith("datasets:") else source_files(source)
+    if files and all(isinstance(path, Path) for path in files):
+        return json.dumps([config.column, [[path.suffix, fingerprint(Path(str(path)))] for path in files]])
+    digest = hashlib.sha256()
+    for text in documents_of(replace(config, sources=(source,))):
+        digest.update(f"{len(text)}\0{text}".encode())
+    return digest.hexdigest()
+
+
+# ---- tokenised
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a worker needs to know."""
+
+    tokenizer: Path
+    segmenter: str
+    sentences: bool
+    """Tokenise sentence by sentence."""
+    lines: bool
+    """A sentence is a line."""
+    least_units: int
+    """Documents of fewer sentences are left out."""
+    separator: int | None
+    """Put after every document."""
+    special: tuple[int, ...]
+    last_held_out: int
+    """Documents whose hash is greater are trained on."""
+    parent: int
+
+
+# Of one side of a block: ids, words, pieces a unit, units a document, hashes of the documents.
+_Side = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _write(folder: Path, plan: _Plan) -> None:
+    config, work = plan.config, folder / "work"
+    work.mkdir()
+    plan.backend.save(str(work / "tokenizer.json"))
+    blocks, documents, last_held_out = _blocks(config, work, plan.least)
+    job = _Job(
+        tokenizer=work / "tokenizer.json",
+        segmenter=plan.segmenter,
+        sentences=plan.mode in ("pairs", "sentences"),
+        lines=config.documents == "blank-line",
+        least_units=2 if plan.mode == "pairs" else 1,
+        separator=plan.separator if plan.mode == "packed" else None,
+        special=tuple(plan.special),
+        last_held_out=last_held_out,
+        parent=os.getpid(),
+    )
+    left_out = 0
+    workers = min(processes(config.workers, len(blocks)), len(blocks))
+    with (
+        tqdm(total=documents, desc="adapt: tokenise", unit="doc", unit_scale=True, disable=None) as bar,
+        ExitStack() as stack,
+    ):
+        gathered = [stack.enter_context(Pieces.writer(work / side)) for side in _SIDES]
+        for block, (seen, dropped, sides) in zip(
+            blocks, each(partial(_tokenised, job), blocks, workers=workers), strict=True
+        ):
+            for write, side in zip(gathered, sides, strict=True):
+                write(*side)
+            left_out += dropped
+            bar.update(seen)
+            block.unlink()
+    summary: dict[str, Any] = {"left_out": left_out, "segmenter": plan.segmenter, "key": plan.key}
+    for number, name in enumerate(_SIDES):
+        summary[name] = _write_side(folder, name, Pieces.read(work / name), plan, [plan.seed, number])
+    shutil.rmtree(work)
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def _blocks(config: TextConfig, work: Path, least: int) -> tuple[list[Path], int, int]:
+    """Write documents block by block; return the blocks, the number of documents, and the greatest hash of those that are held out.
+
+    Args:
+        config: Where they are.
+        work: Folder for the blocks.
+        least: Different documents that either side needs: of few, chance might hold out none, or all.
+    """
+    blocks: list[Path] = []
+    waiting: list[str] = []
+    low: list[int] = []  # the `least` smallest hashes, and the greatest
+    high: list[int] = []
+    documents = size = 0
+
+    def write() -> None:
+        blocks.append(work / f"documents-{len(blocks):06}.arrow")
+        write_arrow(pa.table({"text": pa.array(waiting, pa.large_string())}), blocks[-1])
+        waiting.clear()
+
+    for text in documents_of(config):
+        waiting.append(text)
+        number = _hash(text)
+        low, high = sorted({*low, number})[:least], sorted({*high, number})[-least:]
+        documents, size = documents + 1, size + len(text)
+        if size >= _BLOCK_CHARACTERS:
+            write()
+            size = 0
+    if waiting:
+        write()
+    if not documents or len(low) < least or low[-1] >= high[0]:
+        raise InputError(
+            f"adapt.text.sources: {'too few different documents' if documents else 'no text'} in {', '.join(config.sources)}; expected at least "
+            f"{2 * least}, {least} of which to hold out"
+        )
+    return blocks, documents, min(max(int(config.held_out_fraction * 2**64), low[-1]), high[0] - 1)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.strip().encode(), digest_size=8).digest(), "big")
+
+
+@lru_cache(maxsize=1)
+def _backend(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(path))
+
+
+def _tokenised(job: _Job, path: Path) -> tuple[int, int, list[_Side]]:
+    """Tokenise a block; return how many documents it has, how many of them are left out, and what is of either side."""
+    if os.getpid() != job.parent:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # every core has a process already
+    texts: list[str] = read_arrow(path)["text"].to_pylist()
+    hashes = np.array([_hash(text) for text in texts], np.uint64)
+    units = [_units(text, job) for text in texts]
+    document = np.repeat(np.arange(len(texts)), [len(own) for own in units])
+    ids, words, lengths = _pieces_of([unit for own in units for unit in own], job)
+    counts = np.bincount(document[lengths > 0], minlength=len(texts))
+    sides = []
+    for held_out in (False, True):
+        chosen = (counts >= job.least_units) & ((hashes <= np.uint64(job.last_held_out)) == held_out)
+        tokens = np.repeat(chosen[document], lengths)
+        sides.append(
+            _separated(
+                (ids[tokens], words[tokens], lengths[(lengths > 0) & chosen[document]], counts[chosen], hashes[chosen]),
+                job,
+            )
+        )
+    return len(texts), int((counts < job.least_units).sum()), sides
+
+
+def _units(text: str, job: _Job) -> list[str]:
+    if not job.sentences:
+        return [text.replace("\n", " ") if job.lines else text]
+    units = text.split("\n") if job.lines else sentences_of(text)
+    # What begins with a space is what follows other text: for bytes' pairs, other pieces.
+    return [units[0], *(f" {unit}" for unit in units[1:])] if job.least_units > 1 else units
+
+
+def _pieces_of(units: Sequence[str], job: _Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ids of all units, one after the other, what `TextRows.words` is of each, and tokens a unit."""
+    segmenter = load_segmenter(job.segmenter)
+    backend = _backend(job.tokenizer)
+    found = backend.encode_batch(units, add_special_tokens=False)
+    lengths = np.array([len(encoding) for encoding in found], np.int64)
+    ids = np.fromiter((token for encoding in found for token in encoding.ids), np.int32, int(lengths.sum()))
+    words = np.fromiter((word for encoding in found for word in encoding.word_ids), np.int64, len(ids))
+    unit = np.repeat(np.arange(len(units)), lengths)
+    same = (words[1:] == words[:-1]) & (unit[1:] == unit[:-1])
+    if segmenter is not None:
+        segments = np.concatenate(
+            [np.empty(0, np.int64), *(_segments(e, segmenter, job, u) for e, u in zip(found, units, strict=True))]
+        )
+        same |= (segments[1:] == segments[:-1]) & (segments[1:] >= 0) & (unit[1:] == unit[:-1])
+    kinds = np.full(len(ids), FIRST, np.int8)
+    kinds[1:][same] = LATER
+    kinds[np.isin(ids, job.special)] = SPECIAL
+    return ids, kinds, lengths
+
+
+def _segments(encoding: Any, segmenter: Any, job: _Job, text: str) -> np.ndarray:
+    """Return the number of the segmenter's word that each piece lies within, -1 where it lies in none."""
+    numbers = np.append(word_numbers(segmenter, job.segmenter, text), -1)
+    places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    first, last = numbers[places[:, 0]], numbers[places[:, 1] - 1]
+    return np.where((first == last) & (places[:, 1] > places[:, 0]), first, -1)
+
+
+def _separated(side: _Side, job: _Job) -> _Side:
+    """Put the separator after every document, which is one unit."""
+    ids, words, lengths, counts, hashes = side
+    if job.separator is None:
+        return side
+    ends = np.cumsum(lengths)
+    return np.insert(ids, ends, job.separator), np.insert(words, ends, SPECIAL), lengths + 1, counts, hashes
+
+
+# ---- rows in files
+
+
+def _write_side(folder: Path, side: str, pieces: Pieces, plan: _Plan, seed: Sequence[int]) -> dict[str, int]:
+    different = int((pieces.hashes != pieces.hashes[:1]).any()) + 1 if len(pieces.hashes) else 0  # two stand for more
+    if different < plan.least:
+        what = "documents of two sentences or more" if plan.mode == "pairs" else "documents"
+        raise InputError(
+            f"adapt.text: {different} different {what} {_SHARE[side]}, expected at least {plan.least}: give more text, or change adapt.text.held_out_fraction"
+        )
+    names = {"ids": np.int32, "words": np.int8, "offsets": np.int64}
+    names |= ({"types": np.int8} if plan.has_types else {}) | ({"order": np.int8} if plan.mode == "pairs" else {})
+    rows = tokens = 0
+    with ExitStack() as stack:
+        arrays = {n: stack.enter_context(GrowingArray(folder / f"{side}-{n}.npy", kind)) for n, kind in names.items()}
+        offsets = GrowingOffsets(arrays["offsets"])
+        room = plan.config.max_tokens - plan.glue.size
+        for spans, order in cut(pieces, plan.mode, room, plan.separator, plan.kinds, seed):
+            ids, words, types, lengths = joined(pieces, spans, plan.glue)
+            arrays["ids"].append(ids)
+            arrays["words"].append(words)
+            offsets.append(lengths)
+            if plan.has_types:
+                arrays["types"].append(types)
+            if order is not None:
+                arrays["order"].append(order)
+            rows, tokens = rows + len(lengths), tokens + len(ids)
+    return {"documents": len(pieces.hashes), "rows": rows, "tokens": tokens}
+
+
+def _load(folder: Path, plan: _Plan) -> Corpus | None:
+    """Return what a folder of the cache holds, or None where it is not there or not whole."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        train, held_out = (_load_side(folder, side, summary[side], plan) for side in _SIDES)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Corpus(train, held_out, summary)
+
+
+def _load_side(folder: Path, side: str, summary: dict[str, int], plan: _Plan) -> TextRows:
+    def flat(name: str, length: int) -> torch.Tensor:
+        values = mapped(folder / f"{side}-{name}.npy")
+        if values.shape != (length,):
+            raise ValueError(f"{side}-{name} has another length than when it was written")
+        return torch.from_numpy(values)
+
+    rows, tokens = summary["rows"], summary["tokens"]
+    return TextRows(
+        ids=flat("ids", tokens),
+        types=flat("types", tokens) if plan.has_types else None,
+        offsets=flat("offsets", rows + 1),
+        pad_id=plan.pad_id,
+        words=flat("words", tokens),
+        order=flat("order", rows) if plan.mode == "pairs" else None,
+    )

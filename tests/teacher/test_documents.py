@@ -1,0 +1,504 @@
+"""Text without labels read, cut into rows in every way there is, and kept for another time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from tokenizers import ByteLevelBPETokenizer
+from transformers import BertTokenizerFast, RobertaTokenizerFast
+
+from distillkit.data.rows import ELSEWHERE, FIRST, FOLLOWS, LATER, SPECIAL, SWAPPED
+from distillkit.errors import InputError
+from distillkit.recipe import TextConfig
+from distillkit.teacher.documents import documents_of, read_corpus
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+HAN = "这部电影很好看不差"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{x}" for x in LETTERS), *HAN, ".", "'"]
+    built = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}, model_max_length=512)
+    assert built.tokenize("abc. 好") == ["a", "##b", "##c", ".", "好"]
+    return built
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory):
+    trained = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(
+        ["one two three four. so it is"] * 9, 300, 2, special_tokens=special, show_progress=False
+    )
+    folder = tmp_path_factory.mktemp("roberta")
+    trained.save_model(str(folder))
+    vocabulary, merges = (folder / name for name in ("vocab.json", "merges.txt"))
+    pairs = [tuple(line.split(" ")) for line in merges.read_text().splitlines() if not line.startswith("#")]
+    built = RobertaTokenizerFast(vocab=json.loads(vocabulary.read_text()), merges=pairs)
+    assert built.decode(built("one two").input_ids) == "<s>one two</s>"
+    return built
+
+
+@pytest.fixture
+def read(tmp_path, tokenizer):
+    """Write documents, a line each, and read them into rows."""
+
+    def to_corpus(documents, *, tokenizer=tokenizer, pairs=(0, 0), seed=1, **config):
+        path = tmp_path / "text.txt"
+        path.write_text("".join(f"{text}\n" for text in documents), encoding="utf-8")
+        options = {"sources": (str(path),), "cache": str(tmp_path / "cache"), "max_tokens": 8, "workers": 1} | config
+        return read_corpus(TextConfig(**options), tokenizer, pairs=pairs, seed=seed)
+
+    return to_corpus
+
+
+def sides(corpus):
+    return corpus.train, corpus.held_out
+
+
+def written(tokenizer, rows):
+    """Return each row as its tokens, one space between two, sorted."""
+    return sorted(
+        " ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist()))
+        for i, j in zip(rows.offsets, rows.offsets[1:], strict=False)
+    )
+
+
+def both(tokenizer, corpus):
+    return sorted(row for rows in sides(corpus) for row in written(tokenizer, rows))
+
+
+def marks(rows):
+    return ["".join(map(str, rows.words[i:j].tolist())) for i, j in zip(rows.offsets, rows.offsets[1:], strict=False)]
+
+
+def marked(tokenizer, corpus):
+    """Return what `words` is of each row, by the row."""
+    found = {}
+    for rows in sides(corpus):
+        for i, j, mark in zip(rows.offsets, rows.offsets[1:], marks(rows), strict=False):
+            found[" ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist()))] = mark
+    return found
+
+
+# ---- rows of one part
+
+
+def test_documents_are_rows_cut_at_the_end(read, tokenizer):
+    corpus = read(["abc. d", "a b c d e f g h", "Don't"], rows="documents")
+    assert marked(tokenizer, corpus) == {
+        "[CLS] a ##b ##c . d [SEP]": "0122110",
+        "[CLS] a b c d e f [SEP]": "01111110",
+        "[CLS] d ##o ##n ' t [SEP]": "0122110",
+    }
+    assert corpus.train.types is corpus.train.order is None
+    assert corpus.train.pad_id == PAD
+
+
+def test_sentences_are_rows(read, tokenizer):
+    corpus = read(["A b. Cd! E", "f. g."], rows="sentences")
+    assert both(tokenizer, corpus) == sorted(
+        ["[CLS] a b . [SEP]", "[CLS] c ##d [UNK] [SEP]", "[CLS] e [SEP]", "[CLS] f . [SEP]", "[CLS] g . [SEP]"]
+    )
+    assert corpus.summary["train"]["rows"] + corpus.summary["held_out"]["rows"] == 5
+    assert corpus.summary["train"]["documents"] == corpus.summary["held_out"]["documents"] == 1
+
+
+def packed(read, tokenizer, documents):
+    """Return the packed rows of documents, in order; one further document is what is held out."""
+    for number in range(200):  # of some of its texts chance holds out the very document that is not looked at
+        corpus = read([*documents, "z" * (number + 3)], rows="packed", held_out_fraction=0.001)
+        if corpus.summary["held_out"]["documents"] == 1 and "z" in written(tokenizer, corpus.held_out)[0]:
+            rows = corpus.train
+            pairs = zip(rows.offsets, rows.offsets[1:], strict=False)
+            return [" ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist())) for i, j in pairs], marks(rows)
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("documents", "rows"),
+    [
+        # room for 6
+        (["a b c d e f g", "h i"], ["[CLS] a b c d e f [SEP]", "[CLS] g [SEP] h i [SEP]"]),
+        # a word is not cut
+        (["a b c d efg h"], ["[CLS] a b c d [SEP]", "[CLS] e ##f ##g h [SEP]"]),
+        (["a b c d ef g"], ["[CLS] a b c d e ##f [SEP]", "[CLS] g [SEP]"]),
+        # unless it is longer than a row; what is left begins as a word does
+        (
+            ["a bcdefghijkl m"],
+            ["[CLS] a [SEP]", "[CLS] b ##c ##d ##e ##f ##g [SEP]", "[CLS] ##h ##i ##j ##k ##l m [SEP]"],
+        ),
+        # a document that ends where a row does, or a token earlier, has one separator
+        (["a b c d e f", "g"], ["[CLS] a b c d e f [SEP]", "[CLS] g [SEP]"]),
+        (["a b c d e", "f g"], ["[CLS] a b c d e [SEP]", "[CLS] f g [SEP]"]),
+        (["a b c d", "e f g"], ["[CLS] a b c d [SEP] e [SEP]", "[CLS] f g [SEP]"]),
+        # nothing to say
+        (["a", "\u200b", "b"], ["[CLS] a [SEP] b [SEP]"]),
+    ],
+)
+def test_packed_documents_stand_end_to_end_with_a_separator_between(read, tokenizer, documents, rows):
+    found, words = packed(read, tokenizer, documents)
+    assert found == rows
+    for row, mark in zip(found, words, strict=True):
+        for place, (token, kind) in enumerate(zip(row.split(), map(int, mark), strict=True)):
+            if token in ("[CLS]", "[SEP]"):
+                assert kind == SPECIAL
+            else:
+                assert kind == (LATER if token.startswith("##") and int(mark[place - 1]) else FIRST)
+
+
+def test_no_token_is_lost_or_doubled_when_documents_are_packed_over_many_blocks(read, tokenizer, monkeypatch):
+    monkeypatch.setattr("distillkit.teacher.documents._BLOCK_CHARACTERS", 200)
+    monkeypatch.setattr("distillkit.teacher.cuts._ROWS", 7)
+    random = np.random.default_rng(0)
+    texts = ["".join(random.choice([*LETTERS, " "], random.integers(3, 90))) for _ in range(300)]
+    corpus = read(texts, rows="packed", max_tokens=16, held_out_fraction=0.3)
+    expected = Counter(token for text in texts for token in tokenizer(text, add_special_tokens=False).input_ids)
+    got = Counter(token for rows in sides(corpus) for token in rows.ids.tolist() if token not in (CLS, SEP))
+    assert got == expected
+    for rows in sides(corpus):
+        assert rows.lengths.max() == 16
+        assert rows.lengths[:-1].float().mean() > 13
+        assert (rows.ids[rows.offsets[:-1]] == CLS).all()
+        assert (rows.ids[rows.offsets[1:] - 1] == SEP).all()
+        assert not ((rows.ids[1:] == SEP) & (rows.ids[:-1] == SEP)).any()
+
+
+def test_special_tokens_in_the_text_are_special(read, tokenizer):
+    assert marked(tokenizer, read(["a [MASK] ☂", "b"], rows="documents"))["[CLS] a [MASK] [UNK] [SEP]"] == "01010"
+
+
+def test_words_of_byte_pairs_are_what_the_tokenizer_says(read, roberta):
+    corpus = read(["one two threes.", "so it isnt"], tokenizer=roberta, rows="documents", max_tokens=32)
+    found = marked(roberta, corpus)
+    for row, mark in found.items():
+        text = roberta.convert_tokens_to_string(row.split()[1:-1])
+        ids = roberta.backend_tokenizer.encode(text, add_special_tokens=False).word_ids
+        inner = "".join(str(LATER if i and ids[i] == ids[i - 1] else FIRST) for i in range(len(ids)))
+        assert mark == f"0{inner}0"
+    assert any("2" in mark for mark in found.values())
+
+
+# ---- Chinese
+
+
+def test_chinese_words_are_the_segmenters(read, tokenizer):
+    pytest.importorskip("jieba")
+    texts = ["这部电影很好看", "不差。 ab"]
+    corpus = read(texts, rows="documents", max_tokens=16)
+    found = marked(tokenizer, corpus)
+    assert corpus.summary["segmenter"] == "jieba"
+    assert found["[CLS] 这 部 电 影 很 好 看 [SEP]"][3:5] == "12"
+    assert found["[CLS] 不 差 [UNK] a ##b [SEP]"][-3:] == "120"
+    assert set(marked(tokenizer, read(texts, rows="documents", segmenter="none"))["[CLS] 这 部 电 影 很 好 [SEP]"]) == {
+        "0",
+        "1",
+    }
+
+
+def test_a_function_of_the_users_own_finds_words_and_another_version_of_it_others(
+    read, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "threes.py"
+    module.write_text("def words(text):\n    return [text[i:i + 3] for i in range(0, len(text), 3)]\n")
+    options = {"rows": "documents", "segmenter": "threes:words", "max_tokens": 16}
+    first = read(["这部电影很好看", "a bc d"], **options)
+    assert marked(tokenizer, first) == {
+        "[CLS] 这 部 电 影 很 好 看 [SEP]": "012212210",
+        "[CLS] a b ##c d [SEP]": "012220",
+    }
+    module.write_text(module.read_text() + "# changed\n")
+    assert read(["这部电影很好看", "a bc d"], **options).summary["key"] != first.summary["key"]
+
+
+# ---- rows of two parts
+
+# Document n has sentences of its letter and the letters after it, so that every token says where it is from: "nxa." is n's sentence a.
+DOCUMENTS = [". ".join(f"{LETTERS[n]}{LETTERS[s]} x" for s in range(3 + n % 7)) + "." for n in range(26)] * 12
+
+
+def sentence_numbers(tokens):
+    """Return (document, sentence) of each word of two letters in one part of a row."""
+    words = "".join(tokens).replace("##", "").split(".")
+    return [(LETTERS.index(word[0]), LETTERS.index(word[1])) for word in words if word]
+
+
+@pytest.mark.parametrize(
+    ("weights", "kinds"),
+    [((1, 0), {FOLLOWS, ELSEWHERE}), ((0, 1), {FOLLOWS, SWAPPED}), ((0.5, 2), {FOLLOWS, SWAPPED, ELSEWHERE})],
+)
+def test_pairs_are_what_their_order_says(read, tokenizer, weights, kinds):
+    corpus = read(DOCUMENTS, pairs=weights, max_tokens=24, held_out_fraction=0.3)
+    for rows in sides(corpus):
+        assert set(rows.order.tolist()) == kinds
+        assert rows.order.dtype == torch.int8
+        before = None  # the first half of the row before, where its second is from elsewhere
+        for number in range(len(rows)):
+            batch = rows.batch(torch.tensor([number]))
+            types, tokens = batch["token_type_ids"][0], tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
+            assert len(tokens) <= 24
+            middle = tokens.index("[SEP]")
+            assert (tokens[0], tokens[-1], tokens.count("[SEP]")) == ("[CLS]", "[SEP]", 2)
+            assert types.tolist() == [0] * (middle + 1) + [1] * (len(tokens) - middle - 1)
+            a, b = sentence_numbers(tokens[1:middle]), sentence_numbers(tokens[middle + 1 : -1])
+            kind = int(rows.order[number])
+            assert len({document for document, _ in a}) == len({document for document, _ in b}) == 1
+            assert (a[0][0] != b[0][0]) == (kind == ELSEWHERE)
+            run = b + a if kind == SWAPPED else a + b
+            # What a row from elsewhere has left unread is read next; at its document's start another one begins.
+            assert before is None or run[0][1] == 0 or run[0] == (before[-1][0], before[-1][1] + 1)
+            before = a if kind == ELSEWHERE else None
+            if kind != ELSEWHERE:
+                assert [s for _, s in run] == list(range(run[0][1], run[0][1] + len(run)))
+            for half in (a, b):
+                assert [s for _, s in half] == list(range(half[0][1], half[0][1] + len(half)))
+    shares = torch.bincount(corpus.train.order.long(), minlength=3) / len(corpus.train)
+    for kind in kinds:
+        assert abs(float(shares[kind]) - 1 / len(kinds)) < 0.1
+
+
+def test_rows_of_pairs_are_filled_and_every_sentence_is_read(read, tokenizer):
+    corpus = read(DOCUMENTS, pairs=(0, 1), max_tokens=24, held_out_fraction=0.3)
+    # A sentence has 4 tokens, so 2 to 5 fit beside the special ones; of 6 the last would be left alone.
+    documents = Counter(len(text.split(".")) - 1 for text in DOCUMENTS)
+    full = sum(count for sentences, count in documents.items() if sentences in (5, 7, 8, 9))
+    assert Counter(n for rows in sides(corpus) for n in rows.lengths.tolist())[23] == full
+    found = sum((rows.ids != CLS).logical_and(rows.ids != SEP).sum() for rows in sides(corpus))
+    assert found == sum(len(tokenizer(text, add_special_tokens=False).input_ids) for text in DOCUMENTS)
+
+
+def test_sentences_too_long_for_a_row_are_cut_where_the_halves_do_not_meet(read, tokenizer):
+    long = "a b c d e f g h i j. k l m n o p q r s t."
+    corpus = read([long, long.replace(".", " u.")], pairs=(0, 1), max_tokens=13)
+    for rows in sides(corpus):
+        (row,) = written(tokenizer, rows)
+        first, second = row.split(" [SEP] ")[:2] if not int(rows.order[0]) else row.split(" [SEP] ")[1::-1]
+        assert first.replace("[CLS] ", "").replace(" [SEP]", "").endswith(".")
+        assert second.replace("[CLS] ", "").startswith("k l m n o")
+        assert rows.lengths.tolist() == [13]
+
+
+def test_pairs_of_roberta_are_joined_as_it_joins_them(read, roberta):
+    texts = ["one two. three four. so it is. four.", "so it is. one. two three.", "two. two. so.", "it is. two."] * 4
+    corpus = read(texts, tokenizer=roberta, pairs=(1, 0), max_tokens=48, held_out_fraction=0.5)
+    for rows in sides(corpus):
+        assert rows.types is None
+        for row in written(roberta, rows):
+            assert row.startswith("<s> ")
+            assert row.endswith(" </s>")
+            assert row.count(" </s> </s> ") == 1
+            assert row.count("</s>") == 3
+            # A sentence after another one has its space.
+            assert all(after.startswith(("Ġ", "</s>")) for after in row.split(" . ")[1:])
+
+
+def test_documents_of_one_sentence_are_left_out_of_pairs_and_counted(read):
+    corpus = read([*DOCUMENTS, "one sentence.", "another"], pairs=(1, 1), held_out_fraction=0.3)
+    assert corpus.summary["left_out"] == 2
+    assert corpus.summary["train"]["documents"] + corpus.summary["held_out"]["documents"] == len(DOCUMENTS)
+    with pytest.raises(
+        InputError, match="0 different documents of two sentences or more to train on, expected at least 1"
+    ):
+        read(["one sentence.", "another"], pairs=(0, 1))
+    with pytest.raises(
+        InputError, match=r"too few different documents in .*; expected at least 4, 2 of which to hold out"
+    ):
+        read(["One. Two.", "Three. Four."], pairs=(1, 0))
+
+
+def test_another_seed_draws_other_pairs_and_other_rows_have_no_seed(read):
+    drawn = [read(DOCUMENTS, pairs=(1, 1), seed=seed).train.order.tolist() for seed in (1, 2, 1)]
+    assert drawn[0] == drawn[2] != drawn[1]
+    assert read(DOCUMENTS, seed=1).summary["key"] == read(DOCUMENTS, seed=2).summary["key"]
+
+
+# ---- sources
+
+
+def test_a_blank_line_ends_a_document_whose_lines_are_sentences(tmp_path, tokenizer):
+    (tmp_path / "one.txt").write_text("\n\na b. c\nd\n \n\ne\nf\n")
+    (tmp_path / "two.txt").write_text("g\n")
+    config = TextConfig(
+        sources=(str(tmp_path),), documents="blank-line", rows="sentences", cache=str(tmp_path / "cache")
+    )
+    assert list(documents_of(config)) == ["a b. c\nd", "e\nf", "g"]
+    rows = both(tokenizer, read_corpus(config, tokenizer))
+    assert rows == sorted(f"[CLS] {row} [SEP]" for row in ("a b . c", "d", "e", "f", "g"))
+
+
+def test_columns_and_datasets_are_read_and_what_is_empty_is_left_out(tmp_path, tokenizer):
+    (tmp_path / "a.tsv").write_text("review\tx\na b\t1\n \t2\n")
+    datasets.Dataset.from_dict({"review": ["c", None, "d"]}).save_to_disk(tmp_path / "saved")
+    sources = (str(tmp_path / "a.tsv"), f"datasets:{tmp_path / 'saved'}:train")
+    config = TextConfig(sources=sources, column="review", cache=str(tmp_path / "cache"), rows="documents")
+    assert list(documents_of(config)) == ["a b", "c", "d"]
+    assert both(tokenizer, read_corpus(config, tokenizer)) == ["[CLS] a b [SEP]", "[CLS] c [SEP]", "[CLS] d [SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.txt", "", {}, "no text in .*a.txt"),
+        ("a.txt", "\n \n", {}, "no text in .*a.txt"),
+        ("a.txt", "same\nsame \n", {}, "too few different documents in .*a.txt; expected at least 2, 1 of which"),
+        ("a.tsv", "label\nx\n", {}, "a.tsv:2: no column 'text'; there is 'label': name yours with --adapt.text.column"),
+        ("a.jsonl", '{"text": 3}\n', {}, "a.jsonl:1: column 'text' is 3; expected text"),
+        ("a.jsonl", '{"text": "\\ud83d"}\n', {}, "a.jsonl:1: .* half of a surrogate pair is no text"),
+        (
+            "a.tsv",
+            "text\nx\n",
+            {"documents": "blank-line"},
+            "a.tsv: adapt.text.documents is blank-line, expected .txt files",
+        ),
+        ("b.txt", "", {}, "a.txt: no such file"),
+        ("a.txt", "a\nb\n", {"segmenter": "stanza"}, "segmenter 'stanza' is not known"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path, tokenizer, name, content, options, message):
+    (tmp_path / name).write_text(content)
+    source = tmp_path / (name if name != "b.txt" else "a.txt")
+    with pytest.raises(InputError, match=message) as caught:
+        read_corpus(TextConfig(sources=(str(source),), cache=str(tmp_path / "cache"), **options), tokenizer)
+    assert "\n" not in str(caught.value)
+    assert not [path for path in tmp_path.glob("cache/*") if path.name != ".lock"]
+
+
+def test_text_is_needed(tokenizer):
+    with pytest.raises(InputError, match=r"adapt\.text\.sources is empty"):
+        read_corpus(TextConfig(), tokenizer)
+
+
+# ---- held out
+
+
+def test_the_same_text_is_never_on_both_sides(read, tokenizer):
+    texts = [f"{a} {b} {c}" for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh"]
+    corpus = read([*texts, *(f" {text} " for text in texts)], rows="documents", held_out_fraction=0.2)
+    train, held_out = (Counter(written(tokenizer, rows)) for rows in sides(corpus))
+    assert not train.keys() & held_out.keys()
+    assert {*train.values(), *held_out.values()} == {2}
+    assert 0.15 < len(held_out) / len(texts) < 0.25
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.5])
+@pytest.mark.parametrize("count", [2, 3])
+def test_of_two_documents_either_side_has_one(read, fraction, count):
+    for letter in LETTERS[:8]:
+        corpus = read([letter * (n + 1) for n in range(count)], held_out_fraction=fraction)
+        assert min(corpus.summary[side]["documents"] for side in ("train", "held_out")) >= 1
+
+
+# ---- kept for another time
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("pairs", [(0, 0), (1, 1)])
+def test_the_files_are_the_same_for_any_number_of_workers(read, tmp_path, monkeypatch, pairs):
+    monkeypatch.setattr("distillkit.teacher.documents._BLOCK_CHARACTERS", 500)
+    found = []
+    for workers in (1, 2):
+        cache = tmp_path / f"cache-{workers}"
+        key = read(DOCUMENTS, pairs=pairs, workers=workers, cache=str(cache)).summary["key"]
+        found.append(contents(cache / key))
+    assert found[0] == found[1]
+    assert ("train-order.npy" in found[0]) == any(pairs)
+
+
+def test_the_same_text_is_tokenised_once(read, tmp_path):
+    first = read(DOCUMENTS)
+    folder = tmp_path / "cache" / first.summary["key"]
+    before = {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]}
+    assert {path.name.partition("-")[0] for path in before} == {folder.name, "train", "held_out", "summary.json"}
+    again = read(DOCUMENTS, workers=2)
+    assert {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]} == before
+    assert again.summary == first.summary
+    assert torch.equal(again.train.ids, first.train.ids)
+
+
+def test_what_is_written_to_the_rows_stays_out_of_the_cache(read):
+    rows = read(DOCUMENTS).train
+    before = rows.ids.tolist()
+    rows.ids.fill_(7)
+    assert read(DOCUMENTS).train.ids.tolist() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"max_tokens": 9}, {"rows": "documents"}, {"rows": "sentences"}, {"held_out_fraction": 0.4}, {"pairs": (0, 1)}],
+)
+def test_other_settings_make_other_rows(read, change):
+    assert read(DOCUMENTS).summary["key"] != read(DOCUMENTS, **change).summary["key"]
+
+
+def test_other_text_or_another_tokenizer_makes_other_rows(read, tokenizer, tmp_path):
+    other = BertTokenizerFast(vocab=tokenizer.get_vocab() | {"aa": len(tokenizer)})
+    keys = [read(DOCUMENTS).summary["key"], read(DOCUMENTS[1:]).summary["key"]]
+    keys += [read(DOCUMENTS, tokenizer=other).summary["key"], read(DOCUMENTS, pairs=(1, 0)).summary["key"]]
+    assert len({*keys, read(DOCUMENTS, pairs=(0, 1)).summary["key"]}) == 5
+    assert len([path for path in (tmp_path / "cache").iterdir() if path.is_dir()]) == 5
+
+
+@pytest.mark.parametrize("name", ["train-ids.npy", "held_out-words.npy", "train-offsets.npy", "summary.json"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "half", "other"])
+def test_damaged_files_are_made_again(read, tmp_path, name, damage):
+    first = read(DOCUMENTS)
+    path = tmp_path / "cache" / first.summary["key"] / name
+    whole = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        # Whole, and of another length; or of another kind.
+        other = b"[1]" if name == "summary.json" else path.with_name("held_out-offsets.npy").read_bytes()
+        path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "other": other}[damage])
+    assert read(DOCUMENTS).train.ids.tolist() == first.train.ids.tolist()
+    assert path.read_bytes() == whole
+
+
+KILLED = """
+import os, signal, sys
+from transformers import AutoTokenizer
+from distillkit.recipe import TextConfig
+from distillkit.teacher import documents
+write = documents._write_side
+def killed(folder, side, *rest):
+    if side == "held_out":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(folder, side, *rest)
+documents._write_side = killed
+documents.read_corpus(TextConfig(sources=(sys.argv[1],), cache=sys.argv[2], max_tokens=8), AutoTokenizer.from_pretrained(sys.argv[3]))
+"""
+
+
+def test_a_killed_run_leaves_nothing_that_counts(read, tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in DOCUMENTS))
+    arguments = [str(tmp_path / name) for name in ("text.txt", "cache", "tokenizer")]
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], env=os.environ, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [path.suffix for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [".partial"]
+    key = read(DOCUMENTS).summary["key"]
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()) == [key]
+
+
+def test_the_users_cache_folder_is_the_default(read, cache_folder):
+    key = read(["a b", "c d"], cache="").summary["key"]
+    assert (cache_folder / "text" / key / "summary.json").is_file()
+
+
+def test_a_slow_tokenizer_is_refused(read):
+    from transformers import ByT5Tokenizer
+
+    with pytest.raises(InputError, match="not a fast one"):
+        read(["a", "b"], tokenizer=ByT5Tokenizer())
