@@ -1,7 +1,7 @@
 """distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof.
 
-`distillkit.pipeline` has one function a stage, of the same name as the command. After `import distillkit`, transformers' Auto classes load
-students, whichever of the two is imported first.
+`distillkit.pipeline` has one function a stage, of the same name as the command. After `import distillkit`, transformers' Auto classes of models load
+students, whichever of the two is imported first (AutoConfig alone does once one of those has been imported).
 """
 
 import importlib

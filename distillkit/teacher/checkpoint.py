@@ -91,7 +91,8 @@ def load_config_of(model: str) -> Any:
     Raises:
         InputError: It cannot be loaded.
     """
-    from transformers import AutoConfig
+    # The second for what its import does: it makes the kinds of distillkit's students known, which may be all that has been asked for yet.
+    from transformers import AutoConfig, AutoModelForSequenceClassification  # noqa: F401
 
     folder = resolve(model)
     with checkpoint_errors(model):

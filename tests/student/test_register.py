@@ -48,6 +48,14 @@ def test_a_fresh_process_loads_every_kind_whichever_import_comes_first(first, sa
     assert done.stdout.split() == list(saved), done.stderr
 
 
+def test_a_configuration_is_asked_for_before_any_model(saved):
+    code = "import sys\nfrom distillkit.teacher.checkpoint import load_config_of\nfor f in sys.argv[1:]: print(load_config_of(f).architectures[0])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, saved.values())], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == list(saved), done.stderr
+
+
 def test_importing_distillkit_alone_loads_neither_torch_nor_transformers():
     code = "import sys, distillkit; print({'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
