@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,15 @@ import torch
 from filelock import FileLock
 from tqdm import tqdm
 
-from distillkit.data.files import cache_folder, disk_errors, fingerprint, read_arrow, whole_folder, write_arrow
+from distillkit.data.files import cache_folder, disk_errors, fingerprint, whole_folder, write_arrow
 from distillkit.data.readers import read_lines, read_rows, source_files
-from distillkit.data.rows import FIRST, LATER, SPECIAL, TextRows
-from distillkit.data.segmenters import load_segmenter, resolve_segmenter, segmenter_version, word_numbers
-from distillkit.data.sentences import sentences_of
+from distillkit.data.rows import TextRows
+from distillkit.data.segmenters import resolve_segmenter, segmenter_version
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.recipe import TextConfig
 from distillkit.teacher.cuts import Glue, GrowingArray, GrowingOffsets, Pieces, cut, joined, mapped
+from distillkit.teacher.tokenised import Job, content_hash, tokenised
 
 _VERSION = 1  # of the files in the cache
 _SIDES = ("train", "held_out")
@@ -191,39 +191,12 @@ def _content(source: str, config: TextConfig) -> str:
     return digest.hexdigest()
 
 
-# ---- tokenised
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What a worker needs to know."""
-
-    tokenizer: Path
-    segmenter: str
-    sentences: bool
-    """Tokenise sentence by sentence."""
-    lines: bool
-    """A sentence is a line."""
-    least_units: int
-    """Documents of fewer sentences are left out."""
-    separator: int | None
-    """Put after every document."""
-    special: tuple[int, ...]
-    last_held_out: int
-    """Documents whose hash is greater are trained on."""
-    parent: int
-
-
-# Of one side of a block: ids, words, pieces a unit, units a document, hashes of the documents.
-_Side = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
 def _write(folder: Path, plan: _Plan) -> None:
     config, work = plan.config, folder / "work"
     work.mkdir()
     plan.backend.save(str(work / "tokenizer.json"))
     blocks, documents, last_held_out = _blocks(config, work, plan.least)
-    job = _Job(
+    job = Job(
         tokenizer=work / "tokenizer.json",
         segmenter=plan.segmenter,
         sentences=plan.mode in ("pairs", "sentences"),
@@ -242,7 +215,7 @@ def _write(folder: Path, plan: _Plan) -> None:
     ):
         gathered = [stack.enter_context(Pieces.writer(work / side)) for side in _SIDES]
         for block, (seen, dropped, sides) in zip(
-            blocks, each(partial(_tokenised, job), blocks, workers=workers), strict=True
+            blocks, each(partial(tokenised, job), blocks, workers=workers), strict=True
         ):
             for write, side in zip(gathered, sides, strict=True):
                 write(*side)
@@ -277,7 +250,7 @@ def _blocks(config: TextConfig, work: Path, least: int) -> tuple[list[Path], int
 
     for text in documents_of(config):
         waiting.append(text)
-        number = _hash(text)
+        number = content_hash(text)
         low, high = sorted({*low, number})[:least], sorted({*high, number})[-least:]
         documents, size = documents + 1, size + len(text)
         if size >= _BLOCK_CHARACTERS:
@@ -291,89 +264,6 @@ def _blocks(config: TextConfig, work: Path, least: int) -> tuple[list[Path], int
             f"{2 * least}, {least} of which to hold out"
         )
     return blocks, documents, min(max(int(config.held_out_fraction * 2**64), low[-1]), high[0] - 1)
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.strip().encode(), digest_size=8).digest(), "big")
-
-
-@lru_cache(maxsize=1)
-def _backend(path: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(path))
-
-
-def _tokenised(job: _Job, path: Path) -> tuple[int, int, list[_Side]]:
-    """Tokenise a block; return how many documents it has, how many of them are left out, and what is of either side."""
-    if os.getpid() != job.parent:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # every core has a process already
-    texts: list[str] = read_arrow(path)["text"].to_pylist()
-    hashes = np.array([_hash(text) for text in texts], np.uint64)
-    units = [_units(text, job) for text in texts]
-    document = np.repeat(np.arange(len(texts)), [len(own) for own in units])
-    ids, words, lengths = _pieces_of([unit for own in units for unit in own], job)
-    counts = np.bincount(document[lengths > 0], minlength=len(texts))
-    sides = []
-    for held_out in (False, True):
-        chosen = (counts >= job.least_units) & ((hashes <= np.uint64(job.last_held_out)) == held_out)
-        tokens = np.repeat(chosen[document], lengths)
-        sides.append(
-            _separated(
-                (ids[tokens], words[tokens], lengths[(lengths > 0) & chosen[document]], counts[chosen], hashes[chosen]),
-                job,
-            )
-        )
-    return len(texts), int((counts < job.least_units).sum()), sides
-
-
-def _units(text: str, job: _Job) -> list[str]:
-    if not job.sentences:
-        return [text.replace("\n", " ") if job.lines else text]
-    units = text.split("\n") if job.lines else sentences_of(text)
-    # What begins with a space is what follows other text: for bytes' pairs, other pieces.
-    return [units[0], *(f" {unit}" for unit in units[1:])] if job.least_units > 1 else units
-
-
-def _pieces_of(units: Sequence[str], job: _Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the ids of all units, one after the other, what `TextRows.words` is of each, and tokens a unit."""
-    segmenter = load_segmenter(job.segmenter)
-    backend = _backend(job.tokenizer)
-    found = backend.encode_batch(units, add_special_tokens=False)
-    lengths = np.array([len(encoding) for encoding in found], np.int64)
-    ids = np.fromiter((token for encoding in found for token in encoding.ids), np.int32, int(lengths.sum()))
-    words = np.fromiter((word for encoding in found for word in encoding.word_ids), np.int64, len(ids))
-    unit = np.repeat(np.arange(len(units)), lengths)
-    same = (words[1:] == words[:-1]) & (unit[1:] == unit[:-1])
-    if segmenter is not None:
-        segments = np.concatenate(
-            [np.empty(0, np.int64), *(_segments(e, segmenter, job, u) for e, u in zip(found, units, strict=True))]
-        )
-        same |= (segments[1:] == segments[:-1]) & (segments[1:] >= 0) & (unit[1:] == unit[:-1])
-    kinds = np.full(len(ids), FIRST, np.int8)
-    kinds[1:][same] = LATER
-    kinds[np.isin(ids, job.special)] = SPECIAL
-    return ids, kinds, lengths
-
-
-def _segments(encoding: Any, segmenter: Any, job: _Job, text: str) -> np.ndarray:
-    """Return the number of the segmenter's word that each piece lies within, -1 where it lies in none."""
-    numbers = np.append(word_numbers(segmenter, job.segmenter, text), -1)
-    places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-    first, last = numbers[places[:, 0]], numbers[places[:, 1] - 1]
-    return np.where((first == last) & (places[:, 1] > places[:, 0]), first, -1)
-
-
-def _separated(side: _Side, job: _Job) -> _Side:
-    """Put the separator after every document, which is one unit."""
-    ids, words, lengths, counts, hashes = side
-    if job.separator is None:
-        return side
-    ends = np.cumsum(lengths)
-    return np.insert(ids, ends, job.separator), np.insert(words, ends, SPECIAL), lengths + 1, counts, hashes
-
-
-# ---- rows in files
 
 
 def _write_side(folder: Path, side: str, pieces: Pieces, plan: _Plan, seed: Sequence[int]) -> dict[str, int]:
