@@ -247,7 +247,7 @@ def measures(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> d
     """
     sums = dict(zip(COLUMNS, table.double().sum(0).tolist(), strict=True))
     chosen, tokens = max(sums["chosen"], 1), max(sums["tokens"], 1)
-    found = {"loss": float(objective(table, config, order))}
+    found = {"loss": float(objective(table.detach(), config, order))}
     if config.mlm:
         mlm = sums["mlm_loss"] / chosen
         found |= {"mlm_loss": mlm, "perplexity": math.exp(min(mlm, 700)), "mlm_accuracy": sums["mlm_right"] / chosen}

@@ -1,0 +1,392 @@
+"""An encoder that goes on with its pre-training: it knows held-out text better, whatever is masked and learnt, and can be fine-tuned."""
+
+import json
+from functools import partial
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizerFast,
+    RobertaConfig,
+)
+
+from distillkit.data.readers import read_rows
+from distillkit.data.rows import SPECIAL
+from distillkit.errors import InputError
+from distillkit.pipeline import adapt_teacher, train_teacher
+from distillkit.recipe import (
+    AdaptConfig,
+    DataConfig,
+    MaskingConfig,
+    ObjectivesConfig,
+    ScratchConfig,
+    TeacherConfig,
+    TextConfig,
+    TrainingConfig,
+)
+from distillkit.teacher import adapt as module
+from distillkit.teacher.adapt import adapt, guided, masked, token_scores
+from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.documents import read_corpus
+from distillkit.teacher.masking import IGNORED, Masker
+from distillkit.teacher.pretraining import fresh_network
+from distillkit.teacher.scratch import fresh_encoder
+from distillkit.training.checkpoints import Checkpoints
+
+STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "reviews.txt"
+    reviews = [row["text"] for _, row in read_rows("embedded:reviews/train")][:500]
+    path.write_text("".join(f"{review}\n" for review in reviews), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folders(text, tmp_path_factory):
+    """A tiny encoder whose word pieces are the reviews', and a classifier with the same."""
+    reviews = (row["text"] for _, row in read_rows(text))
+    _, tokenizer = fresh_encoder(reviews, ScratchConfig(vocabulary_size=500))
+    options = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape = BertConfig(**options, intermediate_size=64, max_position_embeddings=32)
+    found = []
+    for kind in (BertModel, BertForSequenceClassification):
+        torch.manual_seed(0)
+        found.append(tmp_path_factory.mktemp("checkpoint"))
+        kind(shape).save_pretrained(found[-1])
+        tokenizer.save_pretrained(found[-1])
+    return tuple(map(str, found))
+
+
+def config_of(text, masking=None, objectives=None, source=None, training=None, **options):
+    how = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-2, "precision": "fp32", "checkpoint_steps": 3}
+    return AdaptConfig(
+        TextConfig(sources=(text,), **{"max_tokens": 32, "held_out_fraction": 0.1} | (source or {})),
+        MaskingConfig(**masking or {}),
+        ObjectivesConfig(**objectives or {}),
+        training=TrainingConfig(**how | (training or {})),
+        **options,
+    )
+
+
+def masking_of(strategy, folders):
+    return {"strategy": strategy, "guide": folders[1] if strategy == "task-guided" else ""}
+
+
+def state(network):
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---- learning
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_held_out_text_is_known_better_than_before(strategy, text, folders):
+    found = adapt(config_of(text, masking_of(strategy, folders)), folders[0], 1)
+    before, after = found.held_out["before"], found.held_out["after"]
+    assert after["mlm_loss"] < before["mlm_loss"] - 0.3
+    assert after["perplexity"] < before["perplexity"]
+    assert after["loss"] == -found.result.best_score == -found.result.history[found.result.best_epoch - 1]["dev"]
+    assert not found.network.training
+    assert all(p.requires_grad for p in found.network.parameters())
+
+
+@pytest.mark.parametrize("source", [{"rows": "sentences"}, {"rows": "documents"}])
+def test_rows_of_any_cut_will_do(source, text, folders):
+    found = adapt(config_of(text, source=source, training={"epochs": 1}), folders[0], 1)
+    assert found.held_out["after"]["mlm_loss"] < found.held_out["before"]["mlm_loss"]
+    assert found.text["train"]["documents"] + found.text["held_out"]["documents"] == 500
+
+
+def test_order_and_replaced_tokens_are_learnt_beside_masked_ones(tmp_path, folders):
+    path = tmp_path / "pairs.txt"
+    reviews = [row["text"] for _, row in read_rows("embedded:reviews/train")][:200]
+    path.write_text(
+        "\n\n".join(f"{review}\n{other}" for review, other in zip(reviews[::2], reviews[1::2], strict=True))
+    )
+    found = adapt(
+        config_of(
+            str(path),
+            objectives={"nsp": 1.0, "sop": 1.0, "rtd": 1.0},
+            source={"documents": "blank-line"},
+            training={"epochs": 1},
+        ),
+        folders[0],
+        1,
+    )
+    assert set(found.held_out["after"]) == {
+        "loss", "mlm_loss", "perplexity", "mlm_accuracy", "generator_loss", "rtd_accuracy", "rtd_majority", "nsp_accuracy", "sop_accuracy",
+    }  # fmt: skip
+    assert found.held_out["after"]["loss"] < found.held_out["before"]["loss"]
+
+
+def test_replaced_tokens_alone_are_learnt(tmp_path, folders):
+    path = tmp_path / "counted.txt"  # every word says which comes next
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    texts = [" ".join(words[(i + k) % 10] for k in range(n)) for i in range(10) for n in range(8, 24)]
+    path.write_text("".join(f"{text}\n" for text in texts))
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    options = {"vocab_size": len(vocabulary), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    BertModel(BertConfig(**options, intermediate_size=64, max_position_embeddings=32)).save_pretrained(tmp_path / "e")
+    BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(tmp_path / "e")
+    how = {"epochs": 5, "learning_rate": 3e-3}
+    config = config_of(str(path), {"strategy": "token"}, {"mlm": 0.0, "rtd": 1.0}, {"rows": "documents"}, how)
+    found = adapt(config, str(tmp_path / "e"), 1)
+    before, after = found.held_out["before"], found.held_out["after"]
+    # To do better than calling every token original takes longer than a test.
+    assert after["loss"] < before["loss"] / 1.5
+    assert after["generator_loss"] < before["generator_loss"]
+    assert after["rtd_accuracy"] > before["rtd_accuracy"]
+    assert after["rtd_accuracy"] >= after["rtd_majority"] > 0.5
+
+
+def test_an_encoder_from_scratch_is_built_of_the_text(text):
+    config = config_of(text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64))
+    found = adapt(config, "scratch", 1)
+    assert found.held_out["after"]["mlm_loss"] < found.held_out["before"]["mlm_loss"]
+    assert (found.network.config.hidden_size, found.network.config.num_hidden_layers) == (64, 1)
+    assert len(found.tokenizer) <= 300
+    assert found.tokenizer.tokenize("the") == ["the"]
+    assert found.network.config.vocab_size == len(found.tokenizer)
+
+
+def test_the_seed_fixes_everything(text, folders):
+    config = config_of(text, training={"epochs": 1})
+    first, again, other = (adapt(config, folders[0], seed) for seed in (1, 1, 2))
+    assert same(state(first.network), state(again.network))
+    assert first.held_out == again.held_out
+    assert not same(state(first.network), state(other.network))
+    assert first.held_out["before"] != other.held_out["before"]
+
+
+@pytest.mark.parametrize(("copies", "same_again"), [(0, []), (1, [1, 2, 3]), (2, [2])])
+def test_static_masks_come_back_after_so_many_epochs(copies, same_again, text, folders, monkeypatch):
+    own, seen = module._DrawnMasks.__call__, [{} for _ in range(4)]
+
+    def watched(self, numbers, inputs, done):
+        found = own(self, numbers, inputs, done)
+        inside = found["attention_mask"].bool()
+        for i, number in enumerate(numbers.tolist()):
+            seen[int(done * 4)][number] = found["input_ids"][i, inside[i]].tolist()
+        return found
+
+    monkeypatch.setattr(module._DrawnMasks, "__call__", watched)
+    adapt(config_of(text, {"static_copies": copies}, training={"epochs": 4, "learning_rate": 0.0}), folders[0], 1)
+    assert len(seen[0]) > 100
+    assert [epoch for epoch in (1, 2, 3) if seen[epoch] == seen[0]] == same_again
+
+
+# ---- killed and resumed
+
+
+def stop_at(monkeypatch, call):
+    """Kill training in the forward pass of this number."""
+    own, calls = module._DrawnMasks.__call__, []
+
+    def counted(self, numbers, inputs, done):
+        calls.append(done)
+        if len(calls) == call:
+            raise KeyboardInterrupt("as a kill does")
+        return own(self, numbers, inputs, done)
+
+    monkeypatch.setattr(module._DrawnMasks, "__call__", counted)
+
+
+@pytest.mark.parametrize(
+    ("call", "masking", "objectives"),
+    [(8, {}, {"rtd": 1.0}), (30, {"strategy": "span", "final_rate": 0.3}, {}), (33, {"static_copies": 2}, {})],
+    ids=str,
+)
+def test_killed_and_resumed_is_never_killed_bit_for_bit(call, masking, objectives, text, folders, tmp_path):
+    config = config_of(text, masking, objectives)
+    expected = adapt(config, folders[0], 1)
+    assert call < 2 * expected.text["train"]["rows"] / 16
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, call)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(config, folders[0], 1, Checkpoints(tmp_path / "c"))
+    found = adapt(config, folders[0], 1, Checkpoints(tmp_path / "c"))
+    assert same(state(found.network), state(expected.network))
+    assert found.held_out == expected.held_out
+    assert found.result == expected.result
+
+
+# ---- what comes out
+
+
+def test_what_is_saved_is_fine_tuned_by_train_teacher(text, folders, tmp_path):
+    data = tmp_path / "train.tsv"
+    rows = [row for _, row in read_rows("embedded:reviews/train")][:60]
+    data.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in rows))
+    config = config_of(text, objectives={"rtd": 1.0}, training={"epochs": 1})
+    done = adapt_teacher(config, folders[0], tmp_path / "adapted")
+    assert json.loads(json.dumps(done))["output"] == str(tmp_path / "adapted")
+    assert done["best_epoch"] == 1
+    saved = AutoModelForMaskedLM.from_pretrained(tmp_path / "adapted")
+    assert (tmp_path / "adapted" / "adapt.yaml").is_file()
+    how = TrainingConfig(epochs=0, precision="fp32")
+    teacher = TeacherConfig(str(tmp_path / "adapted"), 32, how)
+    result = train_teacher(DataConfig(train=str(data), dev=str(data)), teacher, tmp_path / "teacher")
+    assert sorted(result["labels"]) == ["negative", "positive"]
+    model, _ = load_classifier(str(tmp_path / "teacher"))
+    ours, theirs = saved.bert.state_dict(), model.bert.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    first = BertModel.from_pretrained(folders[0]).state_dict()
+    assert not torch.equal(ours["encoder.layer.0.output.dense.weight"], first["encoder.layer.0.output.dense.weight"])
+
+
+# ---- held-out masks and guides
+
+
+def corpus_of(text, folder):
+    _, tokenizer = load_classifier(folder)
+    config = TextConfig(sources=(text,), max_tokens=32, held_out_fraction=0.1)
+    return read_corpus(config, tokenizer), tokenizer
+
+
+def test_held_out_rows_are_masked_once_and_alike_in_any_batch(text, folders, monkeypatch):
+    corpus, tokenizer = corpus_of(text, folders[1])
+    masker = Masker(MaskingConfig(), tokenizer)
+    rows = masked(corpus.train, masker, 1)
+    monkeypatch.setattr(module, "_MASK_ROWS", 7)
+    assert torch.equal(masked(corpus.train, masker, 1).ids, rows.ids)
+    assert not torch.equal(masked(corpus.train, masker, 2).ids, rows.ids)
+    numbers = torch.arange(len(rows))
+    before, after = corpus.train.batch(numbers), rows.batch(numbers, longest=40)
+    assert set(after) == {"input_ids", "attention_mask", "labels"}
+    original = torch.where(after["labels"] == IGNORED, after["input_ids"], after["labels"])
+    width = before["input_ids"].shape[1]
+    assert torch.equal(original[:, :width], before["input_ids"])
+    chosen = after["labels"] != IGNORED
+    assert not chosen[:, width:].any()
+    assert not chosen[:, :width][before["words"] == SPECIAL].any()
+    assert float(chosen.sum()) == pytest.approx(0.15 * float((before["words"] != SPECIAL).sum()), rel=0.1)
+
+
+def test_a_guide_scores_every_token_as_it_does_one_row_alone(text, folders):
+    corpus, tokenizer = corpus_of(text, folders[1])
+    scored = guided(corpus, folders[1], tokenizer)
+    model, _ = load_classifier(folders[1])
+    for rows, before in ((scored.train, corpus.train), (scored.held_out, corpus.held_out)):
+        assert torch.equal(rows.ids, before.ids)
+        assert rows.columns["scores"].dtype == torch.float16
+        for number in (0, len(rows) // 2, len(rows) - 1):
+            batch = rows.batch(torch.tensor([number]))
+            alone = token_scores(model, batch["input_ids"], batch["attention_mask"])
+            torch.testing.assert_close(batch["scores"], alone, atol=0.02, rtol=0)
+            assert float(batch["scores"].max()) == 1
+
+
+def test_a_score_is_how_far_a_word_moves_the_answer(classifier_folder):
+    model, tokenizer = load_classifier(classifier_folder)
+    texts = ["the film is great .", "a plot was awful", "this score seems dull ."]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    scores = token_scores(model, batch["input_ids"], batch["attention_mask"])
+    assert scores[:, 1:].argmax(1).tolist() == [3, 3, 3]
+    assert (scores[batch["attention_mask"] == 0] == 0).all()
+    assert torch.equal(scores.amax(1), torch.ones(3))
+    one = model.config.num_labels
+    assert one == 2
+    # By differences: of the embedding of one token, for the log-odds of two classes.
+    embedded = model.get_input_embeddings()(batch["input_ids"][:1]).detach().double()
+    model.double()
+    gradient = torch.zeros(embedded.shape[1], embedded.shape[2])
+
+    def odds(values):
+        logits = model(inputs_embeds=values, attention_mask=batch["attention_mask"][:1]).logits[0]
+        return float((logits[0] - logits[1]).abs())
+
+    with torch.no_grad():
+        for token in range(embedded.shape[1]):
+            for i in range(embedded.shape[2]):
+                moved = embedded.clone()
+                moved[0, token, i] += 1e-5
+                gradient[token, i] = (odds(moved) - odds(embedded)) / 1e-5
+    model.float()
+    size = gradient.norm(dim=1)
+    torch.testing.assert_close(scores[0, : len(size)], size / size.max(), atol=0.02, rtol=0)  # bfloat16, where there is
+
+
+# ---- mistakes
+
+
+def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder_folder, tmp_path):
+    run = partial(adapt, model=folders[0], seed=1)
+    roberta = RobertaConfig(
+        vocab_size=500, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    roberta.max_position_embeddings, roberta.pad_token_id = 34, 1
+    network = fresh_network(roberta, ObjectivesConfig())
+    network.save_pretrained(tmp_path / "roberta")
+    _, tokenizer = load_classifier(folders[1])
+    tokenizer.save_pretrained(tmp_path / "roberta")
+    for call, said in (
+        (lambda: run(AdaptConfig()), r"adapt.text.sources is empty: expected text to adapt to"),
+        (lambda: run(config_of(str(tmp_path / "none.txt"))), "none.txt"),
+        (lambda: run(config_of(text, source={"max_tokens": 33})), "max_tokens is 33: the encoder reads at most 32"),
+        (
+            lambda: adapt(config_of(text, source={"max_tokens": 33}), str(tmp_path / "roberta"), 1),
+            "33: the encoder reads at most 32",
+        ),
+        (
+            lambda: run(config_of(text, {"strategy": "task-guided", "guide": classifier_folder})),
+            "has another vocabulary than the encoder",
+        ),
+        (
+            lambda: run(config_of(text, {"strategy": "task-guided", "guide": encoder_folder})),
+            "not a fine-tuned classifier",
+        ),
+        (
+            lambda: run(config_of(text, {"strategy": "macbert", "similar": "none.tsv"})),
+            "similar 'none.tsv': no such file",
+        ),
+        (lambda: adapt(config_of(text), str(tmp_path), 1), "no checkpoint"),
+    ):
+        with pytest.raises(InputError, match=said) as error:
+            call()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: MaskingConfig(rate=0.0), "expected a rate of more than 0"),
+        (lambda: MaskingConfig(final_rate=1.1), "rates and shares of 0 to 1"),
+        (lambda: MaskingConfig(mask_share=0.8, random_share=0.3), "together at most 1"),
+        (lambda: MaskingConfig(strategy="span", final_rate=0.6), "span leaves a word between any two runs; expected at most 0.5"),
+        (lambda: MaskingConfig(strategy="n-gram", rate=0.6), "n-gram leaves a word"),
+        (lambda: MaskingConfig(ngram_shares=(0.0, 0.0)), "not all 0"),
+        (lambda: MaskingConfig(ngram_shares=()), "not all 0"),
+        (lambda: MaskingConfig(ngram_shares=(2.0, -1.0)), "shares of 0 or more"),
+        (lambda: MaskingConfig(span_p=0.0), "span_p of more than 0"),
+        (lambda: MaskingConfig(max_span=0), "max_span of 1 or more"),
+        (lambda: MaskingConfig(static_copies=-1), "static_copies of 0 or more"),
+        (lambda: MaskingConfig(strategy="task-guided"), "needs a guide"),
+        (lambda: MaskingConfig(guide="x"), "no other strategy has one"),
+        (lambda: MaskingConfig(similar="x.tsv"), "is for macbert, not for whole-word"),
+        (lambda: ObjectivesConfig(mlm=0.0), "mlm or rtd among them"),
+        (lambda: ObjectivesConfig(sop=-1.0), "weights of 0 or more"),
+        (lambda: ObjectivesConfig(generator_size=0.0), "generator_size of more than 0"),
+        (lambda: ObjectivesConfig(discriminator_weight=0.0), "discriminator_weight of more than 0"),
+        (lambda: ScratchConfig(hidden_size=100), "a multiple of 64"),
+        (lambda: TextConfig(max_tokens=7), "expected at least 8"),
+        (lambda: TextConfig(held_out_fraction=0.6), "more than 0, and at most 0.5"),
+        (lambda: AdaptConfig(training=TrainingConfig(origins=("original=2",))), "origins is for students"),
+        (lambda: AdaptConfig(text=TextConfig(max_tokens=600)), "more than adapt.scratch.max_positions, 512"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused(make, said):
+    with pytest.raises(InputError, match=said) as error:
+        make()
+    assert "\n" not in str(error.value)

@@ -1,0 +1,607 @@
+"""Every masking strategy against its definition: a contract on 100,000 sentences, exact laws on short rows, golden sentences."""
+
+from collections import Counter
+from functools import cached_property
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import BertTokenizerFast
+
+from distillkit.data.readers import read_rows
+from distillkit.data.rows import FIRST, LATER, SPECIAL, TextRows
+from distillkit.errors import InputError
+from distillkit.recipe import MaskingConfig, ScratchConfig
+from distillkit.teacher.masking import IGNORED, Masker, fresh_draw, keyed_draw, units
+from distillkit.teacher.scratch import fresh_encoder
+from distillkit.teacher.similar import SimilarWords
+
+STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
+RUNS = ["n-gram", "macbert", "span"]  # what chooses several words together
+SENTENCES, BATCH, MOST_WORDS = 100_000, 10_000, 24
+NGRAMS = np.array([0.4, 0.3, 0.2, 0.1])
+GEOMETRIC = 0.2 * 0.8 ** np.arange(10)
+SHARES = {"n-gram": NGRAMS, "macbert": NGRAMS, "span": GEOMETRIC / GEOMETRIC.sum()}
+LEAST_P, MOST_Z = 1e-4, 4.0
+
+
+def settings(strategy, **options):
+    return MaskingConfig(strategy=strategy, guide="a classifier" if strategy == "task-guided" else "", **options)
+
+
+def masker_of(strategy, tokenizer, similar=None, **options):
+    return Masker(settings(strategy, **options), tokenizer, similar if strategy == "macbert" else None)
+
+
+def drawing(seed, rows):
+    return fresh_draw(rows, torch.device("cpu"), torch.Generator().manual_seed(seed))
+
+
+def assert_fits(observed, expected):
+    """Compare counts with what they should be on average; cells too small for chi-square are one cell."""
+    observed, expected = np.asarray(observed, float), np.asarray(expected, float)
+    assert observed[expected == 0].sum() == 0
+    small = expected < 5
+    observed = np.append(observed[~small], observed[small].sum())
+    expected = np.append(expected[~small], expected[small].sum())
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    assert observed.sum() == pytest.approx(expected.sum())
+    if len(observed) > 1:
+        assert chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > LEAST_P
+
+
+def assert_mean_0(values):
+    """Compare the mean of independent numbers with 0."""
+    assert abs(values.sum()) <= MOST_Z * np.sqrt((values**2).sum()) + 1e-6 * len(values)
+
+
+# ---- 100,000 sentences
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A WordPiece tokenizer trained on the embedded reviews, with places that no token uses, as BERT's has."""
+    texts = (row["text"] for _, row in read_rows("embedded:reviews/train"))
+    vocabulary = fresh_encoder(texts, ScratchConfig(vocabulary_size=2000))[1].get_vocab()
+    vocabulary |= {f"[unused{i}]": len(vocabulary) + i for i in range(3)}
+    return BertTokenizerFast(vocab=vocabulary)
+
+
+@pytest.fixture(scope="module")
+def words_of_reviews(tokenizer):
+    """Every word of the reviews, as often as it is there, as its pieces."""
+    found = [word for _, row in read_rows("embedded:reviews/train") for word in row["text"].split()]
+    pieces = {
+        word: tuple(ids) for word in set(found) if (ids := tokenizer(word, add_special_tokens=False)["input_ids"])
+    }
+    assert not any(tokenizer.unk_token_id in ids for ids in pieces.values())
+    return [pieces[word] for word in found]
+
+
+def rows_of(words, counts, tokenizer, seed):
+    """Draw rows of so many words each, between [CLS] and [SEP]."""
+    drawn = np.random.default_rng(seed).integers(len(words), size=int(np.sum(counts)))
+    flat = np.concatenate([np.asarray(word) for word in words])
+    sizes = np.array([len(word) for word in words])
+    starts = np.cumsum(sizes) - sizes
+    sizes, starts = sizes[drawn], starts[drawn]
+    at = np.cumsum(sizes) - sizes
+    ids = flat[np.repeat(starts - at, sizes) + np.arange(sizes.sum())]
+    kinds = np.full(len(ids), LATER)
+    kinds[at] = FIRST
+    row = np.repeat(np.arange(len(counts)), counts)
+    lengths = np.bincount(row, weights=sizes, minlength=len(counts)).astype(int)
+    ends = np.cumsum(lengths)
+    around = np.stack([ends - lengths, ends], 1).ravel()
+    ids = np.insert(ids, around, np.tile([tokenizer.cls_token_id, tokenizer.sep_token_id], len(counts)))
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + 2)]))
+    words = torch.from_numpy(np.insert(kinds, around, SPECIAL)).to(torch.int8)
+    return TextRows(torch.from_numpy(ids).int(), None, offsets, tokenizer.pad_token_id, words)
+
+
+@pytest.fixture(scope="module")
+def sentences(words_of_reviews, tokenizer):
+    counts = np.random.default_rng(0).integers(1, MOST_WORDS + 1, SENTENCES)
+    return rows_of(words_of_reviews, counts, tokenizer, 1)
+
+
+@pytest.fixture(scope="module")
+def stand_ins(words_of_reviews):
+    """For each word of at most four pieces another of as many."""
+    words = [word for word in dict.fromkeys(words_of_reviews) if len(word) <= 4]
+    of_size = {size: [word for word in words if len(word) == size] for size in range(1, 5)}
+    return {word: group[(i + 1) % len(group)] for group in of_size.values() for i, word in enumerate(group)}
+
+
+@pytest.fixture(scope="module")
+def similar(stand_ins):
+    words = list(stand_ins)
+    number = {word: i for i, word in enumerate(words)}
+    return SimilarWords(words, [[number[stand_ins[word]]] for word in words])
+
+
+class Masked:
+    """Rows before and after, padded alike, (N, T) each; `unit` numbers tokens or words from 1, by a loop of this module's own."""
+
+    def __init__(self, rows, masker, strategy, seed):
+        longest = int(rows.lengths.max())
+        befores, afters, all_labels, all_words = [], [], [], []
+        generator = torch.Generator().manual_seed(seed)
+        for numbers in torch.arange(len(rows)).split(BATCH):
+            batch = rows.batch(numbers, longest)
+            draw = fresh_draw(len(numbers), torch.device("cpu"), generator)
+            after, labels = masker(batch["input_ids"], batch["words"], draw)
+            befores.append(batch["input_ids"])
+            all_words.append(batch["words"])
+            afters.append(after)
+            all_labels.append(labels)
+        self.before, self.after, self.labels, self.words = (
+            torch.cat(part).numpy() for part in (befores, afters, all_labels, all_words)
+        )
+        self.chosen = self.labels != IGNORED
+        begins = self.words > 0 if strategy == "token" else self.words == FIRST
+        self.unit = begins.cumsum(1) * (self.words > 0)
+        self.counts = self.unit.max(1)
+
+    @cached_property
+    def chosen_units(self):
+        """Return whether each unit is chosen, (N, W) bool, from its first token."""
+        rows, tokens = np.nonzero((self.unit > 0) & (self.unit != np.roll(self.unit, 1, 1)))
+        found = np.zeros((len(self.unit), self.counts.max()), bool)
+        found[rows, self.unit[rows, tokens] - 1] = self.chosen[rows, tokens]
+        return found
+
+    def groups(self, strategy):
+        """Return the number of what is replaced together, for each chosen token, and where those tokens are."""
+        rows, tokens = np.nonzero(self.chosen)
+        if strategy == "macbert":
+            keys = rows * 1000 + self.unit[rows, tokens]
+        elif strategy == "span":
+            chosen = self.chosen_units
+            begins = chosen & ~np.pad(chosen, ((0, 0), (1, 0)))[:, :-1]
+            keys = rows * 1000 + begins.cumsum(1)[rows, self.unit[rows, tokens] - 1]
+        else:
+            keys = np.arange(len(rows))
+        return np.unique(keys, return_inverse=True)[1], rows, tokens
+
+
+def runs_of(chosen):
+    """Return the row and the length of every run of chosen units."""
+    padded = np.pad(chosen, ((0, 0), (1, 1))).astype(int)
+    steps = np.diff(padded, axis=1)
+    rows, starts = np.nonzero(steps == 1)
+    return rows, np.nonzero(steps == -1)[1] - starts
+
+
+@pytest.fixture(scope="module", params=STRATEGIES)
+def masked(request, sentences, tokenizer, similar):
+    return request.param, Masked(sentences, masker_of(request.param, tokenizer, similar), request.param, 2)
+
+
+def test_only_words_are_touched_and_labels_are_what_was_there(masked, tokenizer):
+    _, found = masked
+    assert not found.chosen[found.words == SPECIAL].any()
+    assert np.array_equal(found.labels[found.chosen], found.before[found.chosen])
+    assert np.array_equal(found.after[~found.chosen], found.before[~found.chosen])
+    assert found.chosen.any()
+
+
+def test_no_word_is_split(masked):
+    strategy, found = masked
+    later = found.words == LATER
+    split = later & (found.chosen != np.roll(found.chosen, 1, 1))
+    assert split.any() == (strategy == "token")
+
+
+def test_the_share_of_chosen_tokens_and_units_is_the_rate(masked):
+    _, found = masked
+    assert_mean_0(found.chosen.sum(1) - 0.15 * (found.words > 0).sum(1))
+    assert_mean_0(found.chosen_units.sum(1) - 0.15 * found.counts)
+    for count in (1, 2, 5, 11, MOST_WORDS):  # the same in short rows and in long ones
+        assert_mean_0((found.chosen_units.sum(1) - 0.15 * found.counts)[found.counts == count])
+
+
+def test_every_position_is_as_likely_or_as_its_mirror_image(masked):
+    strategy, found = masked
+    chosen = found.chosen_units
+    for count in (2, 7, MOST_WORDS):
+        of_count = chosen[found.counts == count][:, :count].sum(0)
+        if strategy not in RUNS:
+            assert_fits(of_count, np.full(count, of_count.mean()))
+            continue
+        for i in range(count // 2):
+            pair = of_count[[i, count - 1 - i]]
+            assert_fits(pair, np.full(2, pair.mean()))
+
+
+def test_runs_have_their_lengths_whatever_the_length_of_the_row(masked):
+    strategy, found = masked
+    rows, lengths = runs_of(found.chosen_units)
+    if strategy not in RUNS:
+        # One word, or token, has nothing to do with the next: two side by side are as likely as any two.
+        of_count = found.chosen_units[found.counts == MOST_WORDS]
+        both, pairs = (of_count[:, 1:] & of_count[:, :-1]).sum(1), of_count.sum(1)
+        assert_mean_0(both - pairs * (pairs - 1) / MOST_WORDS)
+        return
+    for count in range(1, MOST_WORDS + 1):
+        fit = SHARES[strategy][:count] / SHARES[strategy][:count].sum()
+        observed = np.bincount(lengths[found.counts[rows] == count], minlength=len(fit) + 1)[1:]
+        assert len(observed) == len(fit)
+        assert_fits(observed, fit * observed.sum())
+
+
+def test_of_the_chosen_8_in_10_are_hidden_1_random_and_1_kept(masked, tokenizer, stand_ins):
+    strategy, found = masked
+    group, rows, tokens = found.groups(strategy)
+    before, after = found.before[rows, tokens], found.after[rows, tokens]
+    hidden = np.full_like(before, tokenizer.mask_token_id)
+    known = np.ones(len(before), bool)
+    if strategy == "macbert":
+        words = {}
+        for place, number in enumerate(group.tolist()):
+            words.setdefault(number, []).append(place)
+        for places in words.values():
+            other = stand_ins.get(tuple(before[places].tolist()))
+            known[places] = other is not None
+            hidden[places] = -1 if other is None else other
+        assert not (after == tokenizer.mask_token_id).any()
+    # 0 hidden, 1 kept, 2 random; of what is decided together every token has the same fate, but a random token that is the one that was there.
+    fate = np.where(after == hidden, 0, np.where(after == before, 1, 2))
+    least, most = (np.full(group.max() + 1, start) for start in (2, 0))
+    telling = hidden != before  # a word and its stand-in may end alike
+    np.minimum.at(least, group[telling], fate[telling])
+    np.maximum.at(most, group[telling], fate[telling])
+    assert (least != most).mean() < 0.001
+    of_group = most[np.unique(group[known])]
+    assert_fits(np.bincount(of_group, minlength=3), np.array([0.8, 0.1, 0.1]) * len(of_group))
+
+
+def test_random_tokens_are_any_word_piece_and_never_a_special_one(masked, tokenizer):
+    strategy, found = masked
+    random = found.chosen & (found.after != found.before) & (found.after != tokenizer.mask_token_id)
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    ordinary = [i for i, name in enumerate(names) if i not in tokenizer.all_special_ids and "unused" not in name]
+    assert len(ordinary) == len(tokenizer) - 8
+    assert set(found.after[random]) <= set(ordinary)
+    if strategy == "macbert":  # a word of more than four pieces has no other in its place
+        keys = np.where(found.unit > 0, np.arange(len(found.unit))[:, None] * 100 + found.unit, 0)
+        random &= np.bincount(keys.ravel())[keys] > 4
+        random &= found.unit > 0
+    share = np.bincount(found.before[found.words > 0], minlength=len(names))[ordinary] / (found.words > 0).sum()
+    expected = (1 - share) / (1 - share).sum() * random.sum()  # one that was there before is not seen to be random
+    assert_fits(np.bincount(found.after[random], minlength=len(names))[ordinary], expected)
+
+
+# ---- the laws
+
+
+def law(strategy, count, rate):
+    """Return the probability of every choice of units of a row, from the definition: numbers of runs, their lengths, their layouts."""
+    shares = np.array(SHARES.get(strategy, [1.0]))
+    gap = int(len(shares) > 1)
+    shares = shares[:count] / shares[:count].sum()
+    wanted = rate * count / (shares * np.arange(1, len(shares) + 1)).sum()
+    least = int(wanted)
+    found = Counter()
+    for number, weight in ((least, 1 - wanted + least), (least + 1, wanted - least)):
+        for lengths in product(range(1, len(shares) + 1), repeat=number):
+            chance = weight * np.prod([shares[length - 1] for length in lengths])
+            fitting = list(lengths)
+            while sum(fitting) + gap * (len(fitting) - 1) > count:
+                fitting.pop()
+            layouts = list(_layouts(count, fitting, gap))
+            for layout in layouts:
+                found[layout] += chance / len(layouts)
+    return found
+
+
+def _layouts(count, lengths, gap):
+    if not gap:
+        yield from combinations(range(count), len(lengths))
+        return
+    free = count - sum(lengths)
+    for slots in combinations(range(free + 1), len(lengths)):
+        before = np.cumsum([0, *lengths])
+        yield tuple(slot + before[i] + k for i, slot in enumerate(slots) for k in range(lengths[i]))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("count", "rate"), [(1, 0.15), (2, 0.5), (3, 0.15), (7, 0.15), (7, 0.4), (9, 0.5)])
+def test_short_rows_are_masked_with_just_the_chances_of_the_definition(strategy, count, rate, tokenizer, similar):
+    rows = 40_000
+    ids = torch.full((rows, count), tokenizer.convert_tokens_to_ids("the"))
+    words = torch.full_like(ids, FIRST)
+    _, labels = masker_of(strategy, tokenizer, similar, rate=rate)(ids, words, drawing(3, rows))
+    found = Counter(map(tuple, (labels != IGNORED).numpy().astype(int)))
+    expected = law(strategy, count, rate)
+    masks = {tuple(int(i in choice) for i in range(count)): chance for choice, chance in expected.items()}
+    assert set(found) <= set(masks)
+    assert_fits([found[mask] for mask in masks], [chance * rows for chance in masks.values()])
+
+
+@pytest.mark.parametrize("strategy", RUNS)
+def test_in_long_rows_runs_have_just_their_shares(strategy, words_of_reviews, tokenizer, similar):
+    rows = rows_of(words_of_reviews, [120] * 3000, tokenizer, 2)
+    found = Masked(rows, masker_of(strategy, tokenizer, similar), strategy, 2)
+    _, lengths = runs_of(found.chosen_units)
+    observed = np.bincount(lengths, minlength=len(SHARES[strategy]) + 1)[1:]
+    assert_fits(observed, SHARES[strategy] * len(lengths))
+    mean = {"span": 3.797}.get(strategy, 2.0)  # Joshi et al. 2020: 3.8
+    assert (SHARES[strategy] * np.arange(1, len(SHARES[strategy]) + 1)).sum() == pytest.approx(mean, abs=1e-3)
+    assert_mean_0(lengths - (SHARES[strategy] * np.arange(1, len(SHARES[strategy]) + 1)).sum())
+
+
+@pytest.mark.parametrize(
+    ("options", "lengths"),
+    [
+        ({"ngram_shares": (0.0, 1.0)}, {2}),
+        ({"ngram_shares": (0.0, 0.5, 0.0, 0.5, 0.0)}, {2, 4}),
+        ({"ngram_shares": (3.0, 1.0)}, {1, 2}),
+        ({"ngram_shares": (1.0, 0.0)}, {1}),
+        ({"strategy": "span", "span_p": 1.0}, {1}),
+        ({"strategy": "span", "max_span": 3}, {1, 2, 3}),
+    ],
+)
+def test_shares_of_0_never_come_and_the_rate_is_kept(options, lengths, tokenizer):
+    options = {"strategy": "n-gram"} | options
+    ids = torch.full((4000, 30), 100)
+    _, labels = Masker(settings(**options), tokenizer)(ids, torch.full_like(ids, FIRST), drawing(1, len(ids)))
+    chosen = (labels != IGNORED).numpy()
+    assert set(runs_of(chosen)[1]) == lengths
+    assert_mean_0(chosen.sum(1) - 4.5)
+    if options.get("ngram_shares") == (3.0, 1.0):
+        assert_fits(np.bincount(runs_of(chosen)[1])[1:], np.array([0.75, 0.25]) * len(runs_of(chosen)[1]))
+
+
+def test_a_row_too_short_for_any_run_is_masked_at_the_rate_all_the_same(tokenizer):
+    ids = torch.full((8000, 2), 100)
+    masker = Masker(settings("n-gram", ngram_shares=(0.0, 0.0, 1.0)), tokenizer)
+    _, labels = masker(ids, torch.full_like(ids, FIRST), drawing(1, len(ids)))
+    assert_mean_0((labels != IGNORED).sum(1).numpy() - 0.3)
+
+
+# ---- chance
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_masks_are_dynamic_but_with_the_same_generator_the_same(strategy, sentences, tokenizer, similar):
+    batch = sentences.batch(torch.arange(50))
+    masker = masker_of(strategy, tokenizer, similar)
+    torch.manual_seed(1)
+    free = [masker(batch["input_ids"], batch["words"], fresh_draw(50, torch.device("cpu")))[1] for _ in range(2)]
+    assert not torch.equal(*free)
+    drawn = [masker(batch["input_ids"], batch["words"], drawing(5, 50)) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_static_masks_do_not_depend_on_the_batch_or_the_padding(strategy, sentences, tokenizer, similar):
+    masker = masker_of(strategy, tokenizer, similar)
+    scores = torch.rand(len(sentences.ids), generator=torch.Generator().manual_seed(0))
+    rows = TextRows(**{**vars(sentences), "columns": {"scores": scores}})
+
+    def mask(numbers, keys, longest=None):
+        batch = rows.batch(numbers, longest)
+        scored = batch["scores"] if strategy == "task-guided" else None
+        found = masker(batch["input_ids"], batch["words"], keyed_draw(keys), scores=scored)
+        inside = batch["attention_mask"].bool()
+        return [[part[i, inside[i]].tolist() for part in found] for i in range(len(numbers))]
+
+    numbers = torch.arange(64)
+    together = mask(numbers, numbers)
+    assert together == [mask(numbers[i : i + 1], numbers[i : i + 1])[0] for i in range(64)]
+    assert together[::-1] == mask(numbers.flip(0), numbers.flip(0), longest=512)
+    assert together != mask(numbers, numbers + 64)
+
+
+def test_keyed_numbers_are_uniform_and_independent_of_each_other():
+    draw = keyed_draw(torch.arange(400) - 7)
+    first, second = draw(500), draw(500)
+    assert torch.equal(first[:, :20], keyed_draw(torch.arange(400) - 7)(20))
+    assert float(first.min()) >= 0
+    assert float(first.max()) < 1
+    for one, other in ((first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
+        cells = (one * 16).long() * 16 + (other * 16).long()
+        observed = torch.bincount(cells.flatten(), minlength=256).numpy()
+        assert_fits(observed, np.full(256, cells.numel() / 256))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_rate_goes_in_a_line_from_first_to_last(strategy, tokenizer, similar):
+    ids = torch.full((3000, 40), 100)
+    masker = masker_of(strategy, tokenizer, similar, rate=0.3, final_rate=0.1)
+    for done, rate in ((0.0, 0.3), (0.25, 0.25), (1.0, 0.1)):
+        _, labels = masker(ids, torch.full_like(ids, FIRST), drawing(2, len(ids)), done=done)
+        assert_mean_0((labels != IGNORED).sum(1).numpy() - 40 * rate)
+    steady = masker_of(strategy, tokenizer, similar, rate=0.3)
+    same = [steady(ids, torch.full_like(ids, FIRST), drawing(2, len(ids)), done=done)[1] for done in (0.0, 1.0)]
+    assert torch.equal(*same)
+
+
+# ---- task-guided
+
+
+def guided_choice(tokenizer, scores, words, rate, rows=30_000, seed=4):
+    ids = torch.full((rows, len(words)), 100)
+    kinds = torch.tensor(words).expand(rows, -1)
+    masker = masker_of("task-guided", tokenizer, rate=rate)
+    scored = torch.tensor(scores).expand(rows, -1)
+    return (masker(ids, kinds, drawing(seed, rows), scores=scored)[1] != IGNORED).numpy()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_one_word_is_chosen_in_proportion_to_its_score(dtype, tokenizer):
+    scores = np.array(
+        [0.9, 1.0, 0.25, 0.5, 0.0625, 0.25, 0.7], dtype
+    )  # of a word that of its greatest token; a special token's does not count
+    words = [SPECIAL, FIRST, FIRST, LATER, FIRST, FIRST, SPECIAL]
+    chosen = guided_choice(tokenizer, scores, words, rate=0.25)
+    assert_fits(chosen[:, [1, 2, 4, 5]].sum(0), np.array([16, 8, 1, 4]) / 29 * len(chosen))
+    assert np.array_equal(chosen[:, 2], chosen[:, 3])
+    assert not chosen[:, [0, 6]].any()
+
+
+def test_two_words_are_drawn_one_after_the_other_in_proportion(tokenizer):
+    scores = np.array([8.0, 4.0, 2.0, 1.0])
+    chosen = guided_choice(tokenizer, scores, [FIRST] * 4, rate=0.5)
+    share = scores / scores.sum()
+    expected = Counter()
+    for a, b in product(range(4), repeat=2):
+        if a != b:
+            expected[min(a, b), max(a, b)] += share[a] * share[b] / (1 - share[a])
+    observed = Counter(tuple(np.flatnonzero(row)) for row in chosen)
+    assert_fits([observed[pair] for pair in expected], [chance * len(chosen) for chance in expected.values()])
+
+
+def test_words_without_a_score_come_last_and_as_often_as_each_other(tokenizer):
+    scores = np.array([0.0, 6e-8, 0.0, 1.0, 0.0], "float16")  # float16's smallest, too
+    two = guided_choice(tokenizer, scores, [FIRST] * 5, rate=0.4)
+    assert two[:, [1, 3]].all()
+    three = guided_choice(tokenizer, scores, [FIRST] * 5, rate=0.6)
+    assert three[:, [1, 3]].all()
+    assert_fits(three[:, [0, 2, 4]].sum(0), np.full(3, len(three) / 3))
+    none = guided_choice(tokenizer, np.zeros(5, "float16"), [FIRST] * 5, rate=0.2)
+    assert_fits(none.sum(0), np.full(5, len(none) / 5))
+
+
+# ---- odd rows
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("rate", [1e-6, 0.15, 0.5])
+def test_odd_rows_are_masked_as_well_as_can_be(strategy, rate, tokenizer, similar):
+    masker = masker_of(strategy, tokenizer, similar, rate=rate)
+    special, first, later = SPECIAL, FIRST, LATER
+    odd = [
+        [[special]],
+        [[special] * 6, [special, first, special, special, special, special]],
+        [[later, later, first, later, special, later]],  # begins within a word, as the rest of a cut one does
+        [[first] + [later] * 5],  # one word is all
+        [[special] + [first] * 510 + [special]],
+        [[first, later, later, later] * 128] * 3,
+        [[first, special]] * 700,
+    ]
+    for rows in odd:
+        words = torch.tensor(rows)
+        ids = torch.randint(5, 1000, words.shape, generator=torch.Generator().manual_seed(0))
+        scores = torch.zeros(words.shape, dtype=torch.float16)
+        for seed in range(20):
+            drawn = drawing(seed, len(ids))
+            after, labels = masker(ids, words, drawn, scores=scores if strategy == "task-guided" else None)
+            chosen = labels != IGNORED
+            assert after.shape == labels.shape == ids.shape
+            assert not chosen[words == special].any()
+            assert torch.equal(labels[chosen], ids[chosen])
+            assert torch.equal(after[~chosen], ids[~chosen])
+            if strategy != "token":
+                unit = units(words, whole=True)
+                assert all(
+                    len(set(chosen[i, unit[i] == number].tolist())) == 1
+                    for i in range(min(len(ids), 3))
+                    for number in range(1, int(unit[i].max()) + 1)
+                )
+
+
+def test_a_row_is_chosen_whole_at_a_rate_of_1(tokenizer):
+    ids = torch.full((5, 9), 100)
+    words = torch.tensor([[SPECIAL, FIRST, LATER, FIRST, FIRST, LATER, LATER, FIRST, SPECIAL]]).expand(5, -1)
+    for strategy in ("token", "whole-word"):
+        masker = masker_of(strategy, tokenizer, rate=1.0, mask_share=1.0, random_share=0.0)
+        after, labels = masker(ids, words, drawing(0, 5))
+        assert torch.equal(labels != IGNORED, words > 0)
+        assert torch.equal(after == tokenizer.mask_token_id, words > 0)
+
+
+def test_what_a_strategy_needs_is_asked_for(tokenizer, similar):
+    with pytest.raises(InputError, match="macbert, and it alone"):
+        Masker(settings("macbert"), tokenizer)
+    with pytest.raises(InputError, match="macbert, and it alone"):
+        Masker(settings("span"), tokenizer, similar)
+    bare = BertTokenizerFast(vocab={"[UNK]": 0, "a": 1})
+    bare.mask_token = None
+    with pytest.raises(InputError, match="has no mask token; expected that of an encoder such as BERT"):
+        Masker(settings("token"), bare)
+
+
+# ---- golden sentences
+
+ENGLISH = "a thought ##ful ##ly made film , qui ##et and very mov ##ing , with a cast that shin ##es"
+CHINESE = "这 ##部 电 ##影 的 演 ##员 非 ##常 出 ##色 ， 故 ##事 也 很 感 ##人"  # as jieba has its words; the tokenizer knows characters
+SIMILAR = [
+    ("thought ful ly", "sens ible s"), ("film", "movie"), ("qui et", "sil ent"), ("mov ing", "touch ed"), ("very", "quite"), ("cast", "crew"),
+    ("电 影", "影 片"), ("演 员", "主 角"), ("非 常", "十 分"), ("出 色", "精 彩"), ("故 事", "情 节"), ("感 人", "动 人"), ("很", "真"),
+]  # fmt: skip
+SCORES = {"film": 0.5, "mov": 1.0, "shin": 0.5, "cast": 0.25, "出": 1.0, "感": 1.0, "电": 0.25}
+KEY = 12
+GOLDEN = {
+    (
+        "token",
+        ENGLISH,
+    ): "<[MASK]> thought <[MASK]> ly made film , <[MASK]> <[MASK]> and very <[MASK]> ing , with a cast that <[MASK]> es",
+    ("token", CHINESE): "<[MASK]> <[MASK]> <[MASK]> 影 的 演 员 <[MASK]> <[MASK]> 出 色 <[MASK]> 故 事 也 很 感 人",
+    (
+        "whole-word",
+        ENGLISH,
+    ): "<[MASK]> thought ful ly <，> film , qui et and <[MASK]> <[MASK]> <[MASK]> , with <[MASK]> cast that shin es",
+    ("whole-word", CHINESE): "<[MASK]> <[MASK]> 电 影 <，> 演 员 非 常 出 色 ， <[MASK]> <[MASK]> <也> 很 感 人",
+    (
+        "n-gram",
+        ENGLISH,
+    ): "<[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> film , qui et and <[MASK]> <[MASK]> <ing> , with <a> <cast> <[MASK]> shin es",
+    (
+        "n-gram",
+        CHINESE,
+    ): "<[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> 演 员 非 常 出 色 ， 故 事 也 <很> <感> <[MASK]>",
+    (
+        "macbert",
+        ENGLISH,
+    ): "<that> <sens> <ible> <s> <thought> film , qui et and <色> <touch> <ed> , with <非> <crew> <that> shin es",
+    ("macbert", CHINESE): "<that> <常> <影> <片> <thought> 演 员 非 常 出 色 ， 故 事 也 <真> <动> <人>",
+    (
+        "span",
+        ENGLISH,
+    ): "a thought ful ly made film , qui et <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> cast that shin es",
+    (
+        "span",
+        CHINESE,
+    ): "<[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> ， 故 事 也 很 感 人",
+    (
+        "task-guided",
+        ENGLISH,
+    ): "a thought ful ly <，> <[MASK]> , qui et and very <[MASK]> <[MASK]> , with a <动> that <[MASK]> <[MASK]>",
+    ("task-guided", CHINESE): "这 部 <[MASK]> <[MASK]> 的 演 员 非 常 <[MASK]> <[MASK]> ， 故 事 <也> 很 <动> <[MASK]>",
+}
+
+
+def golden(strategy, sentence):
+    pairs = [[side.split() for side in pair] for pair in SIMILAR]
+    pieces = [piece.removeprefix("##") for piece in sentence.split()]
+    vocabulary = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    for text in (ENGLISH, CHINESE):
+        vocabulary |= dict.fromkeys(piece.removeprefix("##") for piece in text.split())
+    vocabulary |= dict.fromkeys(piece for pair in pairs for side in pair for piece in side)
+    tokenizer = BertTokenizerFast(vocab={piece: i for i, piece in enumerate(vocabulary)})
+    number = tokenizer.convert_tokens_to_ids
+    similar = SimilarWords(
+        [number(side) for pair in pairs for side in pair],
+        [other for i in range(0, 2 * len(pairs), 2) for other in ([i + 1], [i])],
+    )
+    ids = torch.tensor([number(["[CLS]", *pieces, "[SEP]"])])
+    words = torch.tensor([[SPECIAL, *(1 + piece.startswith("##") for piece in sentence.split()), SPECIAL]])
+    scores = torch.tensor([[0.0, *(SCORES.get(piece, 0.0) for piece in pieces), 0.0]])
+    masker = masker_of(strategy, tokenizer, similar, rate=0.3)
+    guide = scores if strategy == "task-guided" else None
+    after, labels = masker(ids, words, keyed_draw(torch.tensor([KEY])), scores=guide)
+    assert torch.equal(torch.where(labels == IGNORED, after, labels), ids)
+    found = tokenizer.convert_ids_to_tokens(after[0, 1:-1].tolist())
+    # A chosen token is written in brackets, whatever stands there.
+    return " ".join(
+        f"<{name}>" if label != IGNORED else name for name, label in zip(found, labels[0, 1:-1].tolist(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("strategy", "sentence"), GOLDEN, ids=str)
+def test_golden_sentences(strategy, sentence):
+    assert golden(strategy, sentence) == GOLDEN[strategy, sentence]
