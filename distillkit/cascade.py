@@ -61,6 +61,10 @@ def cascade(
         raise InputError("--accuracy and --share: give one of the two")
     if not 0 <= accuracy <= 100 or not 0 <= share <= 1:
         raise InputError("expected an --accuracy from 0 to 100, and a --share from 0 to 1")
+    if 0 < accuracy <= 1:
+        raise InputError(
+            f"--accuracy {accuracy:g}: expected percent, above 1 (--share is what goes from 0 to 1); did you mean {100 * accuracy:g}?"
+        )
     rows = read_table(source, columns)
     gold, (ours, theirs) = _logits(student, teacher, rows, source)
     own = float((theirs.argmax(1) == gold).mean())
@@ -78,6 +82,11 @@ def cascade(
             f"with {100 * curve.shares[best]:.1f} % of the rows going to the teacher"
         )
     point = rule(curve)
+    if not point or curve.accuracies[0] > own:
+        log(
+            f"cascade: the student alone has {100 * curve.accuracies[0]:.1f}, the teacher {100 * own:.1f}, and is "
+            f"{'asked where the student is not sure' if point else 'never asked (threshold 0)'}; if that is a surprise: STUDENT comes first, then TEACHER"
+        )
     took = _milliseconds(student, teacher, rows)
     result: dict[str, Any] = {
         "distillkit": __version__,

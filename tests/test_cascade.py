@@ -130,6 +130,21 @@ def test_the_accuracy_that_is_wanted_is_met_or_refused(models, tmp_path):
         cascade(student, student, dev, tmp_path / "out", ColumnsConfig(), accuracy=100)
 
 
+def test_an_accuracy_that_is_no_percentage_is_refused(models, tmp_path):
+    with pytest.raises(InputError, match=r"--accuracy 0.8: expected percent, .*; did you mean 80\?"):
+        cascade(str(models / "student"), str(models / "teacher"), str(models / "dev.tsv"), tmp_path, ColumnsConfig(), accuracy=0.8)  # fmt: skip
+
+
+def test_swapped_models_are_noticed(models, tmp_path, capsys):
+    dev, student, teacher = (str(models / name) for name in ("dev.tsv", "student", "teacher"))
+    cascade(student, teacher, dev, tmp_path, ColumnsConfig())
+    assert "STUDENT comes first" not in capsys.readouterr().err
+    found = cascade(teacher, student, dev, tmp_path, ColumnsConfig())
+    assert found["threshold"] == 0
+    said = f"the student alone has {100 * found['student_accuracy']:.1f}, the teacher {100 * found['teacher_accuracy']:.1f}, and is never asked"
+    assert said in capsys.readouterr().err
+
+
 def test_a_teacher_without_a_threshold_is_refused(models, tmp_path, capsys):
     with pytest.raises(InputError, match="no threshold says when to ask a teacher"):
         Predictor(models / "teacher-bundle", teacher=Predictor(models / "teacher-bundle"))

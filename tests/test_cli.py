@@ -192,3 +192,15 @@ def test_predict_reads_stdin_and_writes_json_lines(classifier_folder):
     assert all(
         abs(sum(row["probabilities"].values()) - 1) < 1e-6 and row["label"] in row["probabilities"] for row in rows
     )
+
+
+def test_an_interruption_promises_no_more_than_there_is(capsys, monkeypatch):
+    def interrupted(command):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(COMMANDS, "list", COMMANDS["list"]._replace(call=interrupted))
+    assert main(["list"]) == 130
+    assert (
+        capsys.readouterr().err
+        == "distillkit: interrupted; the same command begins again, from what is finished if anything is\n"
+    )

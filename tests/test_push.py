@@ -171,6 +171,12 @@ def test_tables_are_the_figures_of_the_result(pushed, home):
 def test_limits_are_the_figures_of_the_result(pushed, home):
     limits = (pushed / "README.md").read_text().partition("## Limits\n")[2].partition("\n## ")[0]
     models = json.loads((home / "runs" / "tiny" / "result.json").read_text())["models"]
+    dev = 100 * (models["student"]["dev"]["accuracy"] - models["student_gold"]["dev"]["accuracy"])
+    said = f"{abs(dev):.1f} points {'above' if dev > 0 else 'below'}" if dev else "level with"
+    assert re.search(
+        rf"; on dev: {100 * models['student']['dev']['accuracy']:.1f}, [^;]*{said} the same network on gold labels",
+        limits,
+    )
     student, teacher = models["student"]["test"], models["teacher"]["test"]
     gap = 100 * (teacher["accuracy"] - student["accuracy"])
     assert gap > 0
@@ -201,6 +207,7 @@ def test_code_of_the_card_runs_as_it_stands(run, tmp_path):
     push(run, "me/tiny", to=tmp_path / "out")
     blocks = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 2
+    assert "another model than the checkpoint" not in (tmp_path / "out" / "README.md").read_text()
     for block in blocks:
         here = block.replace('snapshot_download("me/tiny", allow_patterns="bundle/*")', repr(str(tmp_path / "out")))
         with redirect_stdout(StringIO()) as printed:
@@ -236,7 +243,11 @@ def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(run,
     models = json.loads((run / "result.json").read_text())["models"]
     accuracy, agreement = 100 * models["teacher"]["dev"]["accuracy"], 100 * models["student"]["dev"]["agreement"]
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"dev accuracy {accuracy:.1f}, agreement with the checkpoint {agreement:.1f}" in card
+    said = f"dev accuracy {accuracy:.1f}, agreement with the checkpoint {agreement:.1f}"
+    assert (
+        f"another model than the checkpoint beside it, a compressed one for example, so that no other figure here is of it; {said}"
+        in card
+    )
 
 
 def test_a_bundle_with_other_labels_is_refused(run, teacher_bundle, tmp_path):

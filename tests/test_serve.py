@@ -244,8 +244,14 @@ def test_what_does_not_say_that_it_is_json_is_refused(client, headers, status):
 
 
 def test_other_methods_are_refused(client):
-    assert client.ask("GET", "/predict")[0] == 405
+    assert client.ask("GET", "/predict") == (405, b'{"error":"Method Not Allowed"}')
+    assert client.headers["Allow"] == "POST"
     assert client.ask("POST", "/health")[0] == 405
+
+
+@pytest.mark.parametrize("path", ["/predict/", "/health/", "//predict"])
+def test_nearly_a_path_is_none(client, path):
+    assert client.ask("POST", path) == (404, b'{"error":"Not Found"}')
 
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"

@@ -80,7 +80,7 @@ def _status(name: str, error: BaseException) -> int:
     elif isinstance(error, Preempted):
         line, status = f"{error}; the same command goes on from there", 130 if error.signal == signal.SIGINT else 0
     elif isinstance(error, KeyboardInterrupt):
-        line, status = "interrupted; the same command goes on from what is finished", 130
+        line, status = "interrupted; the same command begins again, from what is finished if anything is", 130
     sys.stderr.write(f"distillkit: {line}\n")
     return status
 

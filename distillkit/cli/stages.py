@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -258,31 +259,42 @@ def _predict(command: Predict) -> Iterator[dict[str, Any]]:
         from distillkit.runtime import Predictor
 
         teacher = Predictor(command.teacher) if command.teacher else None
-        return Predictor(command.model, teacher=teacher).stream(_rows(command), batch_rows)
+        predictor = Predictor(command.model, teacher=teacher)
+        return predictor.stream(_rows(command, predictor.manifest.pairs), batch_rows)
     if command.teacher:
         raise InputError(
             f"--teacher: {command.model} is no bundle; distillkit export writes one, distillkit cascade gives it a threshold"
+        )
+    if find_spec("torch") is None and not command.model.startswith("package:") and not Path(command.model).exists():
+        raise InputError(
+            f"{command.model}: no such folder or file; expected a distillkit export bundle (other models need torch: pip install 'distillkit[train]')"
         )
     from distillkit import pipeline
 
     return pipeline.predict(command.model, _rows(command), batch_rows)
 
 
-def _rows(command: Predict) -> Iterable[tuple[str, str | None]]:
+def _rows(command: Predict, pairs: bool | None = None) -> Iterable[tuple[str, str | None]]:
+    """Return the rows to answer; `pairs`: what the model takes, None for either."""
     if command.source == "-":
-        return _stdin_rows()
+        return _stdin_rows(pairs)
+    if ":" not in command.source and not Path(command.source).exists():
+        raise InputError(f"{command.source}: no such file or folder; expected a source, or - for stdin")
     from distillkit.data.tables import paired, read_table, texts_of
 
     return paired(*texts_of(read_table(command.source, command.columns, labels="ignored")))
 
 
-def _stdin_rows() -> Iterator[tuple[str, str | None]]:
+def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
     for number, raw in enumerate(sys.stdin.buffer, start=1):
         try:
             line = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise InputError(f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8") from None
         text, _, pair = line.partition("\t")
+        if pairs is not None and pairs != bool(pair):
+            wanted = "pairs, their two texts split by a tab" if pairs else "single texts, and this line has a tab"
+            raise InputError(f"stdin:{number}: this model answers {wanted}")
         yield text, pair or None
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from distillkit import __version__
 from distillkit.bench.measure import times
 from distillkit.compress.report import steps_table
-from distillkit.compress.steps import Model, Reading, make_zeros, shrink, store
+from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
 from distillkit.compress.target import find_plans
 from distillkit.data.files import check_replaceable, whole_folder
 from distillkit.data.labels import task_of_model
@@ -128,14 +128,21 @@ def compress(
     if logits is not None and not transfer_set:
         raise InputError("--logits: expected --transfer-set with it, whose rows they are for")
     settings = settings or CompressConfig()
-    if max_mb and (settings.changes_tensors or settings.embeddings != "fp32" or settings.weights != "fp32"):
+    changes = settings.changes_tensors or settings.embeddings != "fp32" or settings.weights != "fp32"
+    if max_mb and changes:
         raise InputError("--max-mb chooses the settings: give it, or --compress.*, not both")
+    if not max_mb and not changes:
+        raise InputError(
+            "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8, --compress.sparsity 0.5, "
+            "--compress.units 0.5 or, of a transformer, --compress.layers 2"
+        )
     if max_mb < 0 or max_drop < 0:
         raise InputError("--max-mb and --max-drop: expected 0 or more")
     network, tokenizer = load_classifier(model)
     check_fast(model, tokenizer)
     tokenizer.model_max_length = max_tokens_of(network, tokenizer)
     first = Model(network, tokenizer)
+    check_fits(first, settings)
     task, names = task_of_model(network.config), labels_of(network)
     dev_table = read_table(dev, columns, task=task)
     check_labels_known(dev_table, names, dev)

@@ -12,8 +12,11 @@ from distillkit.compress.saliency import saliencies, zero_weights
 from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
+from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig
+from distillkit.student.model import StudentModel
 from distillkit.student.pruned import PrunedTransformerForSequenceClassification
+from distillkit.training.layers import encoder_layers
 from distillkit.training.quantise import round_weights
 
 
@@ -72,6 +75,22 @@ class Reading:
             ids = np.asarray(self.rows(model).ids).ravel()
             self._counted[vocabulary] = np.bincount(ids, minlength=len(model.tokenizer))
         return self._counted[vocabulary]
+
+
+def check_fits(model: Model, compress: CompressConfig) -> None:
+    """Refuse what only another kind of model can lose, before anything costs time.
+
+    Raises:
+        InputError: A configuration asks for such a thing.
+    """
+    for name in ("layers", "heads", "feed_forward"):
+        if getattr(compress, name):
+            encoder_layers(model.network, f"compress.{name}", "compress.units")
+    if compress.units and not isinstance(model.network, StudentModel):
+        kind = model.network.config.model_type
+        raise InputError(
+            f"compress.units: only students of words have such units, not this {kind}; expected compress.feed_forward or layers"
+        )
 
 
 def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) -> Iterator[str]:

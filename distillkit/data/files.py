@@ -18,7 +18,7 @@ from distillkit.errors import InputError
 
 @contextlib.contextmanager
 def disk_errors(target: Path) -> Iterator[None]:
-    """Turn a full disk into one line, whichever library met it first.
+    """Turn a full disk, or a target that cannot be made, into one line, whichever library met it first.
 
     Raises:
         InputError: The disk is full, or `target` cannot be written.
@@ -30,8 +30,11 @@ def disk_errors(target: Path) -> Iterator[None]:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if full or "No space left on device" in str(error) or "File too large" in str(error):
             raise InputError(f"{target}: no space left on the disk; free some and run the same command again") from None
-        if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError):
-            raise InputError(f"{target}: cannot be written: {error.strerror}") from None
+        # What else is absent is no fault of the target's.
+        nowhere = isinstance(error, FileNotFoundError) and error.filename2 is None and error.filename in _made(target)
+        refused = isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError)
+        if nowhere or refused or getattr(error, "errno", None) == errno.EROFS:
+            raise InputError(f"{target}: cannot be written: {getattr(error, 'strerror', error)}") from None
         raise
 
 
@@ -43,7 +46,9 @@ def whole_file(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target.parent)
         try:
+            mode = _mode(partial)
             yield partial
+            _give(partial, mode)
             os.replace(partial, target)
         finally:
             partial.unlink(missing_ok=True)
@@ -57,7 +62,10 @@ def whole_folder(target: Path) -> Iterator[Path]:
         _sweep(target.parent)
         try:
             partial.mkdir(parents=True)
+            mode = _mode(partial / ".mode")
             yield partial
+            for path in partial.rglob("*"):
+                _give(path, mode)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(partial, target)
@@ -65,18 +73,54 @@ def whole_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
 
 
+def check_writable(target: Path) -> None:
+    """Refuse a file or folder that cannot be made, before the work that it is for.
+
+    Raises:
+        InputError: The folder that it is to be in cannot be made or written.
+    """
+    try:
+        above = next(folder for folder in target.absolute().parents if folder.exists())
+        probe = _partial(above / target.name)
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written: {error.strerror}") from None
+
+
 def check_replaceable(folder: Path, *ours: str) -> None:
-    """Refuse to replace a folder that holds anything but what an earlier call wrote.
+    """Refuse to replace a folder that holds anything but what an earlier call wrote, or that cannot be written.
 
     Args:
         folder: To be written; it may be absent or empty.
         *ours: Files of which such a call leaves one there.
 
     Raises:
-        InputError: The folder holds other files.
+        InputError: The folder holds other files, is a file, or cannot be made.
     """
+    check_writable(folder)
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file; choose a new or empty folder")
     if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).is_file() for name in ours):
         raise InputError(f"{folder}: holds other files, which would be lost; choose a new or empty folder")
+
+
+def _made(target: Path) -> list[str]:
+    """Return what has to be made for a target."""
+    return [str(path) for path in (_partial(target), *target.parents)]
+
+
+def _mode(absent: Path) -> int:
+    """Return the mode that a new file has of the process's umask; some libraries write theirs for the user alone."""
+    absent.touch()
+    mode = absent.stat().st_mode
+    absent.unlink()
+    return mode
+
+
+def _give(path: Path, mode: int) -> None:
+    if path.is_file() and not path.is_symlink() and path.stat().st_mode != mode:
+        path.chmod(mode & 0o777)
 
 
 def _partial(target: Path) -> Path:

@@ -5,16 +5,18 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from upath import UPath
 
 from distillkit.data.files import whole_file
 from distillkit.data.labels import LABEL_TYPES, SCORE, parse_label, task_of_labels, unknown_label
-from distillkit.data.readers import read_rows
+from distillkit.data.readers import read_rows, source_files
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, Task
 
@@ -31,9 +33,12 @@ def read_table(
     task: Task = "classification",
     labels: str = "required",
     known: Sequence[str] = (),
+    or_canonical: bool = False,
 ) -> pa.Table:
     """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`; see `read_blocks`."""
-    return pa.concat_tables(read_blocks(source, columns, task=task, labels=labels, known=known))
+    return pa.concat_tables(
+        read_blocks(source, columns, task=task, labels=labels, known=known, or_canonical=or_canonical)
+    )
 
 
 def read_blocks(
@@ -43,26 +48,30 @@ def read_blocks(
     task: Task = "classification",
     labels: str = "required",
     known: Sequence[str] = (),
+    or_canonical: bool = False,
     rows: int = 65_536,
 ) -> Iterator[pa.Table]:
     """Read a source block by block into the canonical columns `text`, `text_pair` (pairs only), `label`.
 
     Args:
         source: Anything `readers.read_rows` takes.
-        columns: Names of the source's columns; canonical names are found too, so that a stage's output is a source
-            (and a transfer set keeps its `origin` and `rules`).
+        columns: Names of the source's columns; a table that `write_table` wrote has its canonical ones whatever they are, so that a
+            stage's output is a source (and a transfer set keeps its `origin` and `rules`), and so has a text file, which names none.
         task: What a label is; `data.labels.LABEL_TYPES` has the column's type.
         labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored` (no label column).
         known: Labels that training saw; empty: any will do.
+        or_canonical: A text column of the canonical name will do where the one named is absent: text without labels is often from elsewhere.
         rows: Rows a block; the last may have fewer.
 
     Raises:
         InputError: A column is missing, a text is empty or no text, a label is missing, NaN, not `known` or of another task.
     """
+    if canonical := _is_canonical(source):
+        columns = replace(columns, text="text", text_pair=columns.text_pair and "text_pair", label="label")
     wanted = {"text": columns.text}
     if columns.text_pair:
         wanted["text_pair"] = columns.text_pair
-    if not known and _is_own(source, set(wanted), labels):
+    if canonical and not known and _is_own(source, set(wanted), labels):
         names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
         file = pq.ParquetFile(source)
         found = [name for name in names if name in file.schema_arrow.names]
@@ -73,7 +82,7 @@ def read_blocks(
         yield from (block.select(found).replace_schema_metadata(meta) for block in resized(blocks, rows))
         return
     # Anything else goes row by row, and a row that does not fit is said with its place.
-    columns_of = _Columns(wanted, columns, task, labels, known)
+    columns_of = _Columns(wanted, columns, task, labels, known, or_canonical)
     empty = True
     for place, row in read_rows(source):
         columns_of.add(place, row)
@@ -90,8 +99,15 @@ class _Columns:
     """Canonical columns that fill row by row."""
 
     def __init__(
-        self, wanted: dict[str, str], columns: ColumnsConfig, task: Task, labels: str, known: Sequence[str]
+        self,
+        wanted: dict[str, str],
+        columns: ColumnsConfig,
+        task: Task,
+        labels: str,
+        known: Sequence[str],
+        or_canonical: bool,
     ) -> None:
+        self.or_canonical = or_canonical
         self.wanted, self.columns, self.task, self.labels, self.known = wanted, columns, task, labels, known
         types = dict.fromkeys(wanted, pa.string()) | ({"label": LABEL_TYPES[task]} if labels != "ignored" else {})
         self.schema = pa.schema(list(types.items()))
@@ -99,8 +115,11 @@ class _Columns:
 
     def add(self, place: str, row: dict[str, Any]) -> None:
         for name, column in self.wanted.items():
-            self.rows[name].append(_text(row, column if column in row else name, column, place))
+            usual = self.or_canonical and column not in row and name in row
+            self.rows[name].append(_text(row, name if usual else column, place))
         if self.labels != "ignored":
+            if "label" in row and self.columns.label not in row:  # which the user did not mean
+                raise _no_column(row, self.columns.label, place, "--data.columns.label")
             required = self.labels == "required"
             self.rows["label"].append(parse_label(row, self.columns, place, self.task, self.known, required=required))
 
@@ -123,16 +142,30 @@ def resized(blocks: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
+def _is_canonical(source: str) -> bool:
+    """Say whether a source's columns have canonical names: those of text files, and of tables that `write_table` wrote."""
+    if source.startswith("datasets:"):
+        return False
+    return all(file.suffix == ".txt" or _is_stamped(file) for file in source_files(source))
+
+
+def _is_stamped(file: UPath) -> bool:
+    if file.suffix != ".parquet":
+        return False
+    with file.open("rb") as stream:
+        try:
+            return _STAMP in (pq.read_schema(stream).metadata or {})
+        except pa.ArrowInvalid:
+            return False  # the reader of foreign files says what is wrong
+
+
 def _is_own(source: str, wanted: set[str], labels: str) -> bool:
-    """Say whether a source is a table that `write_table` wrote, whose rows were checked before, and has what is wanted."""
+    """Say whether a canonical source is one table, whose rows were checked when it was written, and has what is wanted."""
     if not source.endswith(".parquet") or not Path(source).is_file():
         return False
-    try:
-        file = pq.ParquetFile(source)
-    except pa.ArrowInvalid:
-        return False  # the reader of foreign files says what is wrong
+    file = pq.ParquetFile(source)
     names = file.schema_arrow.names
-    if _STAMP not in (file.schema_arrow.metadata or {}) or not wanted <= set(names) or not file.metadata.num_rows:
+    if not wanted <= set(names) or not file.metadata.num_rows:
         return False
     if labels != "required":
         return labels == "ignored" or "label" in names
@@ -167,11 +200,15 @@ def with_mask(table: pa.Table, mask: str) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _MASK: mask.encode()})
 
 
-def _text(row: dict[str, Any], column: str, asked: str, place: str) -> str:
+def _no_column(row: dict[str, Any], column: str, place: str, settings: str) -> InputError:
+    return InputError(
+        f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with {settings}"
+    )
+
+
+def _text(row: dict[str, Any], column: str, place: str) -> str:
     if column not in row:
-        raise InputError(
-            f"{place}: no column {asked!r}; there is {', '.join(map(repr, row))}: name yours with --data.columns.text or --data.columns.text-pair"
-        )
+        raise _no_column(row, column, place, "--data.columns.text or --data.columns.text-pair")
     value = row[column]
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise InputError(f"{place}: column {column!r} is empty (null or NaN); expected text: fill or drop the row")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distillkit.data.batches import encode
-from distillkit.data.files import check_replaceable, whole_file, whole_folder
+from distillkit.data.files import check_replaceable, check_writable, whole_file, whole_folder
 from distillkit.data.labels import task_of_model
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
@@ -64,10 +64,18 @@ def export(
     check_installed("export")
     if not one_file:
         check_replaceable(target, MODEL, ENCODER)
+    else:
+        check_writable(target)
+        if target.is_dir():
+            raise InputError(f"{target}: is a folder, and --one-file writes a file; choose another name")
     table = read_table(source, columns, labels="ignored") if source else None
     rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
     network, tokenizer = load_classifier(model)
     check_fast(model, tokenizer)
+    pairs = _reads_pairs(network)
+    if table is not None and pairs is not None and pairs != bool(columns.text_pair):
+        wanted = "pairs: name" if pairs else "single texts: do not name"
+        raise InputError(f"{source}: {model} answers {wanted} a second column by --data.columns.text-pair")
     return export_model(network, tokenizer, target, rows, one_file=one_file, int8=int8)
 
 

@@ -37,7 +37,7 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     if data.unlabelled:
         tables["unlabelled"] = pa.concat_tables(
             [
-                read_table(source, data.columns, labels="ignored").select(_text_names(data.columns))
+                read_table(source, data.columns, labels="ignored", or_canonical=True).select(_text_names(data.columns))
                 for source in data.unlabelled
             ]
         )

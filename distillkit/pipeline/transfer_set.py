@@ -57,7 +57,7 @@ def augment(
             models = models_of(config, teacher, columns, unlabelled)
             sources = {"original": read_blocks(source, columns, task=task, labels="optional")}
             if unlabelled:
-                blocks = (read_blocks(name, columns, labels="ignored") for name in unlabelled)
+                blocks = (read_blocks(name, columns, labels="ignored", or_canonical=True) for name in unlabelled)
                 sources["unlabelled"] = chain.from_iterable(blocks)
             others = [read_table(name, columns, labels="ignored") for name in held_out]
             counts = build_transfer_set(

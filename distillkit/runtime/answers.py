@@ -49,9 +49,12 @@ def groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[t
     """Gather rows as they come into lists of so many, single texts and pairs apart."""
     group: list[tuple[str, str | None]] = []
     for row in rows:
-        if group and (len(group) == size or (row[1] is None) != (group[0][1] is None)):
+        if group and (row[1] is None) != (group[0][1] is None):
             yield group
             group = []
         group.append(row)
+        if len(group) == size:  # at once: the next row may be long in coming
+            yield group
+            group = []
     if group:
         yield group

@@ -9,7 +9,7 @@ import onnxruntime as ort
 
 from distillkit.errors import InputError
 from distillkit.runtime.answers import answers, groups, sureness
-from distillkit.runtime.bundle import ENCODER, HEAD, MODEL, TOKENIZER, read_bundle
+from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
 from distillkit.runtime.tokens import Rows, Texts, padded
 
 # Tokens of one call of the graph, padding included: more gain nothing, and cost memory.
@@ -45,6 +45,10 @@ class Predictor:
                 raise InputError(f"{bundle}: its manifest lists no {name}; export again")
         self._texts = Texts(files[TOKENIZER], self.manifest.max_tokens)
         self._sessions = [self._session(name, files[name], threads) for name in graphs]
+        if (width := self._width(-1)) != len(self.manifest.labels):
+            raise InputError(
+                f"{bundle}: {MANIFEST} has {len(self.manifest.labels)} labels, and {graphs[-1]} answers {width}; export again"
+            )
         self._inputs = [node.name for node in self._sessions[0].get_inputs()]
         self._outputs = [node.name for node in self._sessions[0].get_outputs()]
         # A student of single texts, which takes a row as it is.
@@ -71,11 +75,12 @@ class Predictor:
             (N, C) float32.
 
         Raises:
-            InputError: Pairs are given to a model of single texts, or single texts to one of pairs.
+            InputError: Something given is no list of texts, or there are not as many second texts; pairs are given to a model of single texts, or
+                single texts to one of pairs.
         """
         if self.manifest.pairs is not None and self.manifest.pairs != (text_pairs is not None):
-            wanted = "pairs" if self.manifest.pairs else "single texts"
-            raise InputError(f"{self._place}: this model answers {wanted}")
+            wanted = "pairs: give second texts too" if self.manifest.pairs else "single texts: give no second ones"
+            raise InputError(f"{self._place}: this model answers {wanted} (of a file: --data.columns.text-pair)")
         rows = self._texts.rows(texts, text_pairs)
         if len(rows.ids) == 1 and self._own_words:
             return self._words(rows.ids)
@@ -126,7 +131,13 @@ class Predictor:
         return self._in_parts(rows.ids, lambda part: self._words([rows.ids[i] for i in part]), self._width(0))
 
     def compare(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the logits, (N, C) float32, of pairs of vectors, (N, D) float32 each."""
+        """Return the logits, (N, C) float32, of pairs of vectors, (N, D) float32 each.
+
+        Raises:
+            InputError: The model does not read the texts of a pair apart.
+        """
+        if not self.manifest.pairs:
+            raise InputError(f"{self._place}: only a siamese model compares vectors")
         return self._sessions[1].run(None, {"first": first, "second": second})[0]
 
     def _session(self, name: str, data: bytes, threads: int) -> ort.InferenceSession:

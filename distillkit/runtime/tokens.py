@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from distillkit.errors import InputError
 from distillkit.runtime.ascii import AsciiWords
 
 
@@ -39,7 +40,16 @@ class Texts:
         self._ascii = AsciiWords(state) if AsciiWords.fits(state) else None
 
     def rows(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Rows:
-        """Tokenise N texts, or pairs."""
+        """Tokenise N texts, or pairs.
+
+        Raises:
+            InputError: Something given is no list of texts, or there are not as many second texts.
+        """
+        _check("texts", texts)
+        if text_pairs is not None:
+            _check("text_pairs", text_pairs)
+            if len(text_pairs) != len(texts):
+                raise InputError(f"text_pairs: {len(text_pairs)} for {len(texts)} texts; expected one for each text")
         if self._ascii is None:
             found = self._asked(texts, text_pairs)
         elif len(texts) == 1 and text_pairs is None and (ids := self._ascii.ids(texts[0])) is not None:
@@ -82,6 +92,14 @@ class Texts:
             for row, done in zip(left, self._asked([texts[row] for row in left], pairs), strict=True):
                 found[row] = done
         return [done for done in found if done is not None]
+
+
+def _check(name: str, texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise InputError(f"{name}: expected a list of texts, found one text; put it in a list")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"{name}[{row}]: expected a text, found {type(text).__name__}")
 
 
 def padded(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[np.ndarray, np.ndarray]:

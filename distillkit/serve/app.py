@@ -89,7 +89,7 @@ class Service:
         waiting.set_function(lambda: self._batcher.waiting)
         routes = {"/": self._about, "/health": self._health, "/metrics": self._metrics}
         self._paths = {*routes, "/predict"}
-        self._app: ASGIApp = Starlette(
+        app = Starlette(
             routes=[
                 Route("/predict", self._predict, methods=["POST"]),
                 *(Route(path, answer, methods=["GET"]) for path, answer in routes.items()),
@@ -97,6 +97,8 @@ class Service:
             exception_handlers={HTTPException: _refused, ClientDisconnect: _hung_up, Exception: _failed},
             lifespan=self._lifespan,
         )
+        app.router.redirect_slashes = False  # a redirect has no line that says what is wrong
+        self._app: ASGIApp = app
 
     @property
     def totals(self) -> dict[str, int]:

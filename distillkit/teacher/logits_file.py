@@ -35,7 +35,7 @@ class LogitsFile:
 
     def __init__(self, source: str, columns: ColumnsConfig) -> None:
         self.source = source
-        self._keys = keys_of(read_table(source, columns, labels="ignored"))
+        self._keys = keys_of(read_table(source, columns, labels="ignored", or_canonical=True))
         self._values = np.concatenate(list(self._blocks()))
         self._refuse_contradictions()
 

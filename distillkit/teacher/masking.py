@@ -130,7 +130,7 @@ class Masker:
         shares = self._lengths.to(unit.device)
         fits = count.clamp(1, len(shares)) - 1  # a run that is longer than the row is not drawn
         total, mean = shares.cumsum(0), (shares * torch.arange(1, len(shares) + 1, device=unit.device)).cumsum(0)
-        # Shares of 0 for the shortest runs: such a row gets what is least too long, cut to it.
+        # Shares of 0 for the shortest runs: in a row too short for any other, single units.
         total = total.clamp_min(1e-9)
         wanted = rate * count * total[fits] / mean[fits].clamp_min(1e-9)
         runs = torch.minimum((wanted + draw(1)[:, 0]).floor().long(), count)

@@ -165,6 +165,8 @@ def test_a_size_at_too_high_a_price_is_refused_with_the_nearest(work, tmp_path, 
     [
         (["--max-mb", "1", "--compress.units", "0.5"], True, "--max-mb chooses the settings"),
         (["--max-mb", "-1"], True, "expected 0 or more"),
+        ([], True, "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8"),
+        (["--compress.rounds", "3"], True, "nothing that the model is to lose"),
         (["--compress.units", "1"], True, "compress.units is 1.0: expected 0 or more, and less than 1"),
         (["--compress.clusters", "999"], True, "expected 2 to 128"),
         (["--compress.heads", "0.5"], True, "this model is a distillkit-bilstm; choose compress.units"),
@@ -176,8 +178,19 @@ def test_a_size_at_too_high_a_price_is_refused_with_the_nearest(work, tmp_path, 
 def test_bad_settings_are_refused_in_a_line(work, tmp_path, capsys, more, taught, reason):
     with contextlib.suppress(SystemExit):  # of what is wrong by itself
         assert main(command(work, tmp_path / "out", *more, taught=taught)) == 1
-    assert reason in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert reason in said
+    assert "as it was" not in said  # before anything is measured
     assert not (tmp_path / "out").exists()
+
+
+def test_units_of_a_transformer_are_refused_before_anything_is_measured(work, tmp_path, capsys, classifier_folder):
+    args = command(work, tmp_path / "out", "--compress.units", "0.5", taught=False)
+    args[1] = classifier_folder
+    assert main(args) == 1
+    said = capsys.readouterr().err
+    assert "not this bert; expected compress.feed_forward or layers" in said
+    assert "as it was" not in said
 
 
 def test_logits_of_another_task_are_refused(work, tmp_path, build_classifier):
@@ -190,7 +203,7 @@ def test_logits_of_another_task_are_refused(work, tmp_path, build_classifier):
     pipeline.label(texts, tmp_path / "logits", other, LabelConfig(precision="fp32"))
     with pytest.raises(InputError, match="its labels"):
         compress(
-            str(work / "student"), tmp_path / "out", str(work / "dev.tsv"), transfer_set=texts,
+            str(work / "student"), tmp_path / "out", str(work / "dev.tsv"), CompressConfig(units=0.5), transfer_set=texts,
             logits=tmp_path / "logits", loss=LossConfig(), training=TRAINING, columns=ColumnsConfig(),
         )  # fmt: skip
 

@@ -5,10 +5,11 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from distillkit.data.files import disk_errors, fingerprint, whole_file, whole_folder
+from distillkit.data.files import check_replaceable, check_writable, disk_errors, fingerprint, whole_file, whole_folder
 from distillkit.errors import InputError
 
 
@@ -131,6 +132,56 @@ def test_whole_file_over_a_folder_is_one_line(tmp_path):
     with pytest.raises(InputError, match="a: cannot be written"):
         write()
     assert everything_below(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_files_have_the_mode_that_the_umask_says(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with whole_folder(tmp_path / "model") as partial:
+            (partial / "sub").mkdir()
+            for name in ("w", "sub/w"):
+                (partial / name).touch(0o600)
+            (partial / "sub" / "link").symlink_to(__file__)
+        with whole_file(tmp_path / "w") as partial:
+            partial.touch(0o600)
+    finally:
+        os.umask(before)
+    for name in ("w", "model/w", "model/sub/w"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
+    assert everything_below(tmp_path) == ["model", "model/sub", "model/sub/link", "model/sub/w", "model/w", "w"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder in which nobody can make anything")
+@pytest.mark.parametrize("below", ["a", "nope/a"])
+def test_target_that_cannot_be_made_is_one_line(below):
+    target = Path("/proc", below)
+
+    def write(whole):
+        with whole(target):
+            pass
+
+    for check in (check_writable, check_replaceable, lambda _: write(whole_file), lambda _: write(whole_folder)):
+        with pytest.raises(InputError, match=f"^{target}: cannot be written: No such file or directory$"):
+            check(target)
+
+
+def test_a_read_only_disk_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="cannot be written: mine"), disk_errors(tmp_path):
+        raise OSError(errno.EROFS, "mine")
+
+
+def test_asking_whether_a_target_can_be_written_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for target in (Path("a"), Path("new/deep/a"), tmp_path / "b"):
+        check_writable(target)
+        check_replaceable(target, "x")
+    assert everything_below(tmp_path) == []
+    Path("file").touch()
+    with pytest.raises(InputError, match="file: is a file"):
+        check_replaceable(Path("file"), "x")
+    with pytest.raises(InputError, match="file/a: cannot be written: Not a directory"):
+        check_writable(Path("file/a"))
 
 
 def make(folder, **files):

@@ -68,10 +68,39 @@ def test_columns_get_their_canonical_names(write):
     assert read_table(source, columns).to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
 
 
-def test_canonical_names_are_found_whatever_the_settings_say(write):
-    source = write("a.tsv", "text\ttext_pair\tlabel\na\tb\tx\n")
+def test_text_without_labels_may_be_named_text_where_the_task_names_its_own(write):
+    source = write("a.tsv", "text\nb\n")
+    columns = ColumnsConfig(text="sentence")
+    table = read_table(source, columns, labels="ignored", or_canonical=True)
+    assert table.to_pylist() == [{"text": "b"}]
+    with pytest.raises(InputError, match="no column 'sentence'"):
+        read_table(source, columns, labels="ignored")
+
+
+@pytest.mark.parametrize("known", [[], ["x"]])  # as they are, and row by row
+def test_written_table_has_canonical_names_whatever_the_settings_say(tmp_path, known):
+    write_table(pa.table({"text": ["a"], "text_pair": ["b"], "label": ["x"]}), tmp_path / "own.parquet")
     columns = ColumnsConfig(text="sentence1", text_pair="sentence2", label="gold")
-    assert read_table(source, columns).to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
+    for source in (tmp_path / "own.parquet", tmp_path):
+        table = read_table(str(source), columns, known=known)
+        assert table.to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
+
+
+def test_lines_of_a_text_file_are_texts_whatever_the_settings_say(write):
+    found = read_table(write("a.txt", "a\n"), ColumnsConfig(text="sentence"), labels="ignored")
+    assert found["text"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("form", ["a.tsv", "a.parquet"])
+@pytest.mark.parametrize(
+    ("setting", "labels"), [("text", "ignored"), ("text_pair", "ignored"), ("label", "required"), ("label", "optional")]
+)
+def test_no_other_column_stands_in_for_one_that_is_named(write, form, setting, labels):
+    row = {"text": "a", "text_pair": "b", "label": "x"}
+    source = write(form, [row] if form == "a.parquet" else "text\ttext_pair\tlabel\na\tb\tx\n")
+    said = failure(source, ColumnsConfig(**{setting: "mistyped"}), labels=labels)
+    assert form in said
+    assert "no column 'mistyped'; there is 'text', 'text_pair', 'label': name yours with --data.columns." in said
 
 
 def test_text_is_kept_byte_for_byte(write):

@@ -1,5 +1,6 @@
 """A bundle answers without torch, and one that is not whole is refused in a line."""
 
+import io
 import json
 import re
 import subprocess
@@ -255,8 +256,80 @@ def test_single_texts_are_no_pairs(folder, copied):
     _changed(copied, pairs=False)
     with pytest.raises(InputError, match="this model answers single texts"):
         Predictor(copied).logits(["a"], ["b"])
-    with pytest.raises(InputError, match="only a siamese model"):
+    with pytest.raises(InputError, match="only a siamese model has vectors"):
         Predictor(folder).vectors(["a"])
+    with pytest.raises(InputError, match="only a siamese model compares vectors"):
+        Predictor(folder).compare(np.zeros((1, 4), np.float32), np.zeros((1, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (("good",), "texts: expected a list of texts, found one text"),
+        ((["good"], "good"), "text_pairs: expected a list of texts, found one text"),
+        (([None],), r"texts\[0\]: expected a text, found NoneType"),
+        ((["good", 1],), r"texts\[1\]: expected a text, found int"),
+        ((["good", "bad"], ["good", None]), r"text_pairs\[1\]: expected a text, found NoneType"),
+        ((["good", "bad"], ["good"]), "text_pairs: 1 for 2 texts"),
+        ((["good"], ["good", "bad"]), "text_pairs: 2 for 1 texts"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(folder, given, reason):
+    for ask in (Predictor(folder).predict, Predictor(folder).logits):
+        with pytest.raises(InputError, match=f"^{reason}"):
+            ask(*given)
+
+
+def test_labels_that_are_not_as_many_as_the_graph_answers_are_refused(copied):
+    for labels in (["x"], ["x", "y", "z"], []):
+        _changed(copied, labels=labels)
+        with pytest.raises(InputError, match=rf"manifest\.json has {len(labels)} labels, and model\.onnx answers 2"):
+            Predictor(copied)
+
+
+def test_a_full_group_does_not_wait_for_the_next_row(folder):
+    def typed():
+        yield "good", None
+        pytest.fail("asked for a second row before the first was answered")
+
+    assert next(Predictor(folder).stream(typed(), batch_rows=1))["text"] == "good"
+
+
+def test_a_line_of_stdin_that_is_of_the_other_kind_is_named_and_a_blank_one_is_answered(copied, monkeypatch, capsys):
+    def ask(pairs, given):
+        _changed(copied, pairs=pairs)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        status = main(["predict", str(copied)])
+        return status, capsys.readouterr()
+
+    status, said = ask(False, b"good\n\nbad\n")
+    assert (status, [json.loads(line)["text"] for line in said.out.splitlines()]) == (0, ["good", "", "bad"])
+    status, said = ask(False, b"good\n\nbad\tgood\n")
+    assert (status, said.err.splitlines()[-1][:55]) == (1, "distillkit: stdin:3: this model answers single texts, a")
+
+
+def test_what_is_absent_is_said_to_be_and_what_is_there_says_what_to_install(site, folder, tmp_path):
+    run = "from distillkit.cli import main; sys.exit(main(sys.argv[1:]))"
+    (tmp_path / "in.txt").write_text("good\n\nbad\n")
+    for arguments, reason in (
+        ((f"{folder}x",), f"{folder}x: no such folder or file; expected a distillkit export bundle"),
+        ((str(folder), "gone.tsv"), "gone.tsv: no such file"),
+        ((str(folder), str(tmp_path / "in.txt")), r"predict needs \w+: pip install"),
+        ((str(tmp_path),), r"predict needs \w+: pip install"),
+    ):
+        done = _alone(site, run, "predict", *arguments)
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+        assert re.search(reason, done.stderr)
+
+
+def test_a_target_that_cannot_be_written_is_refused_before_the_model_is_read(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written: Not a directory"):
+        pipeline.export("no-such-model", tmp_path / "file" / "bundle")
+    with pytest.raises(InputError, match="cannot be written: Not a directory"):
+        pipeline.export("no-such-model", tmp_path / "file" / "bundle", one_file=True)
+    with pytest.raises(InputError, match="is a folder, and --one-file writes a file"):
+        pipeline.export("no-such-model", tmp_path, one_file=True)
 
 
 def test_a_graph_that_answers_otherwise_is_not_written(classifier_folder, tmp_path, monkeypatch):

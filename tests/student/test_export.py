@@ -6,7 +6,9 @@ import torch
 from test_contract import STUDENTS, TEXTS, is_pair
 
 from distillkit.data.batches import encode
+from distillkit.errors import InputError
 from distillkit.pipeline import export
+from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
 from distillkit.training.inference import predict_logits
 
@@ -34,6 +36,30 @@ def test_a_bundle_answers_as_torch_does(student, name, tmp_path):
     assert np.abs(predictor.logits(texts, pairs) - wanted).max() < 1e-4
     alone = [predictor.logits([text], None if pairs is None else [pairs[i]]) for i, text in enumerate(texts)]
     assert np.abs(np.concatenate(alone) - wanted).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("siamese-bilstm", "pairs: name"), ("bilstm", "single texts: do not name")]
+)
+def test_a_source_of_the_other_kind_is_refused(student, name, wanted, tmp_path):
+    model, tokenizer = student(name)
+    model.eval().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    source = tmp_path / "dev.tsv"
+    source.write_text("text\ttext_pair\na b\tc\n")
+    columns = {kind: ColumnsConfig(text_pair="text_pair" if kind else "") for kind in (False, True)}
+    with pytest.raises(
+        InputError, match=rf"dev.tsv: .*model answers {wanted} a second column by --data.columns.text-pair"
+    ):
+        export(str(tmp_path / "model"), tmp_path / "bundle", str(source), columns[not is_pair(name)])
+    assert not (tmp_path / "bundle").exists()
+    rows = [
+        export(str(tmp_path / "model"), tmp_path / "bundle", *given)["parity"]["rows"]
+        for given in ((str(source), columns[is_pair(name)]), ())
+    ]
+    assert rows[0] == rows[1] + 1
+    with pytest.raises(InputError, match=rf"this model answers {wanted.partition(':')[0]}: .*--data.columns.text-pair"):
+        Predictor(tmp_path / "bundle").logits(["a"], None if is_pair(name) else ["b"])
 
 
 def test_vectors_of_each_side_are_the_models_own(student, tmp_path):

@@ -250,8 +250,9 @@ def test_what_is_saved_is_fine_tuned_by_train_teacher(text, folders, tmp_path):
 
 
 def corpus_of(text, folder):
+    """Read rows of many lengths."""
     _, tokenizer = load_classifier(folder)
-    config = TextConfig(sources=(text,), max_tokens=32, held_out_fraction=0.1)
+    config = TextConfig(sources=(text,), rows="documents", max_tokens=32, held_out_fraction=0.1)
     return read_corpus(config, tokenizer), tokenizer
 
 

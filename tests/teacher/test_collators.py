@@ -89,6 +89,13 @@ def test_words_are_what_byte_level_pieces_say(byte_level):
     assert not any(row[0] or row[-1] for row in found)
 
 
+def test_an_unknown_word_is_a_word(tokenizer):
+    example = {"input_ids": tokenizer("zebra")["input_ids"]}
+    assert example["input_ids"][1] == tokenizer.unk_token_id
+    assert tokenize(["zebra"], tokenizer)["words"] == [[SPECIAL, FIRST, SPECIAL]]
+    assert chosen_words(MaskingCollator(tokenizer, always(rate=1.0)), example) == [[False, True, False]] * 40
+
+
 def test_words_that_the_examples_bring_come_first(tokenizer):
     torch.manual_seed(0)
     example = {"input_ids": tokenizer("a film made .")["input_ids"], "words": [0, 1, 2, 1, 0, 0]}

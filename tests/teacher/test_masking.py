@@ -504,6 +504,12 @@ def test_odd_rows_are_masked_as_well_as_can_be(strategy, rate, tokenizer, simila
                 )
 
 
+def test_the_rest_of_a_cut_word_is_a_word():
+    words = torch.tensor([[LATER, LATER, FIRST, LATER, SPECIAL, LATER, LATER, SPECIAL]])
+    assert units(words, whole=True).tolist() == [[1, 1, 2, 2, 0, 3, 3, 0]]
+    assert units(words, whole=False).tolist() == [[1, 2, 3, 4, 0, 5, 6, 0]]
+
+
 def test_a_row_is_chosen_whole_at_a_rate_of_1(tokenizer):
     ids = torch.full((5, 9), 100)
     words = torch.tensor([[SPECIAL, FIRST, LATER, FIRST, FIRST, LATER, LATER, FIRST, SPECIAL]]).expand(5, -1)
