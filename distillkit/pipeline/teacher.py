@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.files import check_replaceable, fingerprint, whole_folder
 from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import COLUMNS, read_data
@@ -34,7 +34,17 @@ def adapt_teacher(
         `output`, `text` (documents, rows, tokens), `held_out` (`before` and `after`: `teacher.pretraining.measures`), `best_epoch`, `history`.
     """
     check_replaceable(output, "adapt.yaml")
-    made_from = {"adapt": {"model": model, **{k: asdict(getattr(config, k)) for k in ("masking", "objectives")}}}
+    masking = config.masking
+    settings = {
+        "model": model,
+        "segmenter": config.text.segmenter,
+        **asdict(masking),
+        **asdict(config.objectives),
+        "files (SHA-256)": [
+            fingerprint(Path(name)) for name in (masking.similar, masking.guide) if name and Path(name).exists()
+        ],
+    }
+    made_from = {"adapt": settings}
     checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
     adapted = adapt.adapt(config, model, seed, checkpoints)
     summary = {"text": adapted.text, "held_out": adapted.held_out}

@@ -67,7 +67,8 @@ def adapt(config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints |
         )
     torch.manual_seed(seed)  # new heads are drawn on loading
     if model == SCRATCH:
-        shape, tokenizer = fresh_encoder(documents_of(config.text), config.scratch)
+        texts = tqdm(documents_of(config.text), desc="adapt: word pieces", unit="doc", unit_scale=True, disable=None)
+        shape, tokenizer = fresh_encoder(texts, config.scratch)
         network = fresh_network(shape, config.objectives)
     else:
         network, tokenizer = load_encoder(model, config.objectives)

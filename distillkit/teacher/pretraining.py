@@ -259,8 +259,8 @@ def measures(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> d
         }
     if order is not None:
         for weight, name, negative in ((config.nsp, "nsp", 2), (config.sop, "sop", 1)):
-            if weight:
-                asked = (order == 0) | (order == negative)
+            asked = (order == 0) | (order == negative)
+            if weight and asked.any():
                 right = (table[:, _COLUMN[f"{name}_logit"]] > 0) == (order == negative)
                 found[f"{name}_accuracy"] = float(right[asked].float().mean())
     return found

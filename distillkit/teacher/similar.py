@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 from upath import UPath
 
 from distillkit.data.readers import read_lines
@@ -136,6 +137,7 @@ def _neighbours(words: Sequence[tuple[int, ...]], vectors: np.ndarray) -> list[l
     """Return for each word the numbers of the nearest by cosine among those with as many pieces."""
     similar: list[list[int]] = [[] for _ in words]
     unit = torch.from_numpy(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)).float()
+    bar = tqdm(total=len(words), desc="adapt: similar words", unit="word", unit_scale=True, disable=None)
     for size in range(1, _MAX_PIECES + 1):
         members = torch.tensor([i for i, word in enumerate(words) if len(word) == size], dtype=torch.long)
         near = min(_NEAREST, len(members) - 1)
@@ -148,6 +150,8 @@ def _neighbours(words: Sequence[tuple[int, ...]], vectors: np.ndarray) -> list[l
             nearest = members[closeness.topk(near, dim=1).indices]
             for i, row in zip(members[first : first + _BLOCK].tolist(), nearest.tolist(), strict=True):
                 similar[i] = row
+            bar.update(len(nearest))
+    bar.close()
     return similar
 
 
