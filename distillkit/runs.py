@@ -208,7 +208,10 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         return pipeline.train_teacher(here, replace(recipe.teacher, model=model), out / "model", seed)
 
     prepared = home.stage("data", [asdict(recipe.data), sources, seed], [], data)
-    known = _relative(home.stage("adapted", [asdict(adapt), text, weights, seed], [], adapted)) if text else None
+    beside = [fingerprint(Path(name)) for name in adapt.masking.files if Path(name).exists()]
+    known = (
+        _relative(home.stage("adapted", [asdict(adapt), text, beside, weights, seed], [], adapted)) if text else None
+    )
     before = ["adapted", "data"] if text else ["data"]
     taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], before, teacher))
     return Taught(columns, path, prepared, taught, str(folder / "teacher" / "model"), known)

@@ -40,9 +40,7 @@ def adapt_teacher(
         "segmenter": config.text.segmenter,
         **asdict(masking),
         **asdict(config.objectives),
-        "files (SHA-256)": [
-            fingerprint(Path(name)) for name in (masking.similar, masking.guide) if name and Path(name).exists()
-        ],
+        "files (SHA-256)": [fingerprint(Path(name)) for name in masking.files if Path(name).exists()],
     }
     made_from = {"adapt": settings}
     checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)

@@ -91,6 +91,11 @@ class MaskingConfig:
         if self.similar and self.strategy != "macbert":
             raise InputError(f"masking.similar is for macbert, not for {self.strategy}")
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What it reads beside the text."""
+        return tuple(name for name in (self.similar, self.guide) if name)
+
 
 @dataclass(frozen=True)
 class ObjectivesConfig:
