@@ -26,9 +26,8 @@ class MaskingCollator:
         scores: What tells `task-guided` which tokens matter, as `teacher.adapt.token_scores` does of a classifier.
         seed: Of static masks (`config.static_copies`), which are drawn from an example's own tokens.
 
-    Attributes:
-        done: Share of training that is over, 0 to 1, where the rate has a schedule; a callback of the Trainer sets it.
-        epoch: Number of the epoch, from 0, where masks are static: it chooses the copy.
+    A callback of the Trainer sets `done` where the rate has a schedule, and `epoch` where masks are static. Both reach the workers of a
+    DataLoader, which are a few batches ahead.
 
     An example has `input_ids` and may have `words`: 0 for tokens that are never masked, 1 for a word's first token, 2 for a later one, as
     `tokenize` gives them for any segmenter (with the Trainer, remove_unused_columns=False). Without it words are what the
@@ -47,10 +46,28 @@ class MaskingCollator:
         seed: int = 1,
     ) -> None:
         self.config = config or MaskingConfig()
-        self.done, self.epoch = 0.0, 0
+        self._progress = torch.zeros(2, dtype=torch.float64).share_memory_()
         self._masker, self._scores, self._seed = Masker(self.config, tokenizer, similar), scores, seed
         self._pad = int(tokenizer.pad_token_id)
         self._kinds = _kinds(tokenizer)
+
+    @property
+    def done(self) -> float:
+        """Share of training that is over, 0 to 1."""
+        return float(self._progress[0])
+
+    @done.setter
+    def done(self, share: float) -> None:
+        self._progress[0] = share
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch, from 0: it chooses the copy."""
+        return int(self._progress[1])
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self._progress[1] = number
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Make a batch of examples."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from distillkit.errors import InputError
 from distillkit.recipe import MaskingConfig
+from distillkit.teacher.mixing import GOLDEN, mix
 from distillkit.teacher.similar import SimilarWords
 
 # What torch's cross-entropy, and transformers' models, take for "nothing is asked here".
@@ -33,20 +34,10 @@ def keyed_draw(keys: Tensor) -> Draw:
         nonlocal calls
         calls += 1
         columns = torch.arange(count, device=keys.device)
-        mixed = _mix(_mix(keys + torch.full_like(keys, calls) * _GOLDEN)[:, None] + columns * _GOLDEN)
+        mixed = mix(mix(keys + torch.full_like(keys, calls) * GOLDEN)[:, None] + columns * GOLDEN)
         return ((mixed >> 40) & 0xFFFFFF).float() * 2.0**-24
 
     return draw
-
-
-# Steele et al. 2014, "Fast splittable pseudorandom number generators": its constants as signed numbers, since torch has no unsigned shift.
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-
-
-def _mix(value: Tensor) -> Tensor:
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64)):
-        value = (value ^ ((value >> shift) & (2 ** (64 - shift) - 1))) * factor
-    return value ^ ((value >> 31) & (2**33 - 1))
 
 
 class Masker:

@@ -14,6 +14,7 @@ from distillkit.data.readers import read_lines
 from distillkit.data.rows import TextRows
 from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
+from distillkit.teacher.mixing import GOLDEN, mix
 
 # Words of more pieces are rare, and hardly have one of the same number that is like them.
 _MAX_PIECES = 4
@@ -21,8 +22,6 @@ _MOST_WORDS = 50_000
 # How many of its nearest stand in for a word, each as often.
 _NEAREST = 5
 _BLOCK = 1024
-
-_ODD = 0x9E3779B97F4A7C15 - 2**64
 
 
 class SimilarWords:
@@ -186,6 +185,4 @@ def _spelt(tokenizer: Any, word: Sequence[int]) -> str:
 
 def _code(ids: Tensor, place: Tensor) -> Tensor:
     """Return a number for a piece at a place in its word; those of a word add up to the word's key."""
-    mixed = (ids + 1) * _ODD + (place + 1) * (_ODD ^ 0x5851F42D4C957F2D)
-    mixed = (mixed ^ ((mixed >> 29) & (2**35 - 1))) * 0x5851F42D4C957F2D
-    return mixed ^ ((mixed >> 32) & (2**32 - 1))
+    return mix(mix(ids + GOLDEN) + place * GOLDEN)

@@ -174,6 +174,25 @@ def test_static_masks_are_the_examples_own_and_come_back_after_so_many_epochs(to
     )
 
 
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_that_stay_heed_the_epoch(tokenizer, start):
+    collator = MaskingCollator(tokenizer, always(rate=0.4, static_copies=2))
+    examples = [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]]
+    loader = DataLoader(
+        examples,
+        len(examples),
+        collate_fn=collator,
+        num_workers=1,
+        persistent_workers=True,
+        multiprocessing_context=start,
+    )
+    copies = []
+    for epoch in range(3):
+        collator.epoch = epoch
+        copies += [batch["input_ids"].tolist() for batch in loader]
+    assert copies[0] == copies[2] != copies[1]
+
+
 def test_the_rate_follows_what_is_done(tokenizer):
     collator = MaskingCollator(tokenizer, always("token", rate=0.2, final_rate=1.0))
     example = {"input_ids": [2, *[6] * 10, 3]}

@@ -348,7 +348,7 @@ def test_order_is_learnt_from_the_rows_that_are_of_it_alone():
     assert signs[:, COLUMNS.index("sop_logit")].tolist() == [1, -1, 0, 1]
     nsp = (2 * math.log1p(math.e) + math.log1p(math.exp(-1))) / 3
     sop = (2 * math.log1p(math.exp(-2)) + math.log1p(math.exp(2))) / 3
-    assert float(objective(table, ObjectivesConfig(nsp=2.0, sop=3.0), order)) == pytest.approx(2 * nsp + 3 * sop)
+    assert objective(table, ObjectivesConfig(nsp=2.0, sop=3.0), order).item() == pytest.approx(2 * nsp + 3 * sop)
 
 
 def test_bert_tells_what_follows_with_its_own_head():
