@@ -131,7 +131,7 @@ class ObjectivesConfig:
 
 @dataclass(frozen=True)
 class ScratchConfig:
-    """The encoder that teacher.model `scratch` stands for: random weights, and word pieces trained on the text."""
+    """The encoder that teacher.model `scratch` stands for: random weights, but word pieces and their first vectors from the text."""
 
     layers: int = 4
     """Layers."""
@@ -143,6 +143,8 @@ class ScratchConfig:
     """Text is read in lower case and without accents."""
     max_positions: int = 512
     """Tokens of the longest text that the encoder can read."""
+    embeddings: Literal["co-occurrence", "random"] = "co-occurrence"
+    """What the word pieces' vectors begin as: from which pieces stand near which in the text (Levy et al. 2015), or random."""
 
     def __post_init__(self) -> None:
         if self.layers < 1 or self.hidden_size < 64 or self.hidden_size % 64 or self.vocabulary_size < 100:

@@ -18,7 +18,7 @@ from distillkit.teacher.checkpoint import SCRATCH, load_classifier
 from distillkit.teacher.documents import Corpus, documents_of, read_corpus
 from distillkit.teacher.masking import IGNORED, Masker, fresh_draw, keyed_draw
 from distillkit.teacher.pretraining import Pretraining, fresh_network, load_encoder, measures, objective
-from distillkit.teacher.scratch import fresh_encoder
+from distillkit.teacher.scratch import fresh_encoder, start_embeddings
 from distillkit.teacher.similar import similar_words
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
@@ -78,6 +78,8 @@ def adapt(config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints |
         if leads:
             read()
     corpus = read()
+    if model == SCRATCH and config.scratch.embeddings == "co-occurrence":
+        start_embeddings(network, corpus.train, seed)
     similar = None
     if config.masking.strategy == "macbert":
         similar = similar_words(corpus.train, tokenizer, network.get_input_embeddings().weight, config.masking.similar)

@@ -1,11 +1,15 @@
-"""An encoder without a checkpoint: word pieces trained on the text, and the shape of a BERT for them."""
+"""An encoder without a checkpoint: word pieces trained on the text, the shape of a BERT for them, and the pieces' first vectors."""
 
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
+from distillkit.data.rows import TextRows
 from distillkit.data.word_pieces import count_words, train_word_pieces
 from distillkit.errors import InputError
 from distillkit.recipe import ScratchConfig
+from distillkit.teacher.cooccurrence import cooccurrence_vectors
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 _LEAST = 100  # word pieces: a text that gives fewer is hardly any
@@ -46,6 +50,19 @@ def fresh_encoder(texts: Iterable[str], config: ScratchConfig) -> tuple[Any, Any
         pad_token_id=0,
     )
     return shape, tokenizer
+
+
+def start_embeddings(network: Any, rows: TextRows, seed: int) -> None:
+    """Give the word pieces of a fresh encoder vectors of the text that it is about to read, in place, as wide apart as its random ones are.
+
+    What the text lacks keeps its random vector.
+    """
+    weight = network.get_input_embeddings().weight
+    vocabulary, width = weight.shape
+    vectors = cooccurrence_vectors(rows, vocabulary, width, seed)
+    known = vectors.any(1)
+    with torch.no_grad():
+        weight[known] = vectors[known] * (network.config.initializer_range / vectors[known].std())
 
 
 def _tokenizer(vocabulary: dict[str, int], config: ScratchConfig) -> Any:
