@@ -21,6 +21,7 @@ from distillkit.recipe import (
     DataConfig,
     EmbeddingConfig,
     LabelConfig,
+    MaskingConfig,
     ProofConfig,
     Recipe,
     StudentConfig,
@@ -228,8 +229,11 @@ def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
 def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, train_table):
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{line}\n" for line in train_table["text"].to_pylist()))
+    thesaurus = tmp_path / "thesaurus.tsv"
+    thesaurus.write_text("good\tgreat\n")
     adapt = AdaptConfig(
         text=TextConfig(sources=(str(text),), rows="sentences", max_tokens=16, held_out_fraction=0.2),
+        masking=MaskingConfig(strategy="macbert", similar=str(thesaurus)),
         training=TrainingConfig(epochs=2, batch_size=16, learning_rate=3e-3, precision="fp32"),
     )
     folder = tmp_path / "runs" / "adapted"
@@ -237,12 +241,14 @@ def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, trai
     held_out = result["adapted"]["held_out"]
     assert held_out["after"]["mlm_loss"] < held_out["before"]["mlm_loss"]
     assert load_recipe(str(folder / "recipe.yaml")).adapt == adapt
-    before = (folder / "teacher" / "stage.json").stat().st_mtime_ns
+    before = _stamps(folder)
     assert runs.run(replace(recipe, adapt=adapt), folder) == result
-    assert (folder / "teacher" / "stage.json").stat().st_mtime_ns == before
-    text.write_text(text.read_text() + "and one line more\n")
-    runs.run(replace(recipe, adapt=adapt), folder)
-    assert (folder / "teacher" / "stage.json").stat().st_mtime_ns > before
+    assert _stamps(folder) == before
+    for path, more in ((text, "and one line more\n"), (thesaurus, "bad\tdull\n")):
+        path.write_text(path.read_text() + more)
+        before = _stamps(folder)
+        runs.run(replace(recipe, adapt=adapt), folder)
+        assert {stage for stage, stamp in _stamps(folder).items() if stamp != before[stage]} >= {"teacher"}
 
 
 def test_scratch_is_no_checkpoint_without_text_to_learn_from(recipe, tmp_path):
