@@ -25,7 +25,7 @@ from distillkit.measure.cost import answer_one, megabytes, milliseconds, paramet
 from distillkit.measure.metrics import metrics
 from distillkit.measure.report import comparison_table
 from distillkit.recipe import SCORES, ColumnsConfig, DataConfig, LossConfig, Recipe, dump
-from distillkit.teacher.checkpoint import SCRATCH, labels_of, load_classifier, resolve
+from distillkit.teacher.checkpoint import SCRATCH, labels_of, load_classifier, load_config_of, resolve
 
 Summary = dict[str, Any]
 
@@ -182,6 +182,7 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
     start = recipe.teacher.model
     scratch = start == SCRATCH and adapt.text.sources
     checkpoint = start if scratch else resolve(start)
+    recipe.student.check_width(adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size)
     weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
     sources, text = _fingerprints(_sources(recipe.data)), _fingerprints(adapt.text.sources)
     with whole_file(saved) as partial:

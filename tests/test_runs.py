@@ -254,3 +254,15 @@ def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, trai
 def test_scratch_is_no_checkpoint_without_text_to_learn_from(recipe, tmp_path):
     with pytest.raises(InputError, match=r"scratch is no checkpoint: .*adapt\.text\.sources"):
         runs.run(replace(recipe, teacher=replace(recipe.teacher, model="scratch")), tmp_path / "runs" / "scratch")
+
+
+def test_word_vectors_wider_than_the_teachers_are_refused_before_any_work(recipe, tmp_path):
+    student = replace(recipe.student, embeddings=EmbeddingConfig(width=700))
+    for model, adapt, most in (
+        (recipe.teacher.model, AdaptConfig(), "16"),
+        ("scratch", AdaptConfig(text=TextConfig(sources=("text.txt",))), "256"),
+    ):
+        folder, teacher = tmp_path / "runs" / most, replace(recipe.teacher, model=model)
+        with pytest.raises(InputError, match=rf"embeddings\.width is 700: expected at most {most}, the teacher's"):
+            runs.run(replace(recipe, student=student, teacher=teacher, adapt=adapt), folder)
+        assert not (folder / "data").exists()

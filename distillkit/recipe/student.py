@@ -110,6 +110,17 @@ class StudentConfig:
             what, fitting = ("pairs", f"siamese-{kind}") if pairs else ("single texts", kind)
             raise InputError(f"student.kind is {self.kind}, but {source} has {what}; expected {fitting}")
 
+    def check_width(self, hidden_size: int) -> None:
+        """Refuse word vectors that are to come from a teacher and to be wider than its hidden size.
+
+        Raises:
+            InputError: They are.
+        """
+        if self.reads_words and self.embeddings.asks_teacher and self.embeddings.width > hidden_size:
+            raise InputError(
+                f"student.embeddings.width is {self.embeddings.width}: expected at most {hidden_size}, the teacher's hidden size"
+            )
+
     @property
     def asks_teacher(self) -> bool:
         """Whether it is made of its teacher: of its layers, its tokenizer, or its vectors of words."""
