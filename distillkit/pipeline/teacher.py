@@ -12,7 +12,7 @@ from distillkit.pipeline.task import COLUMNS, read_data
 from distillkit.processes import rank
 from distillkit.recipe import AdaptConfig, ColumnsConfig, DataConfig, Engine, LabelConfig, Task, TeacherConfig, dump
 from distillkit.teacher import adapt, fine_tune
-from distillkit.teacher.checkpoint import labels_of, task_of
+from distillkit.teacher.checkpoint import SCRATCH, labels_of, task_of
 from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
@@ -43,6 +43,8 @@ def adapt_teacher(
         "files (SHA-256)": [fingerprint(Path(name)) for name in masking.files if Path(name).exists()],
     }
     made_from = {"adapt": settings}
+    if model == SCRATCH:
+        made_from["adapt.scratch"] = asdict(config.scratch)
     checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
     adapted = adapt.adapt(config, model, seed, checkpoints)
     summary = {"text": adapted.text, "held_out": adapted.held_out}

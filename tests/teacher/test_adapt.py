@@ -1,6 +1,7 @@
 """An encoder that goes on with its pre-training: it knows held-out text better, whatever is masked and learnt, and can be fine-tuned."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -220,6 +221,17 @@ def test_killed_and_resumed_is_never_killed_bit_for_bit(call, masking, objective
     assert same(state(found.network), state(expected.network))
     assert found.held_out == expected.held_out
     assert found.result == expected.result
+
+
+def test_another_encoder_from_scratch_does_not_go_on_with_what_the_first_has_left(text, tmp_path):
+    config = config_of(text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 30)
+        with pytest.raises(KeyboardInterrupt):
+            adapt_teacher(config, "scratch", tmp_path / "adapted")
+    other = replace(config, scratch=replace(config.scratch, embeddings="random"))
+    with pytest.raises(InputError, match=r"adapt\.scratch\.embeddings"):
+        adapt_teacher(other, "scratch", tmp_path / "adapted")
 
 
 # ---- what comes out

@@ -5,8 +5,6 @@ import contextlib
 import gc
 import os
 import platform
-import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -246,16 +244,4 @@ def ddp_settings(config: TrainingConfig) -> DistributedDataParallelKwargs:
 
 @cache
 def _leave_at_exit() -> None:
-    atexit.register(_leave)
-
-
-def _leave() -> None:
-    """End the process group and the threads of its backend: one that frees a tensor while Python shuts down aborts the process."""
-    if not dist.is_initialized():
-        return
-    deepspeed = sys.modules.get("deepspeed.comm")
-    (deepspeed or dist).destroy_process_group()
-    if deepspeed:
-        # It has references of its own to the groups, and of stage 3 some stay for good: such threads get the interpreter once more.
-        gc.collect()
-        time.sleep(0.1)
+    atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())

@@ -1,12 +1,16 @@
 """ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054) by DeepSpeed: processes share out what each of them would else hold whole."""
 
+import atexit
 import contextlib
 import copy
+import gc
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -60,6 +64,7 @@ class DeepSpeed(Strategy):
             raise InputError(
                 "training.strategy deepspeed: ZeRO takes several processes: torchrun --nproc-per-node N -m distillkit ...; auto trains in one"
             )
+        _leave_at_exit()
         return accelerator
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
@@ -247,6 +252,25 @@ class _Logits(nn.Module):
         """Return logits, (B, C)."""
         with self._precision():
             return self.model(**inputs).logits
+
+
+@cache
+def _leave_at_exit() -> None:
+    # What is registered last is called first: the process group is still there.
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """End the process groups, and with them the threads of their backend: one that frees a tensor while Python shuts down aborts the process.
+
+    DeepSpeed has references of its own to the groups. Of stage 3 some stay for good, and those threads get the interpreter once more.
+    """
+    from deepspeed import comm
+
+    if comm.is_initialized():
+        comm.destroy_process_group()
+        gc.collect()
+        time.sleep(0.1)
 
 
 def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
