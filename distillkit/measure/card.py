@@ -292,7 +292,8 @@ def _training(about: About) -> str:
 
 def _lesson(training: TrainingConfig) -> str:
     rows = training.batch_size * training.accumulation_steps
-    return f"{training.epochs} epochs, {rows} rows a step, {training.optimizer}, learning rate {training.learning_rate:g} ({training.schedule})"
+    epochs = "1 epoch" if training.epochs == 1 else f"{training.epochs} epochs"
+    return f"{epochs}, {rows} rows a step, {training.optimizer}, learning rate {training.learning_rate:g} ({training.schedule})"
 
 
 def _best(about: About, model: str) -> str:

@@ -41,11 +41,17 @@ def resolve(model: str) -> str:
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise InputError(
-                f"{model}: no checkpoint: the folder has no config.json; expected what save_pretrained writes"
+                f"{model}: no checkpoint: the folder has no config.json; expected {_inside(path) or 'what save_pretrained writes'}"
             )
     elif path.exists() or model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise InputError(f"{model}: no such folder; expected a checkpoint folder, package:NAME, or a hub name")
     return model
+
+
+def _inside(folder: Path) -> str:
+    # Whoever names a run, or what compress wrote, means a model that lies in it.
+    depths = ("[!.]*/config.json", "[!.]*/[!.]*/config.json")
+    return " or ".join(sorted(str(file.parent) for depth in depths for file in folder.glob(depth)))
 
 
 def load_classifier(model: str, labels: Sequence[str] | None = None, task: Task = "classification") -> tuple[Any, Any]:
