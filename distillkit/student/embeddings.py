@@ -110,7 +110,8 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
         path: One word and its numbers a line, split at spaces; a first line of two numbers (word2vec's counts) is skipped.
 
     Returns:
-        (V, width) float32, uniform in [-0.25, 0.25] for words that are not in the file (Kim 2014); and the share of words found, 0 to 1.
+        (V, width) float32: the file's numbers times one factor, which gives those of the words found the root mean square of the others, uniform in
+        [-0.25, 0.25] (Kim 2014); and the share of words found, 0 to 1.
 
     Raises:
         InputError: No such file, a line that is no vector, or another width.
@@ -121,7 +122,9 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
         )
     numbers, found = read_vectors(path, words, width, "set --student.embeddings.width to the file's own")
     table = (torch.rand(len(words), width) - 0.5) * 0.5
-    table[torch.from_numpy(found)] = torch.from_numpy(numbers[found])
+    # Kim's range is that of word2vec's numbers. GloVe's are five times wider: unscaled they drown the words that the file lacks, and hardly move.
+    spread = np.sqrt(np.mean(numbers[found] ** 2)) if numbers[found].any() else 1.0
+    table[torch.from_numpy(found)] = torch.from_numpy(numbers[found] * np.float32(_SCALE / spread))
     for i, word in enumerate(words):
         if word in (PAD, UNKNOWN):
             table[i] = 0

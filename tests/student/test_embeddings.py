@@ -205,11 +205,12 @@ def test_a_teachers_vectors_without_a_teacher_are_refused(source, train_table):
 
 
 @pytest.mark.parametrize("head", ["", "3 2\n"], ids=["glove", "word2vec"])
-def test_a_vector_file_gives_its_words_their_numbers_and_the_rest_chance(tmp_path, head):
-    (tmp_path / "v.txt").write_text(f"{head}good 1 2\nzebra 5 6\nfilm -3 4.5e-1\n")
+def test_a_vector_file_gives_its_words_their_numbers_at_one_scale_and_the_rest_chance(tmp_path, head):
+    (tmp_path / "v.txt").write_text(f"{head}good 1 2\nzebra 50 60\nfilm -3 4.5e-1\n")
     table, found = from_file(WORDS, 2, tmp_path / "v.txt")
-    assert table[2].tolist() == [1, 2]
-    assert table[4].tolist() == pytest.approx([-3, 0.45])
+    factor = float(table[2, 0])
+    assert table[[2, 4]].flatten().tolist() == pytest.approx([factor, 2 * factor, -3 * factor, 0.45 * factor])
+    assert table[[2, 4]].square().mean().item() == pytest.approx(0.25**2 / 3)  # that of uniform [-0.25, 0.25]
     assert not table[:2].any()
     rest = table[[3, 5, 6]]
     assert rest.abs().max() <= 0.25
@@ -231,7 +232,16 @@ def test_a_glove_token_with_spaces_in_it_is_read_and_not_refused(tmp_path):
     # glove.840B.300d has lines such as ". . . 0.1 ..." and "at name@domain.com 0.1 ...".
     (tmp_path / "v.txt").write_text("good 1 2\n. . . 0.5 0.5\nat name@domain.com 1 1\nbad 3 4\n")
     table, _ = from_file(WORDS, 2, tmp_path / "v.txt")
-    assert table[3].tolist() == [3, 4]
+    factor = float(table[2, 0])
+    assert table[3].tolist() == pytest.approx([3 * factor, 4 * factor])
+
+
+@pytest.mark.parametrize("text", ["zebra 1 2\n", "good 0 0\n"], ids=["no word of ours", "nothing but zeros"])
+def test_a_file_without_any_number_for_our_words_has_no_scale_and_is_read(tmp_path, text):
+    (tmp_path / "v.txt").write_text(text)
+    table, _ = from_file(WORDS, 2, tmp_path / "v.txt")
+    assert table.isfinite().all()
+    assert table[3].any()
 
 
 def test_a_missing_file_is_refused_with_what_else_is_known(tmp_path):
