@@ -41,7 +41,7 @@ REFERENCE = "gold"
 RESAMPLES = 10_000
 # Figures that are shown as the mean over seeds, those that a task has.
 _MEANS = (
-    "accuracy", "micro_f1", "macro_f1", "exact_match", "pearson", "spearman", "mse", "mae", "agreement", "calibration_error",
+    "accuracy", "micro_f1", "macro_f1", "exact_match", "pearson", "spearman", "mse", "mae", "agreement", "logit_correlation", "calibration_error",
     "calibration_error_scaled", "temperature",
 )  # fmt: skip
 _AXES = {"accuracy": "accuracy, %", "micro_f1": "micro-F1, %", "pearson": "100 x Pearson"}
@@ -180,6 +180,7 @@ _COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
     ("difference", "95 % interval", lambda found: f"{100 * found['low']:+.1f} to {100 * found['high']:+.1f}"),
     ("mcnemar_p", "McNemar p", lambda p: f"{p:.2g}"),
     ("agreement", "agreement", _percent),
+    ("logit_correlation", "logits' correlation", _percent),
     ("calibration_error", "ECE", _percent),
     ("calibration_error_scaled", "ECE scaled", _percent),
 ]

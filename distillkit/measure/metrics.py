@@ -33,7 +33,7 @@ def metrics(
 
     Returns:
         What `classification_metrics`, `multi_label_metrics` or `regression_metrics` does. All have `rows`, the task's score
-        (`recipe.SCORES`) and, with `teacher_logits`, `agreement`.
+        (`recipe.SCORES`) and, with `teacher_logits`, `agreement`; with several columns `logit_correlation` too.
     """
     if task == "regression":
         return regression_metrics(logits, gold, teacher_logits)
@@ -54,7 +54,7 @@ def classification_metrics(
 
     Returns:
         `rows`, `accuracy`, `macro_f1` (over the C classes), `f1` (two classes: of the second label), `calibration_error`,
-        `agreement` (share of rows with the teacher's answer; with `teacher_logits` only), all 0 to 1;
+        `agreement` (share of rows with the teacher's answer; with `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1;
         `classes` (precision, recall, f1, rows of each label); `confusion` (rows gold, columns found, in the order of `labels`).
     """
     found, ids = logits.argmax(1), list(range(len(labels)))
@@ -68,6 +68,8 @@ def classification_metrics(
     report["calibration_error"] = expected_calibration_error(softmax(logits.astype(np.float64), axis=1), gold)
     if teacher_logits is not None:
         report["agreement"] = float((found == teacher_logits.argmax(1)).mean())
+        # A number added to all logits of a row says nothing.
+        report["logit_correlation"] = logit_correlation(_rows_centred(logits), _rows_centred(teacher_logits))
     report["classes"] = _by_class(gold, found, labels)
     report["confusion"] = confusion_matrix(gold, found, labels=ids).tolist()
     return report
@@ -87,7 +89,7 @@ def multi_label_metrics(
     Returns:
         `rows`, `micro_f1` (over all answers together), `macro_f1` (mean over the C labels), `exact_match` (share of rows with just the gold
         labels), `calibration_error` (of each label's answer, yes or no), `agreement` (share of rows with just the teacher's labels; with
-        `teacher_logits` only), all 0 to 1; `classes` (precision, recall, f1, rows of each label).
+        `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1; `classes` (precision, recall, f1, rows of each label).
     """
     found, gold = logits > 0, gold > 0
     yes = expit(logits.astype(np.float64)).ravel()
@@ -102,6 +104,7 @@ def multi_label_metrics(
     }
     if teacher_logits is not None:
         report["agreement"] = float((found == (teacher_logits > 0)).all(axis=1).mean())
+        report["logit_correlation"] = logit_correlation(logits, teacher_logits)
     report["classes"] = classes
     return report
 
@@ -131,6 +134,32 @@ def regression_metrics(
     if teacher_logits is not None:
         report["agreement"] = pearson(found, teacher_logits[:, 0])
     return report
+
+
+def logit_correlation(logits: np.ndarray, teacher_logits: np.ndarray) -> float:
+    """Pearson's correlation of a model's logits with its teacher's, each column about its own mean, over all columns together.
+
+    Where answers, right or wrong, are a yes or no a row, this hears all of what the teacher says, so that it parts models which hundreds of rows cannot part by
+    accuracy; and a model that is more or less sure throughout loses nothing.
+
+    Args:
+        logits: (N, C) float.
+        teacher_logits: (N, C) float on the same rows.
+
+    Returns:
+        -1 to 1; 0 where either says the same of all rows. Of two classes, with each row about its mean, it is the correlation of their differences.
+
+    >>> logit_correlation(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[5.0, 1.0], [1.0, 9.0]]))
+    1.0
+    """
+    if not np.ptp(logits, axis=0).any() or not np.ptp(teacher_logits, axis=0).any():
+        return 0.0
+    ours, theirs = (x.astype(np.float64) - x.mean(axis=0, dtype=np.float64) for x in (logits, teacher_logits))
+    return pearson(ours.ravel(), theirs.ravel())
+
+
+def _rows_centred(logits: np.ndarray) -> np.ndarray:
+    return logits - logits.mean(axis=1, keepdims=True)
 
 
 def _by_class(gold: np.ndarray, found: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:

@@ -32,6 +32,10 @@ def test_means_and_spread_are_over_seeds(figures):
     assert gold["accuracy_by_seed"] == {"1": 0.5, "2": 0.75}
     assert (gold["accuracy"], gold["accuracy_sd"]) == (0.625, pytest.approx(0.25 / 2**0.5))
     assert gold["agreement"] == 0.625
+    # Of four rows two are yes to the teacher: seed 1 has one of them and one of the others, seed 2 one alone.
+    assert gold["logit_correlation"] == pytest.approx((0 + 1 / 3**0.5) / 2)
+    assert figures["teacher"]["dev"]["logit_correlation"] == pytest.approx(1)
+    assert figures["majority"]["dev"]["logit_correlation"] == 0
     assert figures["gold"]["cost"] == {"rows": 10, "steps": 6}
     assert figures["teacher"]["dev"]["accuracy_sd"] is None
     assert figures["teacher"]["seeds"] == []
@@ -130,7 +134,8 @@ def test_figures_of_several_labels():
     assert not [key for key in found if "accuracy" in key or "scaled" in key or key == "temperature"]
     (head, _, row) = ladder_tables(figures, ["dev"]).splitlines()[:3]
     assert [cell.strip() for cell in head.split("|")[1:-1]] == [
-        "dev", "micro-F1", "sd", "macro-F1", "exact match", "- gold", "95 % interval", "McNemar p", "agreement", "ECE"
+        "dev", "micro-F1", "sd", "macro-F1", "exact match", "- gold", "95 % interval", "McNemar p", "agreement",
+        "logits' correlation", "ECE",
     ]  # fmt: skip
     assert [cell.strip() for cell in row.split("|")[1:4]] == ["commonest labels", "66.7", ""]
 

@@ -102,6 +102,33 @@ def test_several_labels_by_hand():
     assert "agreement" not in report
 
 
+def test_correlation_of_two_classes_is_that_of_their_differences():
+    rng = np.random.default_rng(1)
+    teacher = rng.normal(size=(40, 2))
+    student = teacher + rng.normal(size=(40, 2))
+    expected = np.corrcoef(student[:, 1] - student[:, 0], teacher[:, 1] - teacher[:, 0])[0, 1]
+    gold = rng.integers(0, 2, size=40)
+
+    def found(logits):
+        return classification_metrics(logits, gold, ["no", "yes"], teacher)["logit_correlation"]
+
+    assert found(student) == pytest.approx(expected)
+    # How sure a model is, its bias for a class, and what is added to a whole row are not what it knows of the texts.
+    assert found(3 * student + [5, -1] + rng.normal(size=(40, 1))) == pytest.approx(expected)
+    assert found(np.tile([0.3, 0.7], (40, 1))) == 0
+    assert found(-teacher) == pytest.approx(-1)
+
+
+def test_correlation_of_several_labels_is_about_each_labels_mean():
+    teacher = np.array([[1.0, 10.0], [3.0, 10.0], [1.0, 12.0], [3.0, 12.0]])
+    student = np.array(
+        [[0.0, 0.0], [1.0, 0.0], [0.0, -1.0], [1.0, -1.0]]
+    )  # right of the first label, wrong of the second
+    labels = (teacher > 2).astype(float)
+    assert multi_label_metrics(student, labels, ["a", "b"], teacher)["logit_correlation"] == pytest.approx(0)
+    assert multi_label_metrics(student * [1, -1], labels, ["a", "b"], teacher)["logit_correlation"] == pytest.approx(1)
+
+
 def test_agreement_of_several_labels_is_of_whole_rows():
     teacher = np.array([[0.1, 0.2], [1, -1], [-1, -2], [1, -1]])
     assert multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)["agreement"] == pytest.approx(2 / 4)
