@@ -24,7 +24,10 @@ SCORE_NAMES = {
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-_FIGURES = ("accuracy", "micro_f1", "macro_f1", "f1", "exact_match", "pearson", "spearman", "mse", "mae", "calibration_error", "agreement", "logit_correlation")  # fmt: skip
+_FIGURES = (
+    "accuracy", "micro_f1", "macro_f1", "f1", "exact_match", "pearson", "spearman", "mse", "mae", "calibration_error", "agreement",
+    "logit_correlation",
+)  # fmt: skip
 
 
 def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
