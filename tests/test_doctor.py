@@ -478,7 +478,9 @@ def test_what_only_reading_together_explains_asks_for_a_transformer():
     still = _moved(lambda a, b: set(a) == set(b), TEXTS, TEXTS)
     assert moved["shuffled"].flips > 0.5  # both sides are shuffled, each by itself
     assert advise(still, 0.15, pairs=True, asked="siamese-bilstm").figures["kind"] == "transformer"
-    assert advise(still, 0.05, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-static"
+    assert advise(still, 0.05, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-bilstm"
+    assert advise(still, 0.02, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-static"
+    assert advise(still, 0.05, pairs=False, asked="bilstm").figures["kind"] == "static"
     assert advise(moved, 0.15, pairs=True, asked="siamese-bilstm").figures["kind"] != "transformer"
 
 

@@ -34,6 +34,12 @@ def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -
             "transformer",
             f"what counts is less order than how the two texts fit, and it alone reads both together: {measured}",
         )
+    elif pairs and worth <= WORTH < gap:
+        # One word often decides, and a mean of word vectors blurs it: on SICK that costs five points which no order is worth.
+        kind, why = (
+            "bilstm",
+            f"it keeps the single word that two texts differ in, which a mean of vectors does not: {measured}",
+        )
     elif worth <= WORTH:
         kind, why = "static", f"the order of words is worth at most {100 * worth:.1f} points: {measured}"
     elif runs.flips <= NEAR * shuffled.flips:
