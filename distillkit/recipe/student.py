@@ -39,7 +39,8 @@ class EmbeddingConfig:
 
     source: str = "teacher"
     """teacher (each word alone through the teacher), teacher-context (mean of the teacher's states wherever the word stands in the transfer text),
-    both with PCA to `width`; random; or a word-vector text file (GloVe or word2vec form)."""
+    both with PCA to `width`; random; or a word-vector text file (GloVe or word2vec form),
+    scaled to the spread of random ones."""
     width: int = 300
     """Numbers a word; a vector file's own width wins only if equal."""
     channels: Literal["single", "frozen", "multi"] = "single"

@@ -123,8 +123,9 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
     numbers, found = read_vectors(path, words, width, "set --student.embeddings.width to the file's own")
     table = (torch.rand(len(words), width) - 0.5) * 0.5
     # Kim's range is that of word2vec's numbers. GloVe's are five times wider: unscaled they drown the words that the file lacks, and hardly move.
-    spread = np.sqrt(np.mean(numbers[found] ** 2)) if numbers[found].any() else 1.0
-    table[torch.from_numpy(found)] = torch.from_numpy(numbers[found] * np.float32(_SCALE / spread))
+    known = numbers[found]
+    spread = np.sqrt(np.mean(known**2)) if known.any() else 1.0
+    table[torch.from_numpy(found)] = torch.from_numpy(known * np.float32(_SCALE / spread))
     for i, word in enumerate(words):
         if word in (PAD, UNKNOWN):
             table[i] = 0

@@ -121,9 +121,8 @@ def test_correlation_of_two_classes_is_that_of_their_differences():
 
 def test_correlation_of_several_labels_is_about_each_labels_mean():
     teacher = np.array([[1.0, 10.0], [3.0, 10.0], [1.0, 12.0], [3.0, 12.0]])
-    student = np.array(
-        [[0.0, 0.0], [1.0, 0.0], [0.0, -1.0], [1.0, -1.0]]
-    )  # right of the first label, wrong of the second
+    # Right of the first label, wrong of the second.
+    student = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, -1.0], [1.0, -1.0]])
     labels = (teacher > 2).astype(float)
     assert multi_label_metrics(student, labels, ["a", "b"], teacher)["logit_correlation"] == pytest.approx(0)
     assert multi_label_metrics(student * [1, -1], labels, ["a", "b"], teacher)["logit_correlation"] == pytest.approx(1)
