@@ -105,6 +105,14 @@ def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
         ("- seed\n", "r.yaml:1: a recipe must be a mapping of keys to values"),
         ("loss:\n  alpha: 1.5\n", "r.yaml:2: loss.alpha is 1.5: expected 0 to 1"),
         ("teacher: bert-base-uncase\n", "r.yaml:1: 'bert-base-uncase' is not on the shelf teachers/: did you mean"),
+        (
+            "student:\n  vocabulary:\n    unit: hashed\n    teacher_words: true\n",
+            "vocabulary.teacher_words is set, but vocabulary.unit is hashed: expected word or character",
+        ),
+        (
+            "student:\n  vocabulary:\n    teacher_words: true\n  embeddings:\n    source: random\n",
+            "student.vocabulary.teacher_words is set, but embeddings.source is random",
+        ),
         ("seed: [1\n", "r.yaml: not YAML:"),
         ("seed: 1\n---\nseed: 2\n", "r.yaml: not YAML:"),
     ],

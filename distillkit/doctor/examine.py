@@ -1,7 +1,7 @@
 """`distillkit doctor`: every check in turn, on samples, and which student they speak for."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,8 @@ class _Examination:
             sources = [
                 self._sample(split, _VOCABULARY_TEXTS) for split in ("train", "unlabelled") if split in self.tables
             ]
-            reader = build_tokenizer(_flat(sources), student.vocabulary, student.max_tokens)
+            vocabulary = replace(student.vocabulary, teacher_words=False) if teacher is None else student.vocabulary
+            reader = build_tokenizer(_flat(sources), vocabulary, student.max_tokens, teacher=teacher)
             found.append(check_student_vocabulary(reader, _flat([self._sample("dev", _SAMPLE)])))
         if reader is not None:
             found.append(check_truncation("student", reader, texts, pairs, student.max_tokens))

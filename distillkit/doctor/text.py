@@ -103,7 +103,7 @@ def check_student_vocabulary(tokenizer: Any, dev: Sequence[str]) -> Finding:
         f"{percent(share)} of dev's tokens, in {percent(touched)} of its texts, are unknown to the student's {len(tokenizer):,} entries",
         ""
         if severity == "fine"
-        else "choose student.vocabulary.unit teacher or hashed, which know every word; or student.vocabulary.pieces; or give more text by --data.unlabelled",
+        else "choose student.vocabulary.unit teacher or hashed, which know every word; or pieces and teacher_words beside its own; or give --data.unlabelled",
         {"unknown_share": share, "texts_share": touched, "vocabulary": len(tokenizer)},
     )
 

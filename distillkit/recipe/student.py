@@ -19,6 +19,9 @@ class VocabularyConfig:
     """Rarer words in the transfer text are unknown to the student."""
     pieces: int = 0
     """Of `size`, parts of words that a word outside of the vocabulary is read as, in place of unknown; for unit word."""
+    teacher_words: bool = False
+    """Fill what `size` leaves with the whole words of the teacher's tokenizer, its first ones first: words that the text lacks, with the teacher's vectors;
+    for unit word or character."""
     mask: Literal["unknown", "own"] = "unknown"
     """What the transfer set's mask is to the student: its unknown word, which teaches it what one is worth, or a token of its own."""
 
@@ -30,6 +33,10 @@ class VocabularyConfig:
         if self.pieces and self.unit not in ("auto", "word"):
             raise InputError(
                 f"vocabulary.pieces is {self.pieces}, but vocabulary.unit is {self.unit}: expected word, or pieces 0"
+            )
+        if self.teacher_words and self.unit not in ("auto", "word", "character"):
+            raise InputError(
+                f"vocabulary.teacher_words is set, but vocabulary.unit is {self.unit}: expected word or character"
             )
 
 
@@ -125,7 +132,13 @@ class StudentConfig:
     @property
     def asks_teacher(self) -> bool:
         """Whether it is made of its teacher: of its layers, its tokenizer, or its vectors of words."""
-        return not self.reads_words or self.vocabulary.unit == "teacher" or self.embeddings.asks_teacher
+        vocabulary = self.vocabulary
+        return (
+            not self.reads_words
+            or vocabulary.unit == "teacher"
+            or vocabulary.teacher_words
+            or self.embeddings.asks_teacher
+        )
 
     @property
     def reads_words(self) -> bool:
@@ -160,6 +173,10 @@ class StudentConfig:
             )
         if self.layers > 1 and self.kind.endswith(("textcnn", "static")):
             raise InputError(f"student.layers is {self.layers}, but a {self.kind} has one: expected 1")
+        if self.vocabulary.teacher_words and self.embeddings.source == "random":
+            raise InputError(
+                "student.vocabulary.teacher_words is set, but embeddings.source is random, and unmet words would stay so: expected teacher or teacher-context"
+            )
         if self.vocabulary.unit == "hashed" and (
             self.embeddings.source != "random" or self.embeddings.channels != "single"
         ):

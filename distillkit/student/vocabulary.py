@@ -1,5 +1,6 @@
 """The student's tokenizer: its own words, characters, word pieces or bytes, in a fast tokenizer that any transformers code can load."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from distillkit.recipe import VocabularyConfig
 from distillkit.student.words import FIRST_BYTE
 
 PAD, UNKNOWN, MASK = "[PAD]", "[UNK]", "[MASK]"
+_BEGINS = ("\u0120", "\u2581")  # before what begins a word: byte-level BPE's sign of a space, and sentencepiece's
 
 
 def build_tokenizer(
@@ -24,15 +26,20 @@ def build_tokenizer(
         config: Words, characters, pieces or bytes; how many, how frequent.
         max_tokens: Where the tokenizer truncates.
         mask: The transfer set's mask word: it is unknown to the student, so that masking teaches it what an unknown word is worth, unless `config.mask` is own.
-        teacher: The teacher's fast tokenizer, for unit teacher.
+        teacher: The teacher's fast tokenizer, for unit teacher and for `teacher_words`.
 
     Returns:
         A transformers fast tokenizer, lower-casing (but for unit teacher); `[PAD]` is 0, `[UNK]`, also its mask token unless that is its own, is 1. The second
         text of a pair has token type 1; nothing is added to a text.
 
     Raises:
-        InputError: The unit is teacher and there is no teacher with a fast tokenizer.
+        InputError: A teacher with a fast tokenizer is asked for, and there is none.
     """
+    if (config.unit == "teacher" or config.teacher_words) and (teacher is None or not teacher.is_fast):
+        setting = "unit is teacher" if config.unit == "teacher" else "teacher_words is set"
+        raise InputError(
+            f"student.vocabulary.{setting}, but no teacher with a fast tokenizer was given: give --teacher, or choose word"
+        )
     if config.unit == "teacher":
         return _of_teacher(teacher, max_tokens)
     special = [PAD, UNKNOWN, *([MASK] if config.mask == "own" else [])]
@@ -54,8 +61,10 @@ def build_tokenizer(
         tokenizer.train_from_iterator(
             _without(texts, mask), trainers.WordLevelTrainer(vocab_size=config.size - config.pieces, **options)
         )
-        if config.pieces:
-            tokenizer.model = _with_pieces(tokenizer, _without(texts, mask), config)
+        pieces = _pieces(tokenizer, _without(texts, mask), config.pieces) if config.pieces else []
+        theirs = _whole_words(teacher, tokenizer) if config.teacher_words else []
+        entries = list(dict.fromkeys([*words_of(tokenizer), *pieces, *theirs]))[: config.size]
+        tokenizer.model = _word_piece(entries) if pieces else _words(entries)
     return _wrapped(tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": special[-1]})
 
 
@@ -64,13 +73,30 @@ def _word_piece(pieces: Sequence[str]) -> models.WordPiece:
     return models.WordPiece(vocabulary, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
 
 
-def _with_pieces(tokenizer: Tokenizer, texts: Iterable[str], config: VocabularyConfig) -> models.WordPiece:
-    """Add to a vocabulary of words the pieces that the words outside of it are best read as."""
+def _words(words: Sequence[str]) -> models.WordLevel:
+    return models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNKNOWN)
+
+
+def _pieces(tokenizer: Tokenizer, texts: Iterable[str], wanted: int) -> list[str]:
+    """Train the pieces that the words outside of a vocabulary of words are best read as."""
     # Each word once, known or not: what a server meets for the first time is like the rare words, and most distinct words are rare.
     distinct = dict.fromkeys(count_words(texts, tokenizer.normalizer, tokenizer.pre_tokenizer), 1)
-    words = tokenizer.get_vocab()
-    pieces = [piece for piece in train_word_pieces(distinct, config.pieces, least=1) if piece not in words]
-    return _word_piece([*words_of(tokenizer), *pieces][: config.size])
+    return train_word_pieces(distinct, wanted, least=1)
+
+
+def _whole_words(teacher: Any, tokenizer: Tokenizer) -> list[str]:
+    """List the entries of a teacher's vocabulary that are words to the student, written as it writes them, the teacher's first one first."""
+    model = json.loads(teacher.backend_tokenizer.to_str())["model"]
+    continues = model.get("continuing_subword_prefix") or ""
+    found = []
+    for entry in words_of(teacher):
+        # Word pieces mark what continues a word; byte pairs and sentencepiece what begins one.
+        if entry.startswith(continues) if continues else not entry.startswith(_BEGINS):
+            continue
+        word = tokenizer.normalizer.normalize_str(teacher.convert_tokens_to_string([entry]).strip())
+        if [cut for cut, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word)] == [word]:
+            found.append(word)
+    return found
 
 
 def _of_bytes(special: list[str]) -> Tokenizer:
@@ -87,10 +113,6 @@ def _of_bytes(special: list[str]) -> Tokenizer:
 
 
 def _of_teacher(teacher: Any, max_tokens: int) -> Any:
-    if teacher is None or not teacher.is_fast:
-        raise InputError(
-            "student.vocabulary.unit is teacher, but no teacher with a fast tokenizer was given: give --teacher, or choose word"
-        )
     tokens = {
         name: teacher.special_tokens_map[name]
         for name in ("pad_token", "unk_token", "mask_token")

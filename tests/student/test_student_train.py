@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from distillkit import LossConfig
+from distillkit.data.batches import encode
 from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
-from distillkit.recipe import EmbeddingConfig, StudentConfig, TeacherConfig, TrainingConfig
+from distillkit.recipe import EmbeddingConfig, StudentConfig, TeacherConfig, TrainingConfig, VocabularyConfig
 from distillkit.student.build import build_student
 from distillkit.student.register import WORD_KINDS
 from distillkit.student.train import row_times, train_student_model
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
+from distillkit.training.inference import predict_logits
+from tests.conftest import NEGATIVE, POSITIVE
 
 LABELS = ["negative", "positive"]
 HOW = TrainingConfig(
@@ -124,6 +127,37 @@ def test_the_transfer_sets_mask_is_to_the_student_what_an_unknown_word_is(train_
 
     assert equal(trained("[MASK]", "[MASK]"), trained("zebra", ""))
     assert not equal(trained("[MASK]", ""), trained("zebra", ""))
+
+
+def test_the_teachers_words_are_understood_where_training_never_met_them(train_table, dev_table, classifier_folder):
+    unmet = [POSITIVE[0], NEGATIVE[0]]
+    new = np.array([any(word in text.split() for word in unmet) for text in train_table["text"].to_pylist()])
+    assert 0 < new.sum() < len(new)
+    met, held_out = train_table.filter(~new), train_table.filter(new)
+    taught = load_classifier(classifier_folder, LABELS)
+
+    def accuracy(teacher_words):
+        vectors = EmbeddingConfig("teacher", 6, "multi")
+        config = StudentConfig(
+            hidden_size=8,
+            head_size=8,
+            vocabulary=VocabularyConfig("word", teacher_words=teacher_words),
+            embeddings=vectors,
+        )
+        model, tokenizer = build_student(
+            texts_of(met)[0], LABELS, config, 1, partial(word_vectors, *taught), teacher=taught
+        )
+        train_student_model(model, tokenizer, met, logits_for(met), dev_table, LossConfig(), HOW, 1)
+        if teacher_words:
+            ids = tokenizer.convert_tokens_to_ids(unmet)
+            tables = model.encoder.embedding
+            assert torch.equal(tables.table.weight[ids], tables.frozen_table.weight[ids])
+            assert not torch.equal(tables.table.weight, tables.frozen_table.weight)
+        rows = encode(tokenizer, *texts_of(held_out), 16)
+        return np.mean(predict_logits(model, rows).numpy().argmax(1) == logits_for(held_out).argmax(1))
+
+    assert accuracy(teacher_words=True) > 0.9
+    assert accuracy(teacher_words=False) < 0.9
 
 
 def test_teacher_vectors_start_both_channels(train_table, encoder_folder):

@@ -1,9 +1,12 @@
 import json
 
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
 from distillkit import LossConfig, pipeline
 from distillkit.data.batches import encode
+from distillkit.errors import InputError
 from distillkit.recipe import EmbeddingConfig, StudentConfig, TrainingConfig, VocabularyConfig
 from distillkit.student.vocabulary import build_tokenizer, words_of
 
@@ -71,6 +74,90 @@ def test_pieces_read_the_words_that_the_size_leaves_no_room_for():
     tokenizer = build(["the film the plot", *WORDS], size=54, pieces=50)
     assert words_of(tokenizer)[:4] == ["[PAD]", "[UNK]", "the", "film"]
     assert "[UNK]" not in tokenizer.tokenize(" ".join(WORDS))
+
+
+def of_word_pieces():
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "[unused0]",
+        "trauma",
+        "##ing",
+        "Plot",
+        "film",
+        "can't",
+        "电",
+        "!",
+    ]
+    return BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}, do_lower_case=True)
+
+
+def of_byte_pairs(mark):
+    words = [
+        "<s>",
+        "</s>",
+        mark,
+        f"{mark}trauma",
+        "ing",
+        f"{mark}Plot",
+        f"{mark}plot",
+        f"{mark}film",
+        f"{mark}电",
+        f"{mark}!",
+    ]
+    tokenizer = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
+    tokenizer.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<s>")
+
+
+def of_bytes():
+    tokenizer = of_byte_pairs("\u0120")
+    # As a byte-level vocabulary writes it: a letter a byte.
+    written = pre_tokenizers.ByteLevel(add_prefix_space=True).pre_tokenize_str("电")[0][0]
+    words = [word if word != "\u0120电" else written for word in words_of(tokenizer)]
+    tokenizer.backend_tokenizer.model = models.BPE({word: i for i, word in enumerate(words)}, [])
+    tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "teacher", [of_word_pieces(), of_byte_pairs("\u2581"), of_bytes()], ids=["wordpiece", "sentencepiece", "bytes"]
+)
+@pytest.mark.parametrize("pieces", [0, 20])
+def test_the_teachers_words_follow_those_of_the_text(teacher, pieces):
+    config = VocabularyConfig("word", 100, pieces=pieces, teacher_words=True)
+    tokenizer = build_tokenizer(["the film", "film"], config, 16, teacher=teacher)
+    words = words_of(tokenizer)
+    assert words[:4] == ["[PAD]", "[UNK]", "film", "the"]
+    assert words[words.index("trauma") :][:2] == ["trauma", "plot"]
+    assert not {"ing", "[unused0]", "unused0", "Plot", ""} & set(words)
+    assert (pieces > 0) == ("##e" in words)
+    assert tokenizer.tokenize("Trauma plot 电!") == ["trauma", "plot", "电", "!"]
+
+
+def test_the_teachers_words_have_the_room_that_the_size_leaves():
+    def size(limit):
+        config = VocabularyConfig("word", limit, teacher_words=True)
+        return words_of(build_tokenizer(["the film"] * 2, config, 16, teacher=of_word_pieces()))[2:]
+
+    assert sorted(size(5)) == ["film", "the", "trauma"]
+    assert sorted(size(3)) in (["film"], ["the"])
+
+
+def test_the_teachers_characters_are_known_to_a_student_of_characters():
+    config = VocabularyConfig("character", 100, teacher_words=True)
+    tokenizer = build_tokenizer(["很好看的影"], config, 16, teacher=of_word_pieces())
+    assert tokenizer.tokenize("电影") == ["电", "影"]
+
+
+def test_the_teachers_words_need_a_teacher():
+    with pytest.raises(
+        InputError, match=r"vocabulary.teacher_words is set, but no teacher with a fast tokenizer was given"
+    ):
+        build_tokenizer(["the film"], VocabularyConfig("word", teacher_words=True), 16)
 
 
 @pytest.mark.parametrize("unit", ["character", "auto"])
