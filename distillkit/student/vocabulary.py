@@ -36,9 +36,9 @@ def build_tokenizer(
         InputError: A teacher with a fast tokenizer is asked for, and there is none.
     """
     if (config.unit == "teacher" or config.teacher_words) and (teacher is None or not teacher.is_fast):
-        setting = "unit is teacher" if config.unit == "teacher" else "teacher_words is set"
+        setting, way = ("unit is teacher", "choose word") if config.unit == "teacher" else ("teacher_words is set", "leave it out")  # fmt: skip
         raise InputError(
-            f"student.vocabulary.{setting}, but no teacher with a fast tokenizer was given: give --teacher, or choose word"
+            f"student.vocabulary.{setting}, but no teacher with a fast tokenizer was given: give --teacher, or {way}"
         )
     if config.unit == "teacher":
         return _of_teacher(teacher, max_tokens)
