@@ -5,9 +5,11 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +76,14 @@ class RunFolder:
         if stamp.get("key") == key:
             log(f"{name}: nothing has changed, kept")
             return stamp["summary"]
+        began = time.monotonic()
         with disk_errors(final):
             # A run killed between a stage's last byte and its renaming has nothing left to do but that.
             if self._stamp(partial.name).get("key") != key:
                 self._fill(partial, key, build)
             (partial / "key").unlink(missing_ok=True)
             self._replace(final, partial)
+        log(f"{name}: done in {timedelta(seconds=round(time.monotonic() - began))}")
         return self._stamp(name)["summary"]
 
     def kept(self, name: str, settings: object, after: Sequence[str], *, code: str = "") -> Summary | None:

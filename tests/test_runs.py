@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,7 +175,13 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
     assert "student: told to end, saved at step" in error.splitlines()[-1]
     (step,) = (int(path.name[-9:]) for path in sorted(partial.glob(".model.training/checkpoint-*"))[-1:])
     assert step > 0
-    assert subprocess.run(args, capture_output=True, check=False).returncode == 0
+    again = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert again.returncode == 0
+    # No terminal, so no bar: what is done, how long it took and how a training goes stands in lines.
+    done = [re.findall(r"^(\S+): done in 0:\d\d:\d\d$", said, re.MULTILINE) for said in (error, again.stderr)]
+    assert done == [STAGES[:5], STAGES[5:]]
+    assert re.search(r"^teacher: epoch 30: loss 0\.\d{4}, dev [01]\.\d{4}$", error, re.MULTILINE)
+    assert re.search(r"^student: epoch 15: loss ", again.stderr, re.MULTILINE)
     result, whole = (tmp_path / "runs" / name / "result.json" for name in ("told", "whole"))
     assert result.read_bytes() == whole.read_bytes()
     assert not partial.exists()

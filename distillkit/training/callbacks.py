@@ -1,6 +1,7 @@
 """What watches a training: the progress bar, the JSON log, TensorBoard, or your own."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,10 @@ class Callback:
 
 
 class Bar(Callback):
-    """A progress bar over the rows of all epochs; silent where stderr is no terminal."""
+    """A progress bar over the rows of all epochs; where stderr is no terminal, a line an epoch."""
 
     def __init__(self, name: str, total: int, done: int = 0) -> None:
+        self._name = name
         self._bar = tqdm(total=total, initial=done, desc=name, unit="row", unit_scale=True, disable=None)
         self._shown: dict[str, str] = {}
 
@@ -49,6 +51,9 @@ class Bar(Callback):
     def epoch(self, record: Record) -> None:
         """Show the dev score."""
         self._show(record, {"loss": "{:.4f}", "dev": "{:.4f}"})
+        if self._bar.disable:
+            shown = ", ".join(f"{name} {record[name]:.4f}" for name in ("loss", "dev") if name in record)
+            sys.stderr.write(f"{self._name}: epoch {record['epoch']:g}: {shown}\n")
 
     def close(self) -> None:
         """Leave the bar as it stands."""
