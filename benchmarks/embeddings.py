@@ -1,9 +1,11 @@
 """Dev accuracy of one student by where its word vectors start.
 
-python benchmarks/embeddings.py --transfer-set t.parquet --logits STORE --teacher TEACHER --glove glove.txt --dev dev.tsv --column text --results cells.jsonl
+python benchmarks/embeddings.py --transfer-set t.parquet --logits STORE --teacher TEACHER --glove
+glove.txt --dev dev.tsv --column text --results cells.jsonl
 
-Every finished cell is kept in `--results`: stopped, it goes on, and several processes may share the cells (`--share 0/2`). With `--table` it prints
-what is there. `--pieces` makes rare words into word pieces, which are then met at serving time as well.
+Every finished cell is kept in `--results`: stopped, it goes on, and several processes may share the
+cells (`--share 0/2`). With `--table` it prints what is there. `--pieces` makes rare words into word
+pieces, which are then met at serving time as well.
 """
 
 import argparse
@@ -21,7 +23,14 @@ from distillkit.data.contexts import Contexts
 from distillkit.data.logits import join_logits, joined_labels
 from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.measure.report import table
-from distillkit.recipe import ColumnsConfig, EmbeddingConfig, LossConfig, StudentConfig, TrainingConfig, load_config
+from distillkit.recipe import (
+    ColumnsConfig,
+    EmbeddingConfig,
+    LossConfig,
+    StudentConfig,
+    TrainingConfig,
+    load_config,
+)
 from distillkit.student.build import build_student
 from distillkit.student.train import train_student_model
 from distillkit.teacher.checkpoint import load_classifier
@@ -57,12 +66,23 @@ def main() -> int:
     train = _student(arguments)
     for start, width, seed in cells[share::shares]:
         vocabulary = {"pieces": arguments.pieces, "min_count": arguments.min_count}
-        key = {"start": start, "width": width, **vocabulary, "epochs": arguments.epochs, "seed": seed}
+        key = {
+            "start": start,
+            "width": width,
+            **vocabulary,
+            "epochs": arguments.epochs,
+            "seed": seed,
+        }
         if any(key.items() <= cell.items() for cell in _finished(arguments.results)):
             continue
         started = time.perf_counter()
         rows, accuracy, built = train(start, width, seed)
-        cell = key | {"rows": rows, "accuracy": accuracy, "build_seconds": built, "seconds": time.perf_counter() - started}  # fmt: skip
+        cell = key | {
+            "rows": rows,
+            "accuracy": accuracy,
+            "build_seconds": built,
+            "seconds": time.perf_counter() - started,
+        }
         with arguments.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(cell) + "\n")
         sys.stderr.write(json.dumps(cell) + "\n")
@@ -73,16 +93,23 @@ def _student(arguments: argparse.Namespace) -> Train:
     data = read_table(arguments.transfer_set, ColumnsConfig(), labels="optional")
     if arguments.rows:
         data = data.take(list(range(0, len(data), -(-len(data) // arguments.rows))))
-    dev, names = read_table(arguments.dev, ColumnsConfig(text=arguments.column)), joined_labels(arguments.logits, {})
+    dev, names = (
+        read_table(arguments.dev, ColumnsConfig(text=arguments.column)),
+        joined_labels(arguments.logits, {}),
+    )
     logits = join_logits(data, arguments.logits, {})
     texts = texts_of(data)[0]
     shelf = load_config("students", "bilstm", StudentConfig())
     vocabulary = replace(shelf.vocabulary, pieces=arguments.pieces, min_count=arguments.min_count)
     training = TrainingConfig(
-        epochs=arguments.epochs, batch_size=64, learning_rate=arguments.learning_rate, weight_decay=0.01
+        epochs=arguments.epochs,
+        batch_size=64,
+        learning_rate=arguments.learning_rate,
+        weight_decay=0.01,
     )
     teacher = load_classifier(arguments.teacher)
-    kept: dict[tuple[bool, int], Tensor] = {}  # what the teacher said: both weightings and all widths start from it
+    # what the teacher said: both weightings and all widths start from it
+    kept: dict[tuple[bool, int], Tensor] = {}
 
     def train(start: str, width: int, seed: int) -> tuple[int, float, float]:
         def ask(words: Sequence[str], contexts: Contexts | None) -> Tensor:
@@ -107,39 +134,66 @@ def _student(arguments: argparse.Namespace) -> Train:
 
 
 def _finished(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.is_file()
+        else []
+    )
 
 
 def _table(cells: Sequence[dict]) -> str:
     found: dict[tuple[int, int, int, str], list[dict]] = {}
     for cell in cells:
-        found.setdefault((cell["width"], cell["pieces"], cell["epochs"], cell["start"]), []).append(cell)
+        found.setdefault((cell["width"], cell["pieces"], cell["epochs"], cell["start"]), []).append(
+            cell
+        )
     rows = [["width", "word vectors", "pieces", "rows", "epochs", "dev accuracy", "sd", "seeds"]]
-    for (width, pieces, epochs, start), group in sorted(found.items(), key=lambda item: (item[0][:3], list(STARTS).index(item[0][3]))):  # fmt: skip
+    for (width, pieces, epochs, start), group in sorted(
+        found.items(), key=lambda item: (item[0][:3], list(STARTS).index(item[0][3]))
+    ):
         scores = [100 * cell["accuracy"] for cell in group]
         spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
-        rows.append([str(width), start, f"{pieces:,}", f"{group[0]['rows']:,}", str(epochs), f"{mean(scores):.2f}", spread, str(len(group))])  # fmt: skip
+        rows.append(
+            [
+                str(width),
+                start,
+                f"{pieces:,}",
+                f"{group[0]['rows']:,}",
+                str(epochs),
+                f"{mean(scores):.2f}",
+                spread,
+                str(len(group)),
+            ]
+        )
     return table(rows)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--transfer-set")
     parser.add_argument("--logits", type=Path)
     parser.add_argument("--teacher")
-    parser.add_argument("--glove", default="", help="a file of vectors of width 50; none: without it")
+    parser.add_argument(
+        "--glove", default="", help="a file of vectors of width 50; none: without it"
+    )
     parser.add_argument("--dev")
     parser.add_argument("--column", default="text")
-    parser.add_argument("--rows", type=int, default=0, help="take about so many rows, evenly; 0: all")
+    parser.add_argument(
+        "--rows", type=int, default=0, help="take about so many rows, evenly; 0: all"
+    )
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--widths", type=int, nargs="+", default=[50, 300])
     parser.add_argument("--starts", nargs="+", choices=list(STARTS), default=list(STARTS))
     parser.add_argument("--context-texts", type=int, default=EmbeddingConfig().context_texts)
     parser.add_argument("--pieces", type=int, default=0, help="of the vocabulary, word pieces")
-    parser.add_argument("--min-count", type=int, default=1, help="rarer words are unknown, or made of pieces")
+    parser.add_argument(
+        "--min-count", type=int, default=1, help="rarer words are unknown, or made of pieces"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--share", default="0/1")
     return parser.parse_args()

@@ -2,7 +2,8 @@
 
 python benchmarks/kill.py sst2/train.tsv TEACHER --column sentence --rows 4000 --times 50
 
-A moment is drawn anew for each try, over the time that an undisturbed run takes; every third try is killed twice. The signal is SIGKILL.
+A moment is drawn anew for each try, over the time that an undisturbed run takes; every third try is
+killed twice. The signal is SIGKILL.
 """
 
 import argparse
@@ -31,7 +32,10 @@ from distillkit.recipe import (
     TrainingConfig,
 )
 
-AUGMENT, LABEL = AugmentConfig(tagger="pattern", n_iter=20, memory_mb=5), LabelConfig(shard_rows=256)
+AUGMENT, LABEL = (
+    AugmentConfig(tagger="pattern", n_iter=20, memory_mb=5),
+    LabelConfig(shard_rows=256),
+)
 
 
 def augment(source: str, target: Path) -> None:
@@ -48,7 +52,9 @@ def label(source: str, target: Path, teacher: str) -> None:
 def train_teacher(source: str, target: Path, teacher: str) -> None:
     """Fine-tune on from a teacher, with a checkpoint every few steps."""
     training = TrainingConfig(epochs=2, batch_size=16, checkpoint_steps=5)
-    pipeline.train_teacher(DataConfig(train=source, dev=source), TeacherConfig(teacher, 32, training), target)
+    pipeline.train_teacher(
+        DataConfig(train=source, dev=source), TeacherConfig(teacher, 32, training), target
+    )
 
 
 def train_student(source: str, target: Path, teacher: str, logits: Path) -> None:
@@ -61,9 +67,13 @@ def train_student(source: str, target: Path, teacher: str, logits: Path) -> None
 def digest(path: Path) -> str:
     """Hash a file, or all files of a folder with their names, hidden ones too: nothing may be left behind. How long training took may differ."""
     files = (
-        sorted(p for p in path.rglob("*") if p.is_file() and p.parent.name != "training") if path.is_dir() else [path]
+        sorted(p for p in path.rglob("*") if p.is_file() and p.parent.name != "training")
+        if path.is_dir()
+        else [path]
     )
-    return hashlib.sha256(b"".join(str(p.relative_to(path)).encode() + p.read_bytes() for p in files)).hexdigest()
+    return hashlib.sha256(
+        b"".join(str(p.relative_to(path)).encode() + p.read_bytes() for p in files)
+    ).hexdigest()
 
 
 def started(step, *args):  # noqa: ANN001, ANN002, ANN201
@@ -96,14 +106,18 @@ def main() -> int:
     parser.add_argument("teacher")
     parser.add_argument("--column", default="text")
     parser.add_argument("--rows", type=int, default=4000)
-    parser.add_argument("--steps", nargs="+", default=["augment", "label", "train_teacher", "train_student"])
+    parser.add_argument(
+        "--steps", nargs="+", default=["augment", "label", "train_teacher", "train_student"]
+    )
     parser.add_argument("--times", type=int, default=50, help="kills that found the step at work")
     options = parser.parse_args()
     multiprocessing.set_forkserver_preload(["distillkit.pipeline"])
     random.seed(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        table = read_table(options.source, ColumnsConfig(text=options.column), labels="optional").slice(0, options.rows)
+        table = read_table(
+            options.source, ColumnsConfig(text=options.column), labels="optional"
+        ).slice(0, options.rows)
         write_table(table, folder / "source.parquet")
         source = str(folder / "source.parquet")
         if "train_student" in options.steps:
@@ -126,14 +140,18 @@ def main() -> int:
             with tqdm(total=options.times, desc=step.__name__, disable=None) as bar:
                 while hits < options.times:
                     again, tries = folder / "again" / target, tries + 1
-                    hits += trial(step, source, again, *more, seconds=seconds, kills=1 + (tries % 3 == 0))
+                    hits += trial(
+                        step, source, again, *more, seconds=seconds, kills=1 + (tries % 3 == 0)
+                    )
                     bar.update(hits - bar.n)
                     left = [p.name for p in again.parent.iterdir() if p.name != again.name]
                     if digest(again) != expected or left:
                         print(f"{step.__name__}: try {tries} differs, or left {left}")
                         return 1
                     shutil.rmtree(again.parent)
-            print(f"{step.__name__}: killed {hits} times at work in {tries} tries of {seconds:.1f} s: all bytes equal")
+            print(
+                f"{step.__name__}: killed {hits} times at work in {tries} tries of {seconds:.1f} s: all bytes equal"
+            )
     return 0
 
 

@@ -2,7 +2,8 @@
 
 python benchmarks/labelling.py train.tsv TEACHER --column sentence
 
-The same process, the same sentences, turn by turn, so that whatever else the machine does falls on both. It wants an idle machine all the same.
+The same process, the same sentences, turn by turn, so that whatever else the machine does falls on
+both. It wants an idle machine all the same.
 """
 
 import argparse
@@ -63,9 +64,13 @@ def tokenising(teacher: str, texts: list[str], max_tokens: int) -> list[list[str
     if not gathers(tokenizer, max_tokens):
         return [["tokenising, rows a second", "not BERT's word pieces"]]
     found: list[object] = []
-    asked = seconds(lambda: found.extend(tokenizer(texts, truncation=True, max_length=max_tokens)["input_ids"]))
+    asked = seconds(
+        lambda: found.extend(tokenizer(texts, truncation=True, max_length=max_tokens)["input_ids"])
+    )
     pieces = WordPieces(tokenizer)
-    first, again = (seconds(lambda: found.append(pieces.rows(texts, None, max_tokens)[0])) for _ in range(2))
+    first, again = (
+        seconds(lambda: found.append(pieces.rows(texts, None, max_tokens)[0])) for _ in range(2)
+    )
     assert found[-1].tolist() == [token for row in found[: len(texts)] for token in row]  # type: ignore[union-attr, attr-defined]
     names = ("by the tokenizer", "gathered, words unseen", "gathered, words seen")
     return [
@@ -76,12 +81,20 @@ def tokenising(teacher: str, texts: list[str], max_tokens: int) -> list[list[str
 
 def main() -> int:
     """Run the turns, then print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", help="sentences: any source that distillkit reads, a transfer set for one")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "source", help="sentences: any source that distillkit reads, a transfer set for one"
+    )
     parser.add_argument("teacher", help="folder of a fine-tuned classifier")
     parser.add_argument("--column", default="text", help="name of the source's text column")
-    parser.add_argument("--rows", type=int, default=20_000, help="sentences that distillkit labels in a turn")
-    parser.add_argument("--pipeline-rows", type=int, default=2_000, help="of these, sentences for the pipeline")
+    parser.add_argument(
+        "--rows", type=int, default=20_000, help="sentences that distillkit labels in a turn"
+    )
+    parser.add_argument(
+        "--pipeline-rows", type=int, default=2_000, help="of these, sentences for the pipeline"
+    )
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     everything = read_table(options.source, ColumnsConfig(text=options.column), labels="ignored")
@@ -90,7 +103,9 @@ def main() -> int:
     chosen = np.random.default_rng(0).permutation(len(texts))[: options.rows]
     rows = pa.table({"text": [texts[i] for i in chosen]})
     some = rows["text"].to_pylist()[: options.pipeline_rows]
-    classify = pipeline("text-classification", model=options.teacher, device="cpu", dtype=torch.float32)
+    classify = pipeline(
+        "text-classification", model=options.teacher, device="cpu", dtype=torch.float32
+    )
     limit = classify.tokenizer.model_max_length
     encoded = encode(classify.tokenizer, rows["text"].to_pylist(), None, limit, mask=mask)
     flops = forward_flops(options.teacher, encoded)
@@ -101,7 +116,9 @@ def main() -> int:
             for size in BATCH_SIZES:
                 took = seconds(lambda size=size: classify(some, batch_size=size, truncation=True))  # type: ignore[misc]
                 speed.setdefault(f"pipeline fp32, batch size {size}", []).append(len(some) / took)
-            best.append(max(values[-1] for name, values in speed.items() if name.startswith("pipeline")))
+            best.append(
+                max(values[-1] for name, values in speed.items() if name.startswith("pipeline"))
+            )
             peak.append(matmul_gflops())
             for precision in ("bf16", "fp32"):
                 store = Path(folder) / f"{precision}-{turn}"
@@ -112,15 +129,26 @@ def main() -> int:
                     )
                 )
                 speed.setdefault(f"distillkit label {precision}", []).append(len(rows) / took)
-        low, full = (join_logits(rows, Path(folder) / f"{name}-{options.turns - 1}") for name in ("bf16", "fp32"))
+        low, full = (
+            join_logits(rows, Path(folder) / f"{name}-{options.turns - 1}")
+            for name in ("bf16", "fp32")
+        )
     ratios = {
-        name: [ours / theirs for ours, theirs in zip(speed[f"distillkit label {name}"], best, strict=True)]
+        name: [
+            ours / theirs
+            for ours, theirs in zip(speed[f"distillkit label {name}"], best, strict=True)
+        ]
         for name in ("bf16", "fp32")
     }
     reached = [values * flops / len(rows) / 1e9 for values in speed["distillkit label bf16"]]
     lines = [["", "median", *(f"turn {turn + 1}" for turn in range(options.turns))]]
-    lines += [[f"{name}, rows a second", *_figures(values, ",.0f")] for name, values in speed.items()]
-    lines += [[f"distillkit {name} over the pipeline's best", *_figures(v, ".2f")] for name, v in ratios.items()]
+    lines += [
+        [f"{name}, rows a second", *_figures(values, ",.0f")] for name, values in speed.items()
+    ]
+    lines += [
+        [f"distillkit {name} over the pipeline's best", *_figures(v, ".2f")]
+        for name, v in ratios.items()
+    ]
     lines += [
         ["distillkit label bf16, GFLOP/s", *_figures(reached, ",.0f")],
         ["plain bf16 matrix product, GFLOP/s", *_figures(peak, ",.0f")],
@@ -133,12 +161,22 @@ def main() -> int:
         ["|bf16 - fp32| of a logit, largest", f"{error.max():.4f}"],
         ["|bf16 - fp32| of a logit, mean", f"{error.mean():.5f}"],
         ["same label in bf16 and fp32", f"{(low.argmax(1) == full.argmax(1)).mean():.5f}"],
-        ["|fp16 on disk - fp32| of a logit, largest", f"{summaries['fp32-0']['rounding_error']:.6f}"],
+        [
+            "|fp16 on disk - fp32| of a logit, largest",
+            f"{summaries['fp32-0']['rounding_error']:.6f}",
+        ],
         *tokenising(options.teacher, rows["text"].to_pylist(), limit),
     ]
     print(table(figures))
     sys.stderr.write(
-        json.dumps({"rows": len(rows), "tokens": int(encoded.lengths.sum()), "ratio": median(ratios["bf16"])}) + "\n"
+        json.dumps(
+            {
+                "rows": len(rows),
+                "tokens": int(encoded.lengths.sum()),
+                "ratio": median(ratios["bf16"]),
+            }
+        )
+        + "\n"
     )
     return 0
 

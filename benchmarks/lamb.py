@@ -2,7 +2,8 @@
 
 python benchmarks/lamb.py
 
-One thread, one process, turn by turn, so that whatever else the machine does falls on all. Wants an idle machine and 10 GB.
+One thread, one process, turn by turn, so that whatever else the machine does falls on all. Wants an
+idle machine and 10 GB.
 """
 
 import argparse
@@ -35,7 +36,9 @@ def bert_base() -> list[tuple[int, ...]]:
 def parameters(seed: int = 0) -> list[torch.nn.Parameter]:
     """Make parameters of BERT-base's shapes and usual size."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.nn.Parameter(torch.randn(shape, generator=generator) * 0.02) for shape in bert_base()]
+    return [
+        torch.nn.Parameter(torch.randn(shape, generator=generator) * 0.02) for shape in bert_base()
+    ]
 
 
 def groups(params: list[torch.nn.Parameter]) -> list[dict[str, object]]:
@@ -56,7 +59,9 @@ class TimmForm(torch.optim.Optimizer):
     def step(self) -> None:  # type: ignore[override]
         """Update every parameter."""
         every = [p.grad for group in self.param_groups for p in group["params"]]
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(grad) for grad in every]))
+        norm = torch.linalg.vector_norm(
+            torch.stack([torch.linalg.vector_norm(grad) for grad in every])
+        )
         clip = norm.clamp(min=1.0)
         for group in self.param_groups:
             group["step"] += 1
@@ -74,7 +79,11 @@ class TimmForm(torch.optim.Optimizer):
                 if group["weight_decay"]:
                     update.add_(p, alpha=group["weight_decay"])
                     length, size = p.norm(2.0), update.norm(2.0)
-                    update.mul_(torch.where((length > 0) & (size > 0), length / size, torch.ones_like(length)))
+                    update.mul_(
+                        torch.where(
+                            (length > 0) & (size > 0), length / size, torch.ones_like(length)
+                        )
+                    )
                 p.add_(update, alpha=-group["lr"])
 
 
@@ -83,7 +92,9 @@ def contenders(params: list[torch.nn.Parameter]) -> dict[str, Callable[[], torch
     found: dict[str, Callable[[], torch.optim.Optimizer]] = {
         "torch AdamW, fused": lambda: torch.optim.AdamW(groups(params), **OPTIONS, fused=True),  # type: ignore[arg-type]
         "torch AdamW, foreach": lambda: torch.optim.AdamW(groups(params), **OPTIONS, foreach=True),  # type: ignore[arg-type]
-        "Lamb, as the loop runs it: clipped outside": lambda: Lamb(groups(params), **OPTIONS, max_grad_norm=None),  # type: ignore[arg-type]
+        "Lamb, as the loop runs it: clipped outside": lambda: Lamb(
+            groups(params), **OPTIONS, max_grad_norm=None
+        ),  # type: ignore[arg-type]
         "Lamb": lambda: Lamb(groups(params), **OPTIONS),  # type: ignore[arg-type]
         "Lamb, foreach": lambda: Lamb(groups(params), **OPTIONS, path="foreach"),  # type: ignore[arg-type]
         "Lamb, loop": lambda: Lamb(groups(params), **OPTIONS, path="loop"),  # type: ignore[arg-type]
@@ -123,12 +134,17 @@ def reference(steps: int) -> list[Tensor]:
     return [p.float() for p in params]
 
 
-def deviation(start: list[torch.nn.Parameter], found: list[torch.nn.Parameter], wanted: list[Tensor]) -> float:
+def deviation(
+    start: list[torch.nn.Parameter], found: list[torch.nn.Parameter], wanted: list[Tensor]
+) -> float:
     """Return the largest distance of what a tensor has moved from what it should have, over the latter's length."""
     pairs = [
-        ((p.detach() - w).double(), (w - s.detach()).double()) for s, p, w in zip(start, found, wanted, strict=True)
+        ((p.detach() - w).double(), (w - s.detach()).double())
+        for s, p, w in zip(start, found, wanted, strict=True)
     ]
-    return max(float(error.square().sum().sqrt() / moved.square().sum().sqrt()) for error, moved in pairs)
+    return max(
+        float(error.square().sum().sqrt() / moved.square().sum().sqrt()) for error, moved in pairs
+    )
 
 
 def timed(turns: int) -> dict[str, list[float]]:
@@ -166,10 +182,15 @@ def errors(names: Iterable[str], steps: int) -> dict[str, str]:
 
 def main() -> int:
     """Time the turns, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument(
-        "--steps", type=int, default=7, help="steps before the comparison with the formula; 0: no comparison"
+        "--steps",
+        type=int,
+        default=7,
+        help="steps before the comparison with the formula; 0: no comparison",
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -178,10 +199,23 @@ def main() -> int:
     names = [name for name in times if "AdamW" not in name and "outside" not in name]
     off = errors(names, options.steps) if options.steps else {}
     best = {name: min(values) for name, values in times.items()}
-    lines = [["", "ms, best turn", "ms, median", "x AdamW fused", "x faster than the loop", "off the formula"]]
+    lines = [
+        [
+            "",
+            "ms, best turn",
+            "ms, median",
+            "x AdamW fused",
+            "x faster than the loop",
+            "off the formula",
+        ]
+    ]
     for name, values in times.items():
         ratios = best[name] / best["torch AdamW, fused"], best["Lamb, loop"] / best[name]
-        figures = [f"{best[name]:.0f}", f"{median(values):.0f}", *(f"{ratio:.2f}" for ratio in ratios)]
+        figures = [
+            f"{best[name]:.0f}",
+            f"{median(values):.0f}",
+            *(f"{ratio:.2f}" for ratio in ratios),
+        ]
         lines.append([name, *figures, off.get(name, "")])
     print(table(lines))
     return 0

@@ -1,10 +1,12 @@
 """Dev accuracy and rows a second by batch size, AdamW beside LAMB, at the same number of epochs.
 
-python benchmarks/large_batch.py student --transfer-set sst.parquet --logits STORE --teacher TEACHER --dev dev.tsv --column sentence --results cells.jsonl
-python benchmarks/large_batch.py teacher --train train.tsv --dev dev.tsv --column sentence --results cells.jsonl
+python benchmarks/large_batch.py student --transfer-set sst.parquet --logits STORE --teacher TEACHER
+--dev dev.tsv --column sentence --results cells.jsonl python benchmarks/large_batch.py teacher
+--train train.tsv --dev dev.tsv --column sentence --results cells.jsonl
 
-Learning rates grow with the root of the batch from the one given for `--reference-batch`. Every finished cell is kept in `--results`:
-stopped, it goes on, and several processes may share the cells (`--share 0/2`). With `--table` it prints what is there.
+Learning rates grow with the root of the batch from the one given for `--reference-batch`. Every
+finished cell is kept in `--results`: stopped, it goes on, and several processes may share the cells
+(`--share 0/2`). With `--table` it prints what is there.
 """
 
 import argparse
@@ -22,7 +24,14 @@ from torch import Tensor
 from distillkit.data.logits import join_logits, joined_labels
 from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.measure.report import table
-from distillkit.recipe import ColumnsConfig, LossConfig, StudentConfig, TeacherConfig, TrainingConfig, load_config
+from distillkit.recipe import (
+    ColumnsConfig,
+    LossConfig,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    load_config,
+)
 from distillkit.student.build import build_student
 from distillkit.student.train import train_student_model
 from distillkit.teacher import fine_tune
@@ -53,9 +62,15 @@ def main() -> int:
             continue
         rate = arguments.rates[optimizer]
         training = TrainingConfig(
-            epochs=arguments.epochs, batch_size=batch, optimizer=optimizer, learning_rate=rate, weight_decay=0.01, learning_rate_scaling="sqrt",
-            reference_batch=arguments.reference_batch, warmup_fraction=arguments.warmup,
-        )  # fmt: skip
+            epochs=arguments.epochs,
+            batch_size=batch,
+            optimizer=optimizer,
+            learning_rate=rate,
+            weight_decay=0.01,
+            learning_rate_scaling="sqrt",
+            reference_batch=arguments.reference_batch,
+            warmup_fraction=arguments.warmup,
+        )
         started = time.perf_counter()
         rows, accuracy = train(training, seed)
         cell = key | {
@@ -86,7 +101,9 @@ def _student(arguments: argparse.Namespace) -> Train:
         return word_vectors(*load_classifier(arguments.teacher), words)
 
     def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
-        model, tokenizer = build_student(texts, names, config, seed, lambda words, _: vectors(tuple(words)), mask_of(data))
+        model, tokenizer = build_student(
+            texts, names, config, seed, lambda words, _: vectors(tuple(words)), mask_of(data)
+        )
         result = train_student_model(
             model, tokenizer, data, logits, dev, LossConfig(), training, seed, mask=mask_of(data)
         )
@@ -104,14 +121,22 @@ def _teacher(arguments: argparse.Namespace) -> Train:
 
     def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
         small = min(training.batch_size, arguments.forward_rows)
-        training = replace(training, batch_size=small, accumulation_steps=training.batch_size // small)
-        return len(data), fine_tune.fine_tune(data, dev, replace(config, training=training), seed)[2].best_score
+        training = replace(
+            training, batch_size=small, accumulation_steps=training.batch_size // small
+        )
+        return len(data), fine_tune.fine_tune(data, dev, replace(config, training=training), seed)[
+            2
+        ].best_score
 
     return train
 
 
 def _finished(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.is_file()
+        else []
+    )
 
 
 def _table(cells: Sequence[dict]) -> str:
@@ -123,12 +148,24 @@ def _table(cells: Sequence[dict]) -> str:
         scores = [100 * cell["accuracy"] for cell in group]
         spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
         speed = mean(cell["rows_per_second"] for cell in group)
-        rows.append([f"{batch:,}", optimizer, f"{group[0]['learning_rate']:g}", f"{mean(scores):.2f}", spread, str(len(group)), f"{speed:,.0f}"])  # fmt: skip
+        rows.append(
+            [
+                f"{batch:,}",
+                optimizer,
+                f"{group[0]['learning_rate']:g}",
+                f"{mean(scores):.2f}",
+                spread,
+                str(len(group)),
+                f"{speed:,.0f}",
+            ]
+        )
     return table(rows)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["student", "teacher"])
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--table", action="store_true")
@@ -138,16 +175,24 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--train")
     parser.add_argument("--dev")
     parser.add_argument("--column", default="text")
-    parser.add_argument("--rows", type=int, default=0, help="take about so many rows, evenly; 0: all")
+    parser.add_argument(
+        "--rows", type=int, default=0, help="take about so many rows, evenly; 0: all"
+    )
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024, 4096, 16384])
     parser.add_argument("--optimizers", nargs="+", default=["adamw", "lamb"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--adamw", type=float, default=5e-4, help="learning rate of AdamW at the reference batch")
-    parser.add_argument("--lamb", type=float, default=3e-3, help="learning rate of LAMB at the reference batch")
+    parser.add_argument(
+        "--adamw", type=float, default=5e-4, help="learning rate of AdamW at the reference batch"
+    )
+    parser.add_argument(
+        "--lamb", type=float, default=3e-3, help="learning rate of LAMB at the reference batch"
+    )
     parser.add_argument("--reference-batch", type=int, default=64)
     parser.add_argument("--warmup", type=float, default=0.1)
-    parser.add_argument("--forward-rows", type=int, default=128, help="teacher: rows a forward pass, accumulated")
+    parser.add_argument(
+        "--forward-rows", type=int, default=128, help="teacher: rows a forward pass, accumulated"
+    )
     parser.add_argument("--share", default="0/1")
     arguments = parser.parse_args()
     arguments.rates = {"adamw": arguments.adamw, "lamb": arguments.lamb}

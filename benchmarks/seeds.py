@@ -3,7 +3,8 @@
 python benchmarks/seeds.py quickstart
 python benchmarks/seeds.py sst2-bilstm --data.train sst2/train.tsv --data.dev sst2/dev.tsv
 
-The scores are those of the recipe's kind of task, times 100. `--name` and `--seed` are this script's to give.
+The scores are those of the recipe's kind of task, times 100. `--name` and `--seed` are this
+script's to give.
 """
 
 import json
@@ -27,9 +28,22 @@ def main() -> int:
     models = []
     for seed in SEEDS:
         name = f"{Path(recipe).stem}-seed{seed}"
-        command = [sys.executable, "-m", "distillkit", "run", recipe, "--name", name, "--seed", str(seed), *options]
+        command = [
+            sys.executable,
+            "-m",
+            "distillkit",
+            "run",
+            recipe,
+            "--name",
+            name,
+            "--seed",
+            str(seed),
+            *options,
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        models.append(json.loads((Path("runs") / name / "result.json").read_text(encoding="utf-8"))["models"])
+        models.append(
+            json.loads((Path("runs") / name / "result.json").read_text(encoding="utf-8"))["models"]
+        )
     for split in ("dev", "test"):
         if split not in models[0]["teacher"]:
             continue

@@ -1,10 +1,12 @@
 """A bundle beside its teacher and beside Model2Vec: rows a second, one row a call on one thread, tokenising included, and dev accuracy.
 
     pip install 'model2vec[distill]'
-    python benchmarks/static_peer.py runs/small/bundle.zip runs/teacher --train train.tsv --dev dev.tsv --text sentence
+    python benchmarks/static_peer.py runs/small/bundle.zip runs/teacher --train train.tsv --dev
+    dev.tsv --text sentence
 
-Model2Vec's static model is distilled from the encoder that the teacher was fine-tuned from (or --encoder), by its own defaults; a logistic regression on
-its vectors of the training texts answers, which is how its authors evaluate it. All forms answer the same rows in blocks that take turns.
+Model2Vec's static model is distilled from the encoder that the teacher was fine-tuned from (or
+--encoder), by its own defaults; a logistic regression on its vectors of the training texts answers,
+which is how its authors evaluate it. All forms answer the same rows in blocks that take turns.
 """
 
 import argparse
@@ -31,9 +33,17 @@ def static_model(encoder: str, train: pa.Table, names: Sequence[str]) -> Answer:
 
     model = distill(model_name=resolve(encoder))
     texts, _ = texts_of(train)
-    head = LogisticRegression(max_iter=1000).fit(model.encode(texts), gold_of(train, names, "classification"))
-    weight = (head.coef_ if len(head.coef_) > 1 else np.concatenate([-head.coef_, head.coef_])).T.astype(np.float32)
-    bias = head.intercept_ if len(head.intercept_) > 1 else np.concatenate([-head.intercept_, head.intercept_])
+    head = LogisticRegression(max_iter=1000).fit(
+        model.encode(texts), gold_of(train, names, "classification")
+    )
+    weight = (
+        head.coef_ if len(head.coef_) > 1 else np.concatenate([-head.coef_, head.coef_])
+    ).T.astype(np.float32)
+    bias = (
+        head.intercept_
+        if len(head.intercept_) > 1
+        else np.concatenate([-head.intercept_, head.intercept_])
+    )
 
     def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
         return model.encode(list(texts)) @ weight + bias
@@ -57,14 +67,21 @@ def main() -> None:
     gold, (texts, _) = gold_of(dev, names, "classification"), texts_of(dev)
     with tempfile.TemporaryDirectory() as work:
         forms = [Form("bundle", "bundle", options.bundle, "")]
-        forms += prepare("teacher", options.teacher, ["torch-fp32", "onnx-fp32", "onnx-int8"], Path(work))
+        forms += prepare(
+            "teacher", options.teacher, ["torch-fp32", "onnx-fp32", "onnx-int8"], Path(work)
+        )
         answers = {form.name: load(form, 1) for form in forms}
         answers["Model2Vec"] = static_model(options.encoder, train, names)
         taken = times(answers, [(text, None) for text in texts], 1, progress="rows")
         slowest = speed(taken["teacher, torch-fp32"], 1)["rows_per_second"]
         for name, answer in answers.items():
-            found = np.concatenate([answer(texts[i : i + 256], None) for i in range(0, len(texts), 256)])
-            figures = {"accuracy": round(100 * float((found.argmax(1) == gold).mean()), 2), **speed(taken[name], 1)}
+            found = np.concatenate(
+                [answer(texts[i : i + 256], None) for i in range(0, len(texts), 256)]
+            )
+            figures = {
+                "accuracy": round(100 * float((found.argmax(1) == gold).mean()), 2),
+                **speed(taken[name], 1),
+            }
             figures["times_torch"] = figures["rows_per_second"] / slowest
             print(json.dumps({"name": name} | {k: round(v, 4) for k, v in figures.items()}))
 

@@ -2,9 +2,11 @@
 
 python benchmarks/student_speed.py --transfer-set sst.parquet
 
-Both train in turn, in one process, on the same rows, tokenised before, from logits drawn at random: speed does not depend on them. The plain loop is a
-DataLoader that shuffles and pads to the longest, nn.LSTM over packed rows and AdamW as they come; it neither clips gradients nor has a schedule. It wants
-an idle machine, and OMP_WAIT_POLICY unset: with `passive`, threads sleep between the many small steps of an LSTM.
+Both train in turn, in one process, on the same rows, tokenised before, from logits drawn at random:
+speed does not depend on them. The plain loop is a DataLoader that shuffles and pads to the longest,
+nn.LSTM over packed rows and AdamW as they come; it neither clips gradients nor has a schedule. It
+wants an idle machine, and OMP_WAIT_POLICY unset: with `passive`, threads sleep between the many
+small steps of an LSTM.
 """
 
 import argparse
@@ -26,7 +28,13 @@ from distillkit.augment.augmenter import Augmenter
 from distillkit.data.batches import Encoded, encode
 from distillkit.data.tables import mask_of, read_table
 from distillkit.measure.report import table
-from distillkit.recipe import AugmentConfig, ColumnsConfig, Precision, TrainingConfig, VocabularyConfig
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    Precision,
+    TrainingConfig,
+    VocabularyConfig,
+)
 from distillkit.student.bilstm import BiLSTMConfig, BiLSTMForSequenceClassification
 from distillkit.student.vocabulary import build_tokenizer
 from distillkit.training.loop import fit
@@ -36,13 +44,26 @@ WIDTH, HIDDEN, HEAD, DROPOUT = 300, 150, 200, 0.1
 # Operations by their part in a step; an operation that is in no list is "everything else".
 PARTS = {
     "LSTM, forward": ("aten::mkldnn_rnn_layer", "aten::lstm"),
-    "LSTM, backward": ("aten::mkldnn_rnn_layer_backward", "autograd::engine::evaluate_function: MkldnnRnnLayerBackward0"),
+    "LSTM, backward": (
+        "aten::mkldnn_rnn_layer_backward",
+        "autograd::engine::evaluate_function: MkldnnRnnLayerBackward0",
+    ),
     "optimizer": ("aten::_fused_adamw_", "Optimizer.step#AdamW.step"),
-    "gradient norm and clipping": ("aten::linalg_vector_norm", "aten::mul_", "aten::_foreach_mul_", "aten::_foreach_norm"),
-    "embeddings and gathers": ("aten::embedding_dense_backward", "aten::index_select", "aten::index", "aten::gather"),
+    "gradient norm and clipping": (
+        "aten::linalg_vector_norm",
+        "aten::mul_",
+        "aten::_foreach_mul_",
+        "aten::_foreach_norm",
+    ),
+    "embeddings and gathers": (
+        "aten::embedding_dense_backward",
+        "aten::index_select",
+        "aten::index",
+        "aten::gather",
+    ),
     "dropout's noise": ("aten::random_", "aten::bernoulli_"),
     "zeros and copies": ("aten::fill_", "aten::copy_", "aten::cat"),
-}  # fmt: skip
+}
 
 
 class PlainBiLSTM(nn.Module):
@@ -59,23 +80,36 @@ class PlainBiLSTM(nn.Module):
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Map padded rows (B, T) and their lengths (B,) to logits (B, C)."""
         x = self.dropout(self.embedding(ids))
-        _, (last, _) = self.lstm(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+        _, (last, _) = self.lstm(
+            pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        )
         return self.out(torch.relu(self.dense(self.dropout(torch.cat([last[0], last[1]], dim=1)))))
 
 
 def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
     """Pad rows to the longest."""
     ids, logits = zip(*rows, strict=True)
-    return pad_sequence(ids, batch_first=True), torch.tensor([len(row) for row in ids]), torch.stack(logits)
+    return (
+        pad_sequence(ids, batch_first=True),
+        torch.tensor([len(row) for row in ids]),
+        torch.stack(logits),
+    )
 
 
-def train_plainly(words: int, rows: Encoded, logits: Tensor, batch_size: int, precision: Precision) -> None:
+def train_plainly(
+    words: int, rows: Encoded, logits: Tensor, batch_size: int, precision: Precision
+) -> None:
     """Train for one epoch as a tutorial does."""
     model = PlainBiLSTM(words)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     # A packed row has one token at least.
-    ids = [row.long() if len(row) else torch.ones(1, dtype=torch.long) for row in rows.ids.split(rows.lengths.tolist())]
-    loader = DataLoader(list(zip(ids, logits, strict=True)), batch_size, shuffle=True, collate_fn=collate)  # type: ignore[arg-type]
+    ids = [
+        row.long() if len(row) else torch.ones(1, dtype=torch.long)
+        for row in rows.ids.split(rows.lengths.tolist())
+    ]
+    loader = DataLoader(
+        list(zip(ids, logits, strict=True)), batch_size, shuffle=True, collate_fn=collate
+    )  # type: ignore[arg-type]
     for padded, lengths, wanted in loader:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             found = model(padded, lengths)
@@ -85,10 +119,21 @@ def train_plainly(words: int, rows: Encoded, logits: Tensor, batch_size: int, pr
         optimizer.step()
 
 
-def train_here(words: int, rows: Encoded, logits: Tensor, batch_size: int, precision: Precision) -> None:
+def train_here(
+    words: int, rows: Encoded, logits: Tensor, batch_size: int, precision: Precision
+) -> None:
     """Train for one epoch with distillkit."""
-    config = BiLSTMConfig(HIDDEN, vocab_size=words, embedding_size=WIDTH, head_size=HEAD, dropout=DROPOUT, num_labels=2)
-    training = TrainingConfig(epochs=1, batch_size=batch_size, learning_rate=1e-3, precision=precision)
+    config = BiLSTMConfig(
+        HIDDEN,
+        vocab_size=words,
+        embedding_size=WIDTH,
+        head_size=HEAD,
+        dropout=DROPOUT,
+        num_labels=2,
+    )
+    training = TrainingConfig(
+        epochs=1, batch_size=batch_size, learning_rate=1e-3, precision=precision
+    )
 
     def loss(numbers: Tensor, found: Tensor, _: float) -> Tensor:
         return nn.functional.mse_loss(found.float(), logits[numbers])
@@ -137,7 +182,9 @@ def transfer_rows(source: str, count: int) -> tuple[int, Encoded]:
     else:
         config = AugmentConfig()
         mask = config.mask
-        texts = Augmenter(config)(read_table("embedded:reviews/train", ColumnsConfig())["text"].to_pylist())
+        texts = Augmenter(config)(
+            read_table("embedded:reviews/train", ColumnsConfig())["text"].to_pylist()
+        )
     tokenizer = build_tokenizer(texts, VocabularyConfig(), 128, mask)
     chosen = np.random.default_rng(0).permutation(len(texts))[:count]
     return len(tokenizer), encode(tokenizer, [texts[i] for i in chosen], None, 128, mask=mask)
@@ -145,11 +192,17 @@ def transfer_rows(source: str, count: int) -> tuple[int, Encoded]:
 
 def main() -> int:
     """Run the turns, then print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--transfer-set", default="", help="texts; empty: made of the reviews that come with distillkit"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=10_000, help="rows that are trained on in a turn")
+    parser.add_argument(
+        "--transfer-set",
+        default="",
+        help="texts; empty: made of the reviews that come with distillkit",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=10_000, help="rows that are trained on in a turn"
+    )
     parser.add_argument("--turns", type=int, default=3, help="after one that warms up")
     options = parser.parse_args()
     words, rows = transfer_rows(options.transfer_set, options.rows)
@@ -169,24 +222,45 @@ def main() -> int:
                 took = seconds(lambda t=train, s=size, p=precision: t(words, rows, logits, s, p))  # type: ignore[misc]
                 if turn:
                     speed[name].append(len(rows) / took)
-        lines += [[f"{name}, batches of {size}, rows a second", *_figures(v, ",.0f")] for name, v in speed.items()]
+        lines += [
+            [f"{name}, batches of {size}, rows a second", *_figures(v, ",.0f")]
+            for name, v in speed.items()
+        ]
         for name in ("distillkit fp32", "distillkit bf16"):
-            found = [ours / theirs for ours, theirs in zip(speed[name], speed["plain fp32"], strict=True)]
+            found = [
+                ours / theirs for ours, theirs in zip(speed[name], speed["plain fp32"], strict=True)
+            ]
             lines.append([f"{name} over plain fp32, batches of {size}", *_figures(found, ".2f")])
             ratios[f"{name} {size}"] = round(median(found), 2)
             precision = ways[name][1]
-            profiles.append((f"{precision}, {size}", shares(lambda s=size, p=precision: train_here(words, rows, logits, s, p))))  # type: ignore[misc]  # fmt: skip
+            profiles.append(
+                (
+                    f"{precision}, {size}",
+                    shares(lambda s=size, p=precision: train_here(words, rows, logits, s, p)),
+                )
+            )  # type: ignore[misc]
     print(table(lines), end="\n\n")
     parts = [*PARTS, "everything else"]
     columns = [name for name, _ in profiles]
-    print(table([["share of time", *columns], *([p, *(f"{100 * s[p]:.0f} %" for _, s in profiles)] for p in parts)]))
+    print(
+        table(
+            [
+                ["share of time", *columns],
+                *([p, *(f"{100 * s[p]:.0f} %" for _, s in profiles)] for p in parts),
+            ]
+        )
+    )
     flops = flops_a_row(rows)
     bound = [["", "GFLOP/s", "rows a second at most"]]
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         reached = matmul_gflops(dtype)
-        bound.append([f"plain {name} matrix product", f"{reached:,.0f}", f"{reached * 1e9 / flops:,.0f}"])
+        bound.append(
+            [f"plain {name} matrix product", f"{reached:,.0f}", f"{reached * 1e9 / flops:,.0f}"]
+        )
     print("\n" + table(bound))
-    sys.stderr.write(json.dumps({"rows": len(rows), "tokens": int(rows.lengths.sum()), "ratios": ratios}) + "\n")
+    sys.stderr.write(
+        json.dumps({"rows": len(rows), "tokens": int(rows.lengths.sum()), "ratios": ratios}) + "\n"
+    )
     return 0
 
 

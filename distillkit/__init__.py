@@ -1,7 +1,8 @@
 """distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof.
 
-`distillkit.pipeline` has one function a stage, of the same name as the command. After `import distillkit`, transformers' Auto classes of models load
-students, whichever of the two is imported first (AutoConfig alone does once one of those has been imported).
+`distillkit.pipeline` has one function a stage, of the same name as the command. After `import
+distillkit`, transformers' Auto classes of models load students, whichever of the two is imported
+first (AutoConfig alone does once one of those has been imported).
 """
 
 import importlib
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Found on first use, so that `import distillkit` and `distillkit --help` load neither torch nor transformers.
+# Found on first use, so that `import distillkit` and `distillkit --help` load neither torch nor
+# transformers.
 _LAZY = {
     "Augmenter": "distillkit.augment.augmenter",
     "AugmentConfig": "distillkit.recipe",

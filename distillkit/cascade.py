@@ -42,16 +42,20 @@ def cascade(
     """Find how sure a student must be to answer alone.
 
     Args:
-        student: A bundle, which is given the threshold, or any other classifier, which is only measured.
+        student: A bundle, which is given the threshold, or any other classifier, which is only
+            measured.
         teacher: A bundle or classifier with the same labels.
         source: Labelled dev rows, which neither has learnt from.
         output: Folder for `cascade.json` and `cascade.svg`.
         columns: Names of the source's columns.
-        accuracy: That is wanted, in percent, with the smallest share of rows that go to the teacher.
-        share: Of the rows that may go to the teacher, 0 to 1, with the best accuracy. With neither the accuracy is the teacher's.
+        accuracy: That is wanted, in percent, with the smallest share of rows that go to the
+            teacher.
+        share: Of the rows that may go to the teacher, 0 to 1, with the best accuracy. With neither
+            the accuracy is the teacher's.
 
     Returns:
-        What is written to `cascade.json`: the temperature, the threshold, its accuracy and share on these rows and on rows that it was not chosen on,
+        What is written to `cascade.json`: the temperature, the threshold, its accuracy and share on
+            these rows and on rows that it was not chosen on,
         milliseconds a row, and the curve.
 
     Raises:
@@ -101,12 +105,16 @@ def cascade(
         "held_out": _held_out(ours, theirs, gold, rule),
         "student_accuracy": float(curve.accuracies[0]),
         "teacher_accuracy": own,
-        "milliseconds": took | {"cascade": took["student"] + float(curve.shares[point]) * took["teacher"]},
+        "milliseconds": took
+        | {"cascade": took["student"] + float(curve.shares[point]) * took["teacher"]},
         "curve": {"shares": curve.shares.tolist(), "accuracies": curve.accuracies.tolist()},
     }
     _report(result, output)
     if is_bundle(Path(student)):
-        _keep(Path(student), {key: result[key] for key in ("temperature", "threshold", "accuracy", "share")})
+        _keep(
+            Path(student),
+            {key: result[key] for key in ("temperature", "threshold", "accuracy", "share")},
+        )
     return result
 
 
@@ -116,14 +124,20 @@ def _reached(curve: Curve, accuracy: float) -> int:
     return int(curve.accuracies.argmax()) if found is None else found
 
 
-def _logits(student: str, teacher: str, rows: pa.Table, source: str) -> tuple[np.ndarray, list[np.ndarray]]:
+def _logits(
+    student: str, teacher: str, rows: pa.Table, source: str
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the gold classes, (N,), and both models' logits, (N, C), in the order of the student's labels."""
     found: list[np.ndarray] = []
     labels: list[str] = []
     for model in (student, teacher):
         if is_bundle(Path(model)):
             predictor = Predictor(model, threads=0)
-            task, names, logits = predictor.task, predictor.labels, predictor.logits(*texts_of(rows))
+            task, names, logits = (
+                predictor.task,
+                predictor.labels,
+                predictor.logits(*texts_of(rows)),
+            )
         else:
             task = task_of(model)
             logits, names = pipeline.classify(model, rows, source)
@@ -131,12 +145,16 @@ def _logits(student: str, teacher: str, rows: pa.Table, source: str) -> tuple[np
             raise InputError(f"{model}: its task is {task}; a cascade is for classification")
         labels = labels or names
         if set(names) != set(labels):
-            raise InputError(f"{model}: its labels ({', '.join(names)}) are not the student's ({', '.join(labels)})")
+            raise InputError(
+                f"{model}: its labels ({', '.join(names)}) are not the student's ({', '.join(labels)})"
+            )
         found.append(logits[:, [names.index(name) for name in labels]])
     return gold_of(rows, labels, "classification"), found
 
 
-def _held_out(ours: np.ndarray, theirs: np.ndarray, gold: np.ndarray, rule: Rule) -> dict[str, float]:
+def _held_out(
+    ours: np.ndarray, theirs: np.ndarray, gold: np.ndarray, rule: Rule
+) -> dict[str, float]:
     """Say what thresholds come to on rows that they were not chosen on: each half of the rows is answered by what the other half chose."""
     fold = np.random.default_rng(0).permutation(len(gold)) % _FOLDS
     right, asked = np.zeros(len(gold), bool), np.zeros(len(gold), bool)
@@ -153,9 +171,14 @@ def _held_out(ours: np.ndarray, theirs: np.ndarray, gold: np.ndarray, rule: Rule
 def _milliseconds(student: str, teacher: str, rows: pa.Table) -> dict[str, float]:
     """Return the median milliseconds of each model a row, alone and on one thread, by turns."""
     models = {"student": student, "teacher": teacher}
-    forms = {who: Form(who, BUNDLE if is_bundle(Path(model)) else "torch-fp32", model) for who, model in models.items()}
+    forms = {
+        who: Form(who, BUNDLE if is_bundle(Path(model)) else "torch-fp32", model)
+        for who, model in models.items()
+    }
     taken = times(
-        {who: load(form, 1) for who, form in forms.items()}, list(paired(*texts_of(rows.slice(0, _TIMED)))), 1
+        {who: load(form, 1) for who, form in forms.items()},
+        list(paired(*texts_of(rows.slice(0, _TIMED)))),
+        1,
     )
     return {who: float(np.median(seconds)) * 1000 for who, seconds in taken.items()}
 
@@ -184,11 +207,23 @@ def _report(result: dict[str, Any], output: Path) -> None:
     rows = [["", "accuracy", "rows to the teacher, %", "ms a row"]]
     for name, accuracy, share, cost in (
         ("student", result["student_accuracy"], 0, took["student"]),
-        (f"teacher below {result['threshold']:.3f}", result["accuracy"], result["share"], took["cascade"]),
+        (
+            f"teacher below {result['threshold']:.3f}",
+            result["accuracy"],
+            result["share"],
+            took["cascade"],
+        ),
         ("chosen on other rows", result["held_out"]["accuracy"], result["held_out"]["share"], None),
         ("teacher", result["teacher_accuracy"], 1, took["teacher"]),
     ):
-        rows.append([name, f"{100 * accuracy:.1f}", f"{100 * share:.1f}", "" if cost is None else f"{cost:.2f}"])
+        rows.append(
+            [
+                name,
+                f"{100 * accuracy:.1f}",
+                f"{100 * share:.1f}",
+                "" if cost is None else f"{cost:.2f}",
+            ]
+        )
     log("\n" + table(rows) + "\n")
     log(str(output / "cascade.json"))
 
@@ -198,7 +233,9 @@ def _draw(result: dict[str, Any], target: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    shares, accuracies = (100 * np.array(result["curve"][name]) for name in ("shares", "accuracies"))
+    shares, accuracies = (
+        100 * np.array(result["curve"][name]) for name in ("shares", "accuracies")
+    )
     ours, theirs = result["milliseconds"]["student"], result["milliseconds"]["teacher"]
 
     def milliseconds(share: Any) -> Any:

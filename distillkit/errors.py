@@ -7,7 +7,8 @@ from contextlib import contextmanager
 class InputError(ValueError):
     """A user's mistake, said in one line: where it is, what was expected, how to mend it.
 
-    The command line prints it without a traceback and exits with status 1; every other exception is a bug and keeps its traceback.
+    The command line prints it without a traceback and exits with status 1; every other exception is
+    a bug and keeps its traceback.
     """
 
 
@@ -36,4 +37,6 @@ def checkpoint_errors(model: str) -> Iterator[None]:
     except Exception as error:
         # transformers, safetensors, tokenizers and the hub raise some ten unrelated classes here.
         what = " ".join(str(error).split())[:300]
-        raise InputError(f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}") from None
+        raise InputError(
+            f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}"
+        ) from None

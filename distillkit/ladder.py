@@ -1,9 +1,11 @@
 """`distillkit ladder`: a recipe's student held against everything that could explain it, rung by rung, with several seeds.
 
-    data -> teacher -> transfer sets, one a rule removed -> one logit store -> cells: a rung, a seed -> figures
+    data -> teacher -> transfer sets, one a rule removed -> one logit store -> cells: a rung, a seed
+    -> figures
 
-The first two stages are those of `distillkit run`, in the same folder. Every transfer set and every cell is a stage of its own below `ladder/`, so
-that a ladder goes on after a kill, and grows by rungs and seeds.
+The first two stages are those of `distillkit run`, in the same folder. Every transfer set and every
+cell is a stage of its own below `ladder/`, so that a ladder goes on after a kill, and grows by
+rungs and seeds.
 """
 
 import json
@@ -26,14 +28,30 @@ from distillkit.data.tables import gold_of, read_table, texts_of, write_table
 from distillkit.errors import InputError
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import megabytes, parameter_counts
-from distillkit.measure.ladder import RESAMPLES, TITLES, Answers, Rung, draw_ladder, ladder_figures, ladder_tables
+from distillkit.measure.ladder import (
+    RESAMPLES,
+    TITLES,
+    Answers,
+    Rung,
+    draw_ladder,
+    ladder_figures,
+    ladder_tables,
+)
 from distillkit.recipe import AugmentConfig, LossConfig, MixConfig, Recipe
 from distillkit.runs import RunFolder, Summary, Taught, at_work, log, look_ahead, teach
 from distillkit.teacher.checkpoint import load_classifier
 
 # Rungs that draw nothing of their own have one cell each; students have one a seed.
-_SEEDLESS = {"majority": "baseline", "tfidf": "baseline", "teacher": "teacher"}  # whose code they depend on
-_RULES: dict[str, dict[str, Any]] = {"no-mask": {"p_mask": 0.0}, "no-pos": {"p_pos": 0.0}, "no-ngram": {"p_ng": 0.0}}
+_SEEDLESS = {
+    "majority": "baseline",
+    "tfidf": "baseline",
+    "teacher": "teacher",
+}  # whose code they depend on
+_RULES: dict[str, dict[str, Any]] = {
+    "no-mask": {"p_mask": 0.0},
+    "no-pos": {"p_pos": 0.0},
+    "no-ngram": {"p_ng": 0.0},
+}
 _WAYS = ("rules", "infill", "neighbours", "generated")
 
 
@@ -41,16 +59,20 @@ def ladder(recipe: Recipe, folder: Path, rungs: Sequence[str] = (), seeds: int =
     """Train and measure the rungs of a recipe's ladder.
 
     Args:
-        recipe: What to run. Its seed is the teacher's and the transfer sets', and the first of the students'.
+        recipe: What to run. Its seed is the teacher's and the transfer sets', and the first of the
+            students'.
         folder: A run's folder, as for `runs.run`; the ladder is in its `ladder/`.
-        rungs: Which to train; empty: all of `rungs_of`. Others that are there from before, and still hold, are shown with them.
+        rungs: Which to train; empty: all of `rungs_of`. Others that are there from before, and
+            still hold, are shown with them.
         seeds: How many students of each rung.
 
     Returns:
-        What is written to `ladder/ladder.json`: the data, the transfer sets, and by rung what `measure.ladder.ladder_figures` returns.
+        What is written to `ladder/ladder.json`: the data, the transfer sets, and by rung what
+            `measure.ladder.ladder_figures` returns.
 
     Raises:
-        InputError: Something given is wrong, the recipe has no such rung, or another run is at work in the folder.
+        InputError: Something given is wrong, the recipe has no such rung, or another run is at work
+            in the folder.
     """
     known = rungs_of(recipe)
     for name in rungs:
@@ -59,7 +81,9 @@ def ladder(recipe: Recipe, folder: Path, rungs: Sequence[str] = (), seeds: int =
     if seeds < 1:
         raise InputError(f"--seeds is {seeds}: expected at least 1")
     if not recipe.training.epochs:
-        raise InputError("training.epochs is 0: the ladder's students learn as long as the recipe's; give at least 1")
+        raise InputError(
+            "training.epochs is 0: the ladder's students learn as long as the recipe's; give at least 1"
+        )
     with at_work(folder) as home:
         look_ahead(recipe)
         task = teach(recipe, home, folder / "ladder" / "recipe.yaml")
@@ -70,7 +94,9 @@ def rungs_of(recipe: Recipe) -> list[str]:
     """List the rungs of a recipe's ladder, from the ground up."""
     variants = transfer_variants(recipe)
     known = {"majority", "tfidf", "gold", "teacher", *variants}
-    if recipe.data.task != "regression":  # where the teacher's answer is its score, which `full` learns
+    if (
+        recipe.data.task != "regression"
+    ):  # where the teacher's answer is its score, which `full` learns
         known.add("hard")
     if variants["full"].n_iter or variants["full"].swap:
         known.add("originals")
@@ -80,8 +106,8 @@ def rungs_of(recipe: Recipe) -> list[str]:
 def transfer_variants(recipe: Recipe) -> dict[str, AugmentConfig]:
     """Return how each transfer set of the ladder is made, by the rung that is named after it.
 
-    `full` has no unlabelled text; from it each rule, each way of the mix and the swapping of pairs is removed in turn, where something else is
-    left; `in-domain` is the recipe's own.
+    `full` has no unlabelled text; from it each rule, each way of the mix and the swapping of pairs
+    is removed in turn, where something else is left; `in-domain` is the recipe's own.
     """
     full = _without_unlabelled(recipe.augment)
     variants = {"full": full}
@@ -91,7 +117,9 @@ def transfer_variants(recipe: Recipe) -> dict[str, AugmentConfig]:
         if len(rules) > 1:
             variants |= {rung: replace(full, **_RULES[rung]) for rung in rules}
         if len(ways) > 1:
-            variants |= {f"no-{way}": replace(full, mix=replace(full.mix, **{way: 0.0})) for way in ways}
+            variants |= {
+                f"no-{way}": replace(full, mix=replace(full.mix, **{way: 0.0})) for way in ways
+            }
         if full.swap and recipe.data.columns.text_pair:
             variants["no-swap"] = replace(full, swap=False)
     if recipe.data.unlabelled:
@@ -110,23 +138,28 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
     """Say how long a student learns from some rows, so that every rung takes as many steps as the recipe's own student.
 
     Args:
-        recipe: Its epochs, and the most epochs (`proof.gold_epochs`) that fewer rows are spread over.
+        recipe: Its epochs, and the most epochs (`proof.gold_epochs`) that fewer rows are spread
+            over.
         recipe_rows: Of the recipe's own transfer set.
         rows: To learn from.
 
     Returns:
-        Epochs, and rows shown in each: fewer rows come again within an epoch, more are cut to a sample.
+        Epochs, and rows shown in each: fewer rows come again within an epoch, more are cut to a
+            sample.
     """
     shown = recipe.training.epochs * recipe_rows
     most = max(recipe.training.epochs, recipe.proof.gold_epochs)
-    epochs = max(recipe.training.epochs, min(most, shown // rows))  # one more would leave some rows out
+    # one more would leave some rows out
+    epochs = max(recipe.training.epochs, min(most, shown // rows))
     return epochs, round(shown / epochs)
 
 
 def repeated(table: pa.Table, rows: int, seed: int) -> pa.Table:
     """Return so many rows of a table: all of it as often as it fits, and a sample for the rest."""
     rest = np.random.default_rng(seed).permutation(len(table))[: rows % len(table)]
-    return table.take(pa.array(np.concatenate([np.tile(np.arange(len(table)), rows // len(table)), rest])))
+    return table.take(
+        pa.array(np.concatenate([np.tile(np.arange(len(table)), rows // len(table)), rest]))
+    )
 
 
 @dataclass(frozen=True)
@@ -155,15 +188,23 @@ class _Ladder:
         self.recipe, self.home, self.task = recipe, home, task
         self.stages = RunFolder(home.folder / "ladder")
         self.variants = transfer_variants(recipe)
-        self.own = "in-domain" if "in-domain" in self.variants else "full"  # what `distillkit run` would learn from
+        self.own = (
+            "in-domain" if "in-domain" in self.variants else "full"
+        )  # what `distillkit run` would learn from
         self.splits = [split for split in ("dev", "test") if split in task.data["rows"]]
         self.tables = {
             split: read_table(task.path[split], task.columns, task=recipe.data.task)
             for split in ("train", *self.splits)
         }
         self.labels: list[str] = task.teacher["labels"]
-        self.gold = {split: gold_of(table, self.labels, recipe.data.task) for split, table in self.tables.items()}
-        self.base = [home.key_of("data"), home.key_of("teacher")]  # what all is made from, beside its own settings
+        self.gold = {
+            split: gold_of(table, self.labels, recipe.data.task)
+            for split, table in self.tables.items()
+        }
+        self.base = [
+            home.key_of("data"),
+            home.key_of("teacher"),
+        ]  # what all is made from, beside its own settings
         self.transfers: dict[str, Summary] = {}  # of the transfer sets that hold, what is in them
         self.labelled: set[str] = set()  # of these, those whose every row has logits
         self.begun = False  # the logit store
@@ -172,7 +213,9 @@ class _Ladder:
         """Train what is asked for, then measure all that is there."""
         rungs: dict[str, Rung] = {}
         for name in known:
-            numbers = [None] if name in _SEEDLESS else range(self.recipe.seed, self.recipe.seed + seeds)
+            numbers = (
+                [None] if name in _SEEDLESS else range(self.recipe.seed, self.recipe.seed + seeds)
+            )
             build = name in asked or name == "teacher"  # which every rung is compared with
             cells = {seed: self._cell(name, seed, build=build) for seed in numbers}
             found = {seed: answers for seed, answers in cells.items() if answers is not None}
@@ -183,10 +226,15 @@ class _Ladder:
             "distillkit": __version__,
             "seed": self.recipe.seed,
             "data": self.task.data,
-            "transfer_sets": {name: self.transfers[name] for name in self.variants if name in self.transfers},
+            "transfer_sets": {
+                name: self.transfers[name] for name in self.variants if name in self.transfers
+            },
             "bootstrap": {"resamples": RESAMPLES, "level": 0.95},
             "rungs": ladder_figures(
-                rungs, {split: self.gold[split] for split in self.splits}, self.labels, self.recipe.data.task
+                rungs,
+                {split: self.gold[split] for split in self.splits},
+                self.labels,
+                self.recipe.data.task,
             ),
         }
         self._report(result)
@@ -194,7 +242,10 @@ class _Ladder:
 
     def _report(self, result: Summary) -> None:
         folder, tables = self.stages.folder, ladder_tables(result["rungs"], self.splits)
-        texts = {"ladder.json": json.dumps(result, ensure_ascii=False, indent=1), "ladder.md": tables}
+        texts = {
+            "ladder.json": json.dumps(result, ensure_ascii=False, indent=1),
+            "ladder.md": tables,
+        }
         for name, text in texts.items():
             with whole_file(folder / name) as partial:
                 partial.write_text(text + "\n", encoding="utf-8")
@@ -203,11 +254,19 @@ class _Ladder:
             with whole_file(folder / "ladder.svg") as partial:
                 draw_ladder(result["rungs"], self.splits, partial)
         except ImportError:
-            log("ladder: no picture, as matplotlib is not installed: pip install 'distillkit[plots]'")
+            log(
+                "ladder: no picture, as matplotlib is not installed: pip install 'distillkit[plots]'"
+            )
         log(str(folder / "ladder.json"))
 
     def _stage(
-        self, name: str, settings: object, after: Sequence[str], fill: Callable[[Path], Summary], code: str, build: bool
+        self,
+        name: str,
+        settings: object,
+        after: Sequence[str],
+        fill: Callable[[Path], Summary],
+        code: str,
+        build: bool,
     ) -> Summary | None:
         """Return a stage's summary; None where it is not there, or no longer holds, and is not to be built."""
         if build:
@@ -224,10 +283,18 @@ class _Ladder:
 
         def transfer(out: Path) -> Summary:
             summary = pipeline.augment(
-                task.path["train"], out / "transfer.parquet", config, task.columns, [task.path[split] for split in self.splits],
-                [task.path["unlabelled"]] if unlabelled else [], recipe.seed, task=recipe.data.task,
-                teacher=recipe.teacher.model, engine=recipe.engine, workers=recipe.workers,
-            )  # fmt: skip
+                task.path["train"],
+                out / "transfer.parquet",
+                config,
+                task.columns,
+                [task.path[split] for split in self.splits],
+                [task.path["unlabelled"]] if unlabelled else [],
+                recipe.seed,
+                task=recipe.data.task,
+                teacher=recipe.teacher.model,
+                engine=recipe.engine,
+                workers=recipe.workers,
+            )
             return {key: value for key, value in summary.items() if key != "output"}
 
         settings = [asdict(config), models.fingerprints(), recipe.seed, self.base[0]]
@@ -245,7 +312,9 @@ class _Ladder:
 
         def logits(out: Path) -> Summary:
             done = self.home.kept("logits", asdict(recipe.label), ["teacher", "transfer"])
-            if done and all(manifest["mask"] == recipe.augment.mask for manifest in read_store(ready).values()):
+            if done and all(
+                manifest["mask"] == recipe.augment.mask for manifest in read_store(ready).values()
+            ):
                 shutil.copytree(ready, out / "store")
             else:
                 (out / "store").mkdir()
@@ -262,23 +331,33 @@ class _Ladder:
             return
         log(f"label: transfer set {name!r}")
         pipeline.label(
-            self._transfer_path(name), self.stages.folder / "logits" / "store", self.task.model, self.recipe.label, self.task.columns,
-            engine=self.recipe.engine, workers=self.recipe.workers,
-        )  # fmt: skip
+            self._transfer_path(name),
+            self.stages.folder / "logits" / "store",
+            self.task.model,
+            self.recipe.label,
+            self.task.columns,
+            engine=self.recipe.engine,
+            workers=self.recipe.workers,
+        )
         self.labelled.add(name)
 
     def _cell(self, name: str, seed: int | None, *, build: bool) -> Answers | None:
         """Return what a rung's model of a seed answers; None where it is not there and not to be trained."""
         if seed is None:
             folder = name
-            found = self._stage(name, self.base, [], partial(self._without_student, name), _SEEDLESS[name], build)
+            found = self._stage(
+                name, self.base, [], partial(self._without_student, name), _SEEDLESS[name], build
+            )
         else:
             folder, lesson = f"{name}-seed-{seed}", self._lesson(name, build=build)
             found = None if lesson is None else self._student(folder, lesson, seed, build=build)
         if found is None:
             return None
         place = self.stages.folder / folder
-        return Answers({split: np.load(place / f"{split}.npy", allow_pickle=False) for split in self.splits}, found)
+        return Answers(
+            {split: np.load(place / f"{split}.npy", allow_pickle=False) for split in self.splits},
+            found,
+        )
 
     def _without_student(self, name: str, out: Path) -> Summary:
         """Fill the cell of the teacher or of a baseline."""
@@ -301,7 +380,9 @@ class _Ladder:
         """Say what the students of a rung learn from; None where its transfer sets are not there."""
         variant = rung if rung in self.variants else "full"
         vocabulary = "in-domain" if rung == "in-domain" else "full"
-        counts = {name: self._transfer(name, build=build) for name in {self.own, variant, vocabulary}}
+        counts = {
+            name: self._transfer(name, build=build) for name in {self.own, variant, vocabulary}
+        }
         own, mine = counts[self.own], counts[variant]
         if own is None or mine is None or counts[vocabulary] is None:
             return None
@@ -315,8 +396,17 @@ class _Ladder:
         else:
             rows = mine["original" if rung == "originals" else "rows"]
         epochs, shown = pace(self.recipe, own["rows"], rows)
-        # Gold rows may be more than the transfer set's where texts come twice; a sample of them could miss a class.
-        return _Lesson(rung, variant, vocabulary, loss, rows, epochs, max(shown, rows) if rung == "gold" else shown)
+        # Gold rows may be more than the transfer set's where texts come twice; a sample of them
+        # could miss a class.
+        return _Lesson(
+            rung,
+            variant,
+            vocabulary,
+            loss,
+            rows,
+            epochs,
+            max(shown, rows) if rung == "gold" else shown,
+        )
 
     def _student(self, name: str, lesson: _Lesson, seed: int, *, build: bool) -> Summary | None:
         recipe, gold = self.recipe, lesson.rung == "gold"
@@ -331,12 +421,23 @@ class _Ladder:
                 self._label(lesson.variant)
             write_table(repeated(self._rows(lesson), lesson.shown, seed), out / "shown.parquet")
             pipeline.train_student(
-                str(out / "shown.parquet"), self.task.path["dev"], out / "model", recipe.student,
-                logits=None if gold else self.stages.folder / "logits" / "store", teacher=self.task.model, loss=lesson.loss,
-                training=training, columns=self.task.columns, task=recipe.data.task,
-                vocabulary_from=self._transfer_path(lesson.vocabulary), seed=seed, progress=name,
-            )  # fmt: skip
-            summary = self._answer(str(out / "model"), out) | {"rows": min(lesson.rows, lesson.shown)}
+                str(out / "shown.parquet"),
+                self.task.path["dev"],
+                out / "model",
+                recipe.student,
+                logits=None if gold else self.stages.folder / "logits" / "store",
+                teacher=self.task.model,
+                loss=lesson.loss,
+                training=training,
+                columns=self.task.columns,
+                task=recipe.data.task,
+                vocabulary_from=self._transfer_path(lesson.vocabulary),
+                seed=seed,
+                progress=name,
+            )
+            summary = self._answer(str(out / "model"), out) | {
+                "rows": min(lesson.rows, lesson.shown)
+            }
             (out / "shown.parquet").unlink()
             shutil.rmtree(out / "model")
             return summary
@@ -350,21 +451,32 @@ class _Ladder:
             seed,
             self.base,
         ]
-        after = [f"transfer-{lesson.variant}", f"transfer-{lesson.vocabulary}", *([] if gold else ["logits"])]
-        return self._stage(name, settings, after, student, "student-gold" if gold else "student", build)
+        after = [
+            f"transfer-{lesson.variant}",
+            f"transfer-{lesson.vocabulary}",
+            *([] if gold else ["logits"]),
+        ]
+        return self._stage(
+            name, settings, after, student, "student-gold" if gold else "student", build
+        )
 
     def _rows(self, lesson: _Lesson) -> pa.Table:
         """Return the distinct rows of a lesson."""
         if lesson.rung == "gold":
             return self.tables["train"]
         table = read_table(
-            self._transfer_path(lesson.variant), self.task.columns, task=self.recipe.data.task, labels="optional"
+            self._transfer_path(lesson.variant),
+            self.task.columns,
+            task=self.recipe.data.task,
+            labels="optional",
         )
         if lesson.rung == "originals":
             return table.filter(pc.equal(table["origin"], "original"))
         if lesson.rung == "hard":  # without a label, the hard one is the teacher's
             return table.set_column(
-                table.column_names.index("label"), "label", pa.nulls(len(table), table["label"].type)
+                table.column_names.index("label"),
+                "label",
+                pa.nulls(len(table), table["label"].type),
             )
         return table
 

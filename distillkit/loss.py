@@ -1,8 +1,10 @@
 """What a student is asked to match: logits, soft targets, hard labels, or a mix; for classes, labels and scores alike.
 
-Every loss is a sum over the classes of a row, and a mean over the rows: the terms of a mix keep their proportion whatever C is.
+Every loss is a sum over the classes of a row, and a mean over the rows: the terms of a mix keep
+their proportion whatever C is.
 
-Axes, here and everywhere: N examples, B batch, T tokens, C classes, H hidden, V vocabulary, L layers.
+Axes, here and everywhere: N examples, B batch, T tokens, C classes, H hidden, V vocabulary, L
+layers.
 """
 
 from collections.abc import Callable
@@ -44,7 +46,8 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0)
     Args:
         student: Logits, (B, C) float.
         teacher: Logits, (B, C) float; receives no gradient.
-        temperature: Softens both; > 0, no unit. Its square keeps the gradient's size when it changes.
+        temperature: Softens both; > 0, no unit. Its square keeps the gradient's size when it
+            changes.
 
     Returns:
         Mean over the batch in nats, () float32; 0 only where both distributions agree.
@@ -64,7 +67,8 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0)
 def soft_multi_label_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
     """Label by label, binary cross-entropy with the teacher's softened probability, times temperature squared.
 
-    The probability's own entropy is taken off, which no gradient sees: what is left is the KL divergence of each label's answer.
+    The probability's own entropy is taken off, which no gradient sees: what is left is the KL
+    divergence of each label's answer.
 
     Args:
         student: Logits, (B, C) float; each label's probability is their sigmoid.
@@ -77,13 +81,16 @@ def soft_multi_label_loss(student: Tensor, teacher: Tensor, temperature: float =
     Raises:
         ValueError: The shapes differ, or temperature <= 0.
 
-    Source: Hinton et al. 2015 (arXiv 1503.02531), section 2, for each label as a distribution of two.
+    Source: Hinton et al. 2015 (arXiv 1503.02531), section 2, for each label as a distribution of
+    two.
     """
     _check_shapes(student, teacher)
     _check_temperature(temperature)
     softened = teacher.detach().float() / temperature
     target = softened.sigmoid()
-    found = functional.binary_cross_entropy_with_logits(student.float() / temperature, target, reduction="none")
+    found = functional.binary_cross_entropy_with_logits(
+        student.float() / temperature, target, reduction="none"
+    )
     entropy = functional.binary_cross_entropy_with_logits(softened, target, reduction="none")
     return (found - entropy).sum(1).mean() * temperature**2
 
@@ -94,9 +101,10 @@ def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.
     Args:
         task: What a label is.
         student: Logits, (B, C) float; any model's.
-        labels: Class numbers, (B,) int64; 0 and 1, (B, C) float; or scores, (B,) float. None is missing.
-        smoothing: Share of a label that is spread over all classes, or over yes and no, alike, 0 to 1 (Szegedy et al. 2016, arXiv 1512.00567,
-            section 7); without meaning for scores.
+        labels: Class numbers, (B,) int64; 0 and 1, (B, C) float; or scores, (B,) float. None is
+            missing.
+        smoothing: Share of a label that is spread over all classes, or over yes and no, alike, 0 to
+            1 (Szegedy et al. 2016, arXiv 1512.00567, section 7); without meaning for scores.
 
     Returns:
         Sum over the labels, mean over the batch, () float32; in nats but for scores.
@@ -106,7 +114,11 @@ def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.
     if task == "regression":
         return (student.float().squeeze(1) - labels).square().mean()
     target = labels * (1 - smoothing) + smoothing / 2
-    return functional.binary_cross_entropy_with_logits(student.float(), target, reduction="none").sum(1).mean()
+    return (
+        functional.binary_cross_entropy_with_logits(student.float(), target, reduction="none")
+        .sum(1)
+        .mean()
+    )
 
 
 def hard_label_loss(
@@ -121,7 +133,8 @@ def hard_label_loss(
     Args:
         student: Logits, (B, C) float.
         teacher: Logits, (B, C) float; needed where a label is missing.
-        labels: As for `gold_loss`; where missing `NO_LABEL`, of labels and scores NaN; None: all are missing.
+        labels: As for `gold_loss`; where missing `NO_LABEL`, of labels and scores NaN; None: all
+            are missing.
         smoothing: As for `gold_loss`.
         task: What a label is.
 
@@ -134,7 +147,10 @@ def hard_label_loss(
         return gold_loss(task, student, labels, smoothing)
     answer = _ANSWERS[task](teacher.detach())
     return gold_loss(
-        task, student, answer if labels is None else torch.where(_missing(labels), answer, labels), smoothing
+        task,
+        student,
+        answer if labels is None else torch.where(_missing(labels), answer, labels),
+        smoothing,
     )
 
 
@@ -154,7 +170,8 @@ class DistillationLoss(nn.Module):
     """alpha * hard labels + (1 - alpha) * (logits MSE or soft targets).
 
     Args:
-        config: `kind`, `alpha`, `temperature`, where these end, `label_smoothing`; the default is the paper's best: MSE on logits alone.
+        config: `kind`, `alpha`, `temperature`, where these end, `label_smoothing`; the default is
+            the paper's best: MSE on logits alone.
         task: What labels and logits mean.
 
     Raises:
@@ -169,29 +186,39 @@ class DistillationLoss(nn.Module):
         self.config.check_task(task)
 
     def forward(
-        self, student: Tensor, teacher: Tensor | None = None, labels: Tensor | None = None, done: float = 0.0
+        self,
+        student: Tensor,
+        teacher: Tensor | None = None,
+        labels: Tensor | None = None,
+        done: float = 0.0,
     ) -> Tensor:
         """Return the loss of a batch.
 
         Args:
             student: Logits, (B, C) float.
             teacher: Logits, (B, C) float; receives no gradient. May be None only where alpha is 1.
-            labels: Class numbers, (B,) int64, -100 where missing; labels, (B, C), or scores, (B,), float, NaN where missing. None: all are.
-                What is missing, the teacher's own answer stands in for.
-            done: Share of the training that is done, 0 to 1: how far alpha and the temperature have come.
+            labels: Class numbers, (B,) int64, -100 where missing; labels, (B, C), or scores, (B,),
+                float, NaN where missing. None: all are. What is missing, the teacher's own answer
+                stands in for.
+            done: Share of the training that is done, 0 to 1: how far alpha and the temperature have
+                come.
 
         Raises:
             ValueError: The shapes differ, or what alpha asks for is missing.
         """
         config = self.config
-        alpha = _on_the_way(config.alpha, config.alpha if config.alpha_end < 0 else config.alpha_end, done)
+        alpha = _on_the_way(
+            config.alpha, config.alpha if config.alpha_end < 0 else config.alpha_end, done
+        )
         if teacher is None and alpha < 1:
             raise ValueError(
                 f"alpha is {alpha}, so the teacher's logits are needed; alpha = 1 learns from labels alone"
             )
         loss = student.new_zeros((), dtype=torch.float32)
         if alpha > 0:
-            loss = loss + alpha * hard_label_loss(student, teacher, labels, config.label_smoothing, self.task)
+            loss = loss + alpha * hard_label_loss(
+                student, teacher, labels, config.label_smoothing, self.task
+            )
         if alpha < 1 and teacher is not None:
             loss = loss + (1 - alpha) * self._match(student, teacher, done)
         return loss
@@ -200,7 +227,9 @@ class DistillationLoss(nn.Module):
         config = self.config
         if config.kind == "mse":
             return logits_mse_loss(student, teacher)
-        temperature = _on_the_way(config.temperature, config.temperature_end or config.temperature, done)
+        temperature = _on_the_way(
+            config.temperature, config.temperature_end or config.temperature, done
+        )
         return _SOFT[self.task](student, teacher, temperature)
 
 

@@ -20,8 +20,9 @@ def world() -> int:
 def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:
     """Start torch.distributed's process group among the processes of torchrun, also after it has started them anew.
 
-    All starts share one store, and torch reads the addresses that processes of an earlier start, gone by now, have left there
-    (pytorch issue 135712). So process 0 draws a token for this start, and what the group writes stands below it.
+    All starts share one store, and torch reads the addresses that processes of an earlier start,
+    gone by now, have left there (pytorch issue 135712). So process 0 draws a token for this start,
+    and what the group writes stands below it.
 
     Args:
         backend: gloo or nccl.
@@ -33,7 +34,9 @@ def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         dist.init_process_group(backend, timeout=timeout)
         return
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout)
+    store = TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout
+    )
     own = uuid.uuid4().hex
     token = _give_token(store, own) if rank() == 0 else _take_token(store, own)
     below = PrefixStore(token, store)
@@ -53,7 +56,11 @@ def _take_token(store: Any, own: str) -> str:
         token = store.get("distillkit/token").decode()
         store.set(f"{token}/here/{rank()}", own)
         for _ in range(20):
-            # The token may be of an earlier start: then nobody answers with what this process has drawn.
-            if store.check([f"{token}/go/{rank()}"]) and store.get(f"{token}/go/{rank()}").decode() == own:
+            # The token may be of an earlier start: then nobody answers with what this process has
+            # drawn.
+            if (
+                store.check([f"{token}/go/{rank()}"])
+                and store.get(f"{token}/go/{rank()}").decode() == own
+            ):
                 return token
             time.sleep(0.05)

@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    OfflineModeIsEnabled,
+)
 from huggingface_hub.utils import validate_repo_id
 
 from distillkit import pipeline
@@ -32,15 +37,24 @@ from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens
 BUNDLE = "bundle"
 
 
-def push(run: Path, repo: str, *, bundle: Path | None = None, private: bool = False, to: Path | None = None) -> Summary:
+def push(
+    run: Path,
+    repo: str,
+    *,
+    bundle: Path | None = None,
+    private: bool = False,
+    to: Path | None = None,
+) -> Summary:
     """Put a run's student on a hub, in one commit: checkpoint, bundle, recipe, figures, and a card written from them.
 
-    Neither data nor logits, nor the teacher's weights, nor what training left are among the files; of paths only the last part.
+    Neither data nor logits, nor the teacher's weights, nor what training left are among the files;
+    of paths only the last part.
 
     Args:
         run: Folder of a finished run.
         repo: OWNER/NAME on the hub (HF_ENDPOINT says which hub); made where there is none.
-        bundle: What `distillkit export` or `compress` wrote; None: the run's folder `bundle`, where there is one, which must be of its student.
+        bundle: What `distillkit export` or `compress` wrote; None: the run's folder `bundle`, where
+            there is one, which must be of its student.
         private: A repository that is made is a private one.
         to: Folder to write in place of pushing; nothing leaves the machine.
 
@@ -48,7 +62,8 @@ def push(run: Path, repo: str, *, bundle: Path | None = None, private: bool = Fa
         `files`, and `output` or `repo`, `commit` (its address).
 
     Raises:
-        InputError: The run is not finished, the bundle is not of its student, the name is not one, or the hub refuses or cannot be reached.
+        InputError: The run is not finished, the bundle is not of its student, the name is not one,
+            or the hub refuses or cannot be reached.
     """
     _check_name(repo)
     if to is not None:
@@ -67,13 +82,17 @@ def _check_name(repo: str) -> None:
     except HFValidationError:
         fits = False
     if not fits:
-        raise InputError(f"{repo!r}: not a name on a hub; expected OWNER/NAME, of letters, digits, '-', '_' and '.'")
+        raise InputError(
+            f"{repo!r}: not a name on a hub; expected OWNER/NAME, of letters, digits, '-', '_' and '.'"
+        )
 
 
 def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str]:
     """Fill a folder with all that goes out; return the names of its files."""
     if not (run / "recipe.yaml").is_file():
-        raise InputError(f"{run}: no recipe.yaml; expected a run's folder, as distillkit run leaves it: runs/NAME")
+        raise InputError(
+            f"{run}: no recipe.yaml; expected a run's folder, as distillkit run leaves it: runs/NAME"
+        )
     with at_work(run):
         recipe, result = _finished(run)
         shown = _without_paths(recipe, run)
@@ -102,7 +121,9 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
             bundle=_copy_bundle(bundle, run, folder / BUNDLE, dev),
         )
     model_card(about).save(folder / "README.md")
-    return sorted(str(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        str(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def _finished(run: Path) -> tuple[Recipe, Summary]:
@@ -115,10 +136,19 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
             raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")
     if not (run / "result.json").is_file():
         raise InputError(f"{run}: not finished: its result.json is missing; {mend}")
-    result, proof, data = (_json(run / name) for name in ("result.json", "proof/stage.json", "data/stage.json"))
-    student = load_config("students", str(run / "student" / "model" / "student.yaml"), StudentConfig())
-    if (result["models"], result["data"]) != (proof["summary"]["models"], data["summary"]) or student != recipe.student:
-        raise InputError(f"{run}: not finished: its recipe or stages are newer than its result.json; {mend}")
+    result, proof, data = (
+        _json(run / name) for name in ("result.json", "proof/stage.json", "data/stage.json")
+    )
+    student = load_config(
+        "students", str(run / "student" / "model" / "student.yaml"), StudentConfig()
+    )
+    if (result["models"], result["data"]) != (
+        proof["summary"]["models"],
+        data["summary"],
+    ) or student != recipe.student:
+        raise InputError(
+            f"{run}: not finished: its recipe or stages are newer than its result.json; {mend}"
+        )
     return recipe, result
 
 
@@ -142,7 +172,9 @@ def _ladder(run: Path, recipe: Recipe) -> Summary | None:
     return _json(run / "ladder" / "ladder.json")
 
 
-def _copy_bundle(given: Path | None, run: Path, target: Path, dev: pa.Table) -> dict[str, Any] | None:
+def _copy_bundle(
+    given: Path | None, run: Path, target: Path, dev: pa.Table
+) -> dict[str, Any] | None:
     """Copy a bundle, and measure the copy on dev; one that lies in the run's folder must be its student's."""
     bundle, model = given or run / BUNDLE, run / "student" / "model"
     if given is None and not bundle.exists():
@@ -155,7 +187,9 @@ def _copy_bundle(given: Path | None, run: Path, target: Path, dev: pa.Table) -> 
     texts, pairs = texts_of(dev)
     task, (student, labels) = task_of(str(model)), pipeline.classify(str(model), dev, "dev")
     if (manifest.labels, manifest.task) != (labels, task):
-        raise InputError(f"{bundle}: is of another task, or has other labels than {model} ({', '.join(labels)})")
+        raise InputError(
+            f"{bundle}: is of another task, or has other labels than {model} ({', '.join(labels)})"
+        )
     logits = Predictor(target).logits(texts, pairs)
     largest = float(np.abs(logits - student).max())
     if given is None and largest > PARITY:
@@ -170,14 +204,18 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
     """Return a recipe in which what is a path here is its last part alone."""
 
     def model(name: str) -> str:
-        return name if not name or name.startswith("package:") or _on_hub(name, run) else _last(name)
+        return (
+            name if not name or name.startswith("package:") or _on_hub(name, run) else _last(name)
+        )
 
     def source(name: str, split: str) -> str:
         if name.startswith("embedded:") or not name:
             return name
         if name.startswith("datasets:"):
             _, dataset, *rest = name.split(":")
-            return ":".join(["datasets", dataset if _on_hub(dataset, run) else _last(dataset), *rest])
+            return ":".join(
+                ["datasets", dataset if _on_hub(dataset, run) else _last(dataset), *rest]
+            )
         # Two files of one name would become one.
         return (
             f"{split}/{_last(name)}"
@@ -195,7 +233,9 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
             train=source(data.train, "train"),
             dev=source(data.dev, "dev"),
             test=source(data.test, "test"),
-            unlabelled=tuple(source(name, f"unlabelled-{i}") for i, name in enumerate(data.unlabelled, start=1)),
+            unlabelled=tuple(
+                source(name, f"unlabelled-{i}") for i, name in enumerate(data.unlabelled, start=1)
+            ),
         ),
         teacher=replace(recipe.teacher, model=model(recipe.teacher.model)),
         augment=replace(
@@ -205,7 +245,9 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
             generated=replace(augment.generated, model=model(augment.generated.model)),
             neighbours=replace(augment.neighbours, vectors=_last(augment.neighbours.vectors)),
         ),
-        student=replace(student, embeddings=replace(student.embeddings, source=_last(student.embeddings.source))),
+        student=replace(
+            student, embeddings=replace(student.embeddings, source=_last(student.embeddings.source))
+        ),
     )
 
 
@@ -274,7 +316,9 @@ def _hub_errors(repo: str, endpoint: str) -> Iterator[None]:
         what = " ".join((error.server_message or str(error)).split())[:300]
         raise InputError(f"{repo}: {endpoint} answers {status}: {what}") from None
     except HTTPError as error:
-        raise InputError(f"{repo}: {endpoint} cannot be reached: {' '.join(str(error).split())[:300]}") from None
+        raise InputError(
+            f"{repo}: {endpoint} cannot be reached: {' '.join(str(error).split())[:300]}"
+        ) from None
 
 
 def _json(path: Path) -> Any:

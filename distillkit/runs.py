@@ -27,14 +27,22 @@ from distillkit.measure.cost import answer_one, megabytes, milliseconds, paramet
 from distillkit.measure.metrics import metrics
 from distillkit.measure.report import comparison_table
 from distillkit.recipe import SCORES, ColumnsConfig, DataConfig, LossConfig, Recipe, dump
-from distillkit.teacher.checkpoint import SCRATCH, labels_of, load_classifier, load_config_of, resolve
+from distillkit.teacher.checkpoint import (
+    SCRATCH,
+    labels_of,
+    load_classifier,
+    load_config_of,
+    resolve,
+)
 
 Summary = dict[str, Any]
 
-# Few rows want small batches: at the transfer set's batch size the gold student would take too few steps to be a fair rival.
+# Few rows want small batches: at the transfer set's batch size the gold student would take too few
+# steps to be a fair rival.
 GOLD_BATCH = 64
 
-# Rooms whose code a stage's result depends on: a change there makes the stage run again. The stages of a ladder or a search name one of these too.
+# Rooms whose code a stage's result depends on: a change there makes the stage run again. The stages
+# of a ladder or a search name one of these too.
 _ROOMS = {
     "data": ["data"],
     "adapted": ["data", "training", "teacher"],
@@ -45,7 +53,15 @@ _ROOMS = {
     "student": ["data", "training", "student", "loss.py", "teacher/word_vectors.py"],
     "proof": ["."],
     "baseline": ["data", "measure/baselines.py"],
-    "trial": ["data", "training", "student", "loss.py", "teacher/word_vectors.py", "measure/cost.py", "tune/space.py"],
+    "trial": [
+        "data",
+        "training",
+        "student",
+        "loss.py",
+        "teacher/word_vectors.py",
+        "measure/cost.py",
+        "tune/space.py",
+    ],
 }
 
 
@@ -56,21 +72,31 @@ class RunFolder:
     folder: Path
 
     def stage(
-        self, name: str, settings: object, after: Sequence[str], build: Callable[[Path], Summary], *, code: str = ""
+        self,
+        name: str,
+        settings: object,
+        after: Sequence[str],
+        build: Callable[[Path], Summary],
+        *,
+        code: str = "",
     ) -> Summary:
         """Return a stage's summary, building the stage only if something it depends on has changed.
 
         Args:
             name: Folder of the stage.
-            settings: Everything of the recipe, and the fingerprint of every file, that the result depends on.
+            settings: Everything of the recipe, and the fingerprint of every file, that the result
+                depends on.
             after: Stages whose results it reads.
-            build: Fills the folder it is given. The folder gets the stage's name only when it is whole; one left by a killed run is
-                handed back, with what it holds, if nothing has changed since.
+            build: Fills the folder it is given. The folder gets the stage's name only when it is
+                whole; one left by a killed run is handed back, with what it holds, if nothing has
+                changed since.
             code: The kind of stage whose code it depends on; empty: the one of its name.
         """
         final, partial = self.folder / name, self.folder / f".{name}.partial"
         if final.exists() and not (final / "stage.json").is_file():
-            raise InputError(f"{final}: not a stage of a run, and would be replaced; choose another --name or --runs")
+            raise InputError(
+                f"{final}: not a stage of a run, and would be replaced; choose another --name or --runs"
+            )
         key = self._key(name, settings, after, code)
         stamp = self._stamp(name)
         if stamp.get("key") == key:
@@ -78,7 +104,8 @@ class RunFolder:
             return stamp["summary"]
         began = time.monotonic()
         with disk_errors(final):
-            # A run killed between a stage's last byte and its renaming has nothing left to do but that.
+            # A run killed between a stage's last byte and its renaming has nothing left to do but
+            # that.
             if self._stamp(partial.name).get("key") != key:
                 self._fill(partial, key, build)
             (partial / "key").unlink(missing_ok=True)
@@ -86,20 +113,31 @@ class RunFolder:
         log(f"{name}: done in {timedelta(seconds=round(time.monotonic() - began))}")
         return self._stamp(name)["summary"]
 
-    def kept(self, name: str, settings: object, after: Sequence[str], *, code: str = "") -> Summary | None:
+    def kept(
+        self, name: str, settings: object, after: Sequence[str], *, code: str = ""
+    ) -> Summary | None:
         """Return a stage's summary if `stage` would keep it, or None: nothing is built. Its arguments are those of `stage`."""
         if not all(self._stamp(stage) for stage in after):
             return None
         stamp = self._stamp(name)
-        return stamp["summary"] if stamp.get("key") == self._key(name, settings, after, code) else None
+        return (
+            stamp["summary"] if stamp.get("key") == self._key(name, settings, after, code) else None
+        )
 
     def key_of(self, name: str) -> str:
         """Return the key of a finished stage: what a stage of another folder that reads it has among its settings."""
         return self._stamp(name)["key"]
 
     def _key(self, name: str, settings: object, after: Sequence[str], code: str) -> str:
-        made_from = [name, settings, [self.key_of(stage) for stage in after], _code_version(code or name)]
-        return hashlib.sha256(json.dumps(made_from, default=str, sort_keys=True).encode()).hexdigest()
+        made_from = [
+            name,
+            settings,
+            [self.key_of(stage) for stage in after],
+            _code_version(code or name),
+        ]
+        return hashlib.sha256(
+            json.dumps(made_from, default=str, sort_keys=True).encode()
+        ).hexdigest()
 
     def _fill(self, partial: Path, key: str, build: Callable[[Path], Summary]) -> None:
         if not (partial / "key").is_file() or (partial / "key").read_text(encoding="utf-8") != key:
@@ -110,10 +148,12 @@ class RunFolder:
             summary = build(partial)
             with whole_file(partial / "stage.json") as stamp:
                 stamp.write_text(
-                    json.dumps({"key": key, "summary": summary}, ensure_ascii=False, indent=1), encoding="utf-8"
+                    json.dumps({"key": key, "summary": summary}, ensure_ascii=False, indent=1),
+                    encoding="utf-8",
                 )
         except Exception:
-            # A training that was told to end, or came upon a number that is none, has left what it takes to go on, or to see why.
+            # A training that was told to end, or came upon a number that is none, has left what it
+            # takes to go on, or to see why.
             if not any(partial.glob(".*.training")):
                 shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -139,7 +179,8 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         folder: Where every stage keeps its result; finished stages are kept when it is run again.
 
     Returns:
-        What is written to `result.json`: the data, the transfer set, and for each model its scores and size. It holds no times, so that
+        What is written to `result.json`: the data, the transfer set, and for each model its scores
+            and size. It holds no times, so that
         the same run gives the same bytes; those are in `proof/latency.json`.
 
     Raises:
@@ -186,13 +227,18 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
     start = recipe.teacher.model
     scratch = start == SCRATCH and adapt.text.sources
     checkpoint = start if scratch else resolve(start)
-    recipe.student.check_width(adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size)
+    recipe.student.check_width(
+        adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size
+    )
     weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
     sources, text = _fingerprints(_sources(recipe.data)), _fingerprints(adapt.text.sources)
     with whole_file(saved) as partial:
         partial.write_text(dump(recipe), encoding="utf-8")
     columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
-    path = {split: str(folder / "data" / f"{split}.parquet") for split in ("train", "dev", "test", "unlabelled")}
+    path = {
+        split: str(folder / "data" / f"{split}.parquet")
+        for split in ("train", "dev", "test", "unlabelled")
+    }
 
     def data(out: Path) -> Summary:
         tables = pipeline.read_data(recipe.data, seed)
@@ -208,21 +254,31 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         return pipeline.adapt_teacher(adapt, start, out / "model", seed)
 
     def teacher(out: Path) -> Summary:
-        here = DataConfig(task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns)
+        here = DataConfig(
+            task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns
+        )
         model = str(folder / "adapted" / "model") if text else start
-        return pipeline.train_teacher(here, replace(recipe.teacher, model=model), out / "model", seed)
+        return pipeline.train_teacher(
+            here, replace(recipe.teacher, model=model), out / "model", seed
+        )
 
     prepared = home.stage("data", [asdict(recipe.data), sources, seed], [], data)
     beside = [fingerprint(Path(name)) for name in adapt.masking.files if Path(name).exists()]
     known = (
-        _relative(home.stage("adapted", [asdict(adapt), text, beside, weights, seed], [], adapted)) if text else None
+        _relative(home.stage("adapted", [asdict(adapt), text, beside, weights, seed], [], adapted))
+        if text
+        else None
     )
     before = ["adapted", "data"] if text else ["data"]
-    taught = _relative(home.stage("teacher", [asdict(recipe.teacher), weights, seed], before, teacher))
+    taught = _relative(
+        home.stage("teacher", [asdict(recipe.teacher), weights, seed], before, teacher)
+    )
     return Taught(columns, path, prepared, taught, str(folder / "teacher" / "model"), known)
 
 
-def label_transfer_set(recipe: Recipe, home: RunFolder, task: Taught, models: Models) -> tuple[Summary, str]:
+def label_transfer_set(
+    recipe: Recipe, home: RunFolder, task: Taught, models: Models
+) -> tuple[Summary, str]:
     """Bring the stages `transfer` and `logits` up to date.
 
     Args:
@@ -240,15 +296,31 @@ def label_transfer_set(recipe: Recipe, home: RunFolder, task: Taught, models: Mo
         held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]
         extra = [task.path["unlabelled"]] if "unlabelled" in task.data["rows"] else []
         return pipeline.augment(
-            task.path["train"], out / "transfer.parquet", recipe.augment, task.columns, held_out, extra, recipe.seed,
-            task=recipe.data.task, teacher=recipe.teacher.model, engine=recipe.engine, workers=recipe.workers,
-        )  # fmt: skip
+            task.path["train"],
+            out / "transfer.parquet",
+            recipe.augment,
+            task.columns,
+            held_out,
+            extra,
+            recipe.seed,
+            task=recipe.data.task,
+            teacher=recipe.teacher.model,
+            engine=recipe.engine,
+            workers=recipe.workers,
+        )
 
     def logits(out: Path) -> Summary:
-        # Summed up over all of the store, so that a killed and resumed run says the same as an undisturbed one.
+        # Summed up over all of the store, so that a killed and resumed run says the same as an
+        # undisturbed one.
         summary = pipeline.label(
-            transfer_set, out / "store", task.model, recipe.label, task.columns, engine=recipe.engine, workers=recipe.workers
-        )  # fmt: skip
+            transfer_set,
+            out / "store",
+            task.model,
+            recipe.label,
+            task.columns,
+            engine=recipe.engine,
+            workers=recipe.workers,
+        )
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
     settings = [asdict(recipe.augment), models.fingerprints(), recipe.seed]
@@ -267,19 +339,38 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
     def student_gold(out: Path) -> Summary:
         smoothing = recipe.loss.label_smoothing
         training = replace(
-            recipe.training, epochs=recipe.proof.gold_epochs, batch_size=min(recipe.training.batch_size, GOLD_BATCH)
+            recipe.training,
+            epochs=recipe.proof.gold_epochs,
+            batch_size=min(recipe.training.batch_size, GOLD_BATCH),
         )
         return pipeline.train_student(
-            path["train"], path["dev"], out / "model", recipe.student, teacher=teacher_model,
-            loss=LossConfig(alpha=1, label_smoothing=smoothing), training=training, columns=columns, task=recipe.data.task,
-            vocabulary_from=transfer_set, seed=seed, progress="student on gold labels",
-        )  # fmt: skip
+            path["train"],
+            path["dev"],
+            out / "model",
+            recipe.student,
+            teacher=teacher_model,
+            loss=LossConfig(alpha=1, label_smoothing=smoothing),
+            training=training,
+            columns=columns,
+            task=recipe.data.task,
+            vocabulary_from=transfer_set,
+            seed=seed,
+            progress="student on gold labels",
+        )
 
     def student(out: Path) -> Summary:
         return pipeline.train_student(
-            transfer_set, path["dev"], out / "model", recipe.student, logits=folder / "logits" / "store", teacher=teacher_model,
-            loss=recipe.loss, training=recipe.training, columns=columns, seed=seed,
-        )  # fmt: skip
+            transfer_set,
+            path["dev"],
+            out / "model",
+            recipe.student,
+            logits=folder / "logits" / "store",
+            teacher=teacher_model,
+            loss=recipe.loss,
+            training=recipe.training,
+            columns=columns,
+            seed=seed,
+        )
 
     def proof(out: Path) -> Summary:
         summary, latency = _prove(recipe, folder, rows, columns)
@@ -288,7 +379,12 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         return summary
 
     vectors = Path(recipe.student.embeddings.source)
-    learn = [asdict(recipe.student), asdict(recipe.training), fingerprint(vectors) if vectors.is_file() else "", seed]
+    learn = [
+        asdict(recipe.student),
+        asdict(recipe.training),
+        fingerprint(vectors) if vectors.is_file() else "",
+        seed,
+    ]
     gold = None
     if recipe.proof.gold_epochs:
         gold = _relative(
@@ -300,7 +396,9 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
             )
         )
     distilled = _relative(home.stage("student", [learn, asdict(recipe.loss)], ["logits"], student))
-    proven = home.stage("proof", asdict(recipe.proof), ["student-gold", "student"] if gold else ["student"], proof)
+    proven = home.stage(
+        "proof", asdict(recipe.proof), ["student-gold", "student"] if gold else ["student"], proof
+    )
     stages = {"teacher": task.teacher, "student_gold": gold, "student": distilled}
     result = {
         "distillkit": __version__,
@@ -309,15 +407,24 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
         **({"adapted": task.adapted} if task.adapted else {}),
         "transfer_set": counts,
         "training": {
-            name: {key: stage[key] for key in (f"dev_{SCORES[recipe.data.task]}", "best_epoch", "history")}
+            name: {
+                key: stage[key]
+                for key in (f"dev_{SCORES[recipe.data.task]}", "best_epoch", "history")
+            }
             for name, stage in stages.items()
             if stage
         },
         "models": proven["models"],
     }
     with whole_file(folder / "result.json") as partial:
-        partial.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    log("\n" + (folder / "proof" / "report.md").read_text(encoding="utf-8") + f"\n{folder / 'result.json'}")
+        partial.write_text(
+            json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
+    log(
+        "\n"
+        + (folder / "proof" / "report.md").read_text(encoding="utf-8")
+        + f"\n{folder / 'result.json'}"
+    )
     return result
 
 
@@ -325,19 +432,28 @@ def look_ahead(recipe: Recipe) -> Models:
     """Find at once what a stage would find wrong only after the hours before it; return what the transfer set's mix needs.
 
     Raises:
-        InputError: The student does not fit the data, its vectors are not there, or the tagger or what the mix needs is not to be had, or
-            the loss asks for what the task has no meaning for.
+        InputError: The student does not fit the data, its vectors are not there, or the tagger or
+            what the mix needs is not to be had, or the loss asks for what the task has no meaning
+            for.
     """
     recipe.loss.check_task(recipe.data.task)
-    recipe.student.check_fits(pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,")
+    recipe.student.check_fits(
+        pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"
+    )
     vectors = recipe.student.embeddings.source
-    if not recipe.student.embeddings.asks_teacher and vectors != "random" and not Path(vectors).is_file():
+    if (
+        not recipe.student.embeddings.asks_teacher
+        and vectors != "random"
+        and not Path(vectors).is_file()
+    ):
         raise InputError(
             f"student.embeddings.source {vectors!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
         )
     if recipe.augment.n_iter and recipe.augment.tagger != "auto":
         load_tagger(recipe.augment.tagger, [])
-    return pipeline.models_of(recipe.augment, recipe.teacher.model, recipe.data.columns, recipe.data.unlabelled)
+    return pipeline.models_of(
+        recipe.augment, recipe.teacher.model, recipe.data.columns, recipe.data.unlabelled
+    )
 
 
 def _prove(
@@ -363,17 +479,25 @@ def _prove(
     for split, table in tables.items():
         if split == "train":
             continue
-        logits = {name: pipeline.classify(str(path), table, split, names)[0] for name, path in folders.items()}
+        logits = {
+            name: pipeline.classify(str(path), table, split, names)[0]
+            for name, path in folders.items()
+        }
         logits["majority"] = majority_logits(train_gold, len(names), len(table), task)
         logits["tfidf"] = tfidf.logits(*texts_of(table))
         gold = gold_of(table, names, task)
         for name, found in logits.items():
             models[name][split] = metrics(task, found, gold, names, logits["teacher"])
     for name, (model, _) in loaded.items():
-        models[name] |= {"parameters": parameter_counts(model), "megabytes": megabytes(folders[name])}
+        models[name] |= {
+            "parameters": parameter_counts(model),
+            "megabytes": megabytes(folders[name]),
+        }
     log("proof: milliseconds a sentence")
     answers = {name: answer_one(*pair) for name, pair in loaded.items()}
-    answers["tfidf"] = lambda text, second: tfidf.logits([text], None if second is None else [second])
+    answers["tfidf"] = lambda text, second: tfidf.logits(
+        [text], None if second is None else [second]
+    )
     timed = paired(*texts_of(tables["dev"].slice(0, recipe.proof.latency_sentences)))
     latency = milliseconds(answers, timed) if timed else {}
     return {"models": models}, latency
@@ -404,7 +528,9 @@ def _code_version(stage: str) -> str:
         {
             file
             for room in _ROOMS[stage]
-            for file in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))
+            for file in (
+                [package / room] if room.endswith(".py") else (package / room).rglob("*.py")
+            )
         }
     )
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
@@ -419,7 +545,9 @@ def _alone(folder: Path) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise InputError(f"{folder}: another run is at work there; wait for it, or choose another --name") from None
+            raise InputError(
+                f"{folder}: another run is at work there; wait for it, or choose another --name"
+            ) from None
     try:
         yield
     finally:

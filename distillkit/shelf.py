@@ -21,7 +21,10 @@ def entries(shelf: str) -> dict[str, Path]:
     Returns:
         Path of each YAML by its name (the file name without `.yaml`), sorted by name.
     """
-    return {path.stem: path for path in sorted((_ROOT / shelf).glob("*.yaml"), key=lambda path: path.stem)}
+    return {
+        path.stem: path
+        for path in sorted((_ROOT / shelf).glob("*.yaml"), key=lambda path: path.stem)
+    }
 
 
 def find(shelf: str, name: str) -> Path:

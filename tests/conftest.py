@@ -21,7 +21,9 @@ OTHER = [".", "not", "[", "]", "mask"]
 def _sentences(subjects):
     rows = [
         (f"{subject} {verb} {word} .", label)
-        for subject, verb, (label, words) in product(subjects, VERBS, (("negative", NEGATIVE), ("positive", POSITIVE)))
+        for subject, verb, (label, words) in product(
+            subjects, VERBS, (("negative", NEGATIVE), ("positive", POSITIVE))
+        )
         for word in words
     ]
     texts, labels = zip(*rows, strict=True)
@@ -31,7 +33,8 @@ def _sentences(subjects):
 def _build_tokenizer():
     words = dict.fromkeys(" ".join([*SUBJECTS, *VERBS, *POSITIVE, *NEGATIVE, *OTHER]).split())
     vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words])}
-    # A mask token other than the transfer set's "[MASK]", as RoBERTa has. `vocab_file=` would yield all-[UNK].
+    # A mask token other than the transfer set's "[MASK]", as RoBERTa has. `vocab_file=` would yield
+    # all-[UNK].
     tokenizer = BertTokenizerFast(vocab=vocabulary, mask_token="<mask>", model_max_length=32)
     expected = [vocabulary[word] for word in ("[CLS]", "good", "film", "<mask>", "[SEP]")]
     assert tokenizer("good film <mask>").input_ids == expected
@@ -85,7 +88,10 @@ def dev_table():
 def pair_table():
     """Pairs of texts: "same" where both are kind or both unkind, else "other"."""
     words = list(product(POSITIVE + NEGATIVE, repeat=2))
-    texts, pairs = [f"{SUBJECTS[0]} is {a} ." for a, _ in words], [f"{SUBJECTS[1]} was {b} ." for _, b in words]
+    texts, pairs = (
+        [f"{SUBJECTS[0]} is {a} ." for a, _ in words],
+        [f"{SUBJECTS[1]} was {b} ." for _, b in words],
+    )
     labels = ["same" if (a in POSITIVE) == (b in POSITIVE) else "other" for a, b in words]
     return pa.table({"text": texts, "text_pair": pairs, "label": labels})
 

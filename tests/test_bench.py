@@ -13,7 +13,10 @@ from distillkit.bench.run import _name
 from distillkit.cli import main
 from distillkit.errors import InputError
 
-ROWS = [(f"the film was {word} .", None) for word in ("good", "bad", "dull", "great", "fine", "weak", "awful")]
+ROWS = [
+    (f"the film was {word} .", None)
+    for word in ("good", "bad", "dull", "great", "fine", "weak", "awful")
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +43,15 @@ def test_forms_take_turns_in_blocks_and_see_the_same_calls(monkeypatch):
         return lambda texts, pairs: seen.append((name, tuple(texts)))
 
     taken = times({"a": answer("a"), "b": answer("b")}, ROWS, 2)
-    assert {name: len(found) for name, found in taken.items()} == {"a": 5, "b": 5}  # 4 would do, 5 at least
-    runs = [seen[i : i + 2] for i in range(0, len(seen), 2)]  # a call to warm up, and one that counts
+    assert {name: len(found) for name, found in taken.items()} == {
+        "a": 5,
+        "b": 5,
+    }  # 4 would do, 5 at least
+    # a call to warm up, and one that counts
+    runs = [seen[i : i + 2] for i in range(0, len(seen), 2)]
     assert sorted(name for _, (name, _) in runs[:2]) == ["a", "b"]
-    wanted = [(ROWS[2 * i % 7][0], ROWS[(2 * i + 1) % 7][0]) for i in range(5)]  # from the first again where they end
+    # from the first again where they end
+    wanted = [(ROWS[2 * i % 7][0], ROWS[(2 * i + 1) % 7][0]) for i in range(5)]
     for name in "ab":
         own = [(warm, counted) for (before, warm), (who, counted) in runs if before == who == name]
         assert own == [(wanted[i - 1], wanted[i]) for i in range(5)]
@@ -63,14 +71,19 @@ def test_speed_of_a_hand_calculation():
 
 
 def test_a_bundle_starts_in_less_memory_than_torch(forms):
-    by_kind = {form.kind: start(form, ROWS[0]) for form in forms if form.kind in ("torch-fp32", "onnx-fp32")}
+    by_kind = {
+        form.kind: start(form, ROWS[0])
+        for form in forms
+        if form.kind in ("torch-fp32", "onnx-fp32")
+    }
     assert 10 < by_kind["onnx-fp32"]["peak_megabytes"] < by_kind["torch-fp32"]["peak_megabytes"]
     assert 0 < by_kind["onnx-fp32"]["start_seconds"] < by_kind["torch-fp32"]["start_seconds"]
 
 
 def test_a_form_that_does_not_start_is_named(tmp_path):
     with pytest.raises(
-        InputError, match=r"broken: a process of its own ended with 1 before it had answered: .*no such folder"
+        InputError,
+        match=r"broken: a process of its own ended with 1 before it had answered: .*no such folder",
     ):
         start(Form("broken", "torch-fp32", str(tmp_path / "nothing"), ""), ROWS[0])
 
@@ -80,8 +93,18 @@ def test_the_command_reports_every_form_of_every_model(classifier_folder, tmp_pa
     pipeline.export(classifier_folder, bundle)
     source = tmp_path / "texts.txt"
     source.write_text("".join(f"{text}\n" for text, _ in ROWS))
-    command = ["bench", str(bundle), classifier_folder, "--source", str(source), "--output", str(tmp_path / "out")]
-    assert main([*command, "--forms", "torch-fp32", "--batch-sizes", "1", "4", "--threads", "1"]) == 0
+    command = [
+        "bench",
+        str(bundle),
+        classifier_folder,
+        "--source",
+        str(source),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert (
+        main([*command, "--forms", "torch-fp32", "--batch-sizes", "1", "4", "--threads", "1"]) == 0
+    )
     said = json.loads(capsys.readouterr().out)
     result = json.loads((tmp_path / "out" / "bench.json").read_text())
     ours, teacher = result["forms"]
@@ -91,7 +114,9 @@ def test_the_command_reports_every_form_of_every_model(classifier_folder, tmp_pa
     for form in result["forms"]:
         assert set(form["speed"]) == {"1 x 1", "1 x 4"}
         assert form["speed"]["1 x 1"]["p50"] <= form["speed"]["1 x 1"]["p99"]
-    assert said["rows_per_second"][ours["name"]] == round(ours["speed"]["1 x 1"]["rows_per_second"], 1)
+    assert said["rows_per_second"][ours["name"]] == round(
+        ours["speed"]["1 x 1"]["rows_per_second"], 1
+    )
     table = (tmp_path / "out" / "bench.md").read_text()
     ratio = ours["speed"]["1 x 1"]["rows_per_second"] / teacher["speed"]["1 x 1"]["rows_per_second"]
     assert f"({ratio:,.1f})" in table
@@ -102,7 +127,10 @@ def test_the_command_reports_every_form_of_every_model(classifier_folder, tmp_pa
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        (["--forms", "tensorrt"], "--forms tensorrt: expected some of torch-fp32, torch-bf16, onnx-fp32, onnx-int8"),
+        (
+            ["--forms", "tensorrt"],
+            "--forms tensorrt: expected some of torch-fp32, torch-bf16, onnx-fp32, onnx-int8",
+        ),
         (["--batch-sizes", "0"], "expected numbers of at least 1"),
         (["--threads", "0"], "expected numbers of at least 1"),
     ],

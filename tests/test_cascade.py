@@ -33,14 +33,21 @@ def test_curve_of_a_hand_calculation():
     assert curve.shares.tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
     assert curve.accuracies.tolist() == pytest.approx([0.6, 0.8, 1, 1, 0.8, 0.8])
     assert curve.thresholds.tolist() == pytest.approx([0, 0.575, 0.65, 0.75, 0.85, 2])
-    for threshold, share, accuracy in zip(curve.thresholds, curve.shares, curve.accuracies, strict=True):
+    for threshold, share, accuracy in zip(
+        curve.thresholds, curve.shares, curve.accuracies, strict=True
+    ):
         asked = asks(STUDENT, 1.0, threshold)
         found = np.where(asked, TEACHER.argmax(1), STUDENT.argmax(1))
-        assert (asked.mean(), (found == GOLD).mean()) == (pytest.approx(share), pytest.approx(accuracy))
+        assert (asked.mean(), (found == GOLD).mean()) == (
+            pytest.approx(share),
+            pytest.approx(accuracy),
+        )
 
 
 def test_rows_that_are_equally_sure_go_together():
-    curve = cascade_curve(_logits([0.6, 0.4, 0.6]), _logits([0.1, 0.1, 0.1]), np.array([0, 0, 0]), 1.0)
+    curve = cascade_curve(
+        _logits([0.6, 0.4, 0.6]), _logits([0.1, 0.1, 0.1]), np.array([0, 0, 0]), 1.0
+    )
     assert curve.shares.tolist() == [0, 1]
 
 
@@ -61,7 +68,14 @@ def models(train_table, dev_table, classifier_folder, tmp_path_factory):
     for name, table in (("train", train_table), ("dev", dev_table)):
         rows = "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
         (folder / f"{name}.tsv").write_text("text\tlabel\n" + rows)
-    common = ["--student.embeddings.source", "random", "--student.embeddings.width", "8", "--student.hidden-size", "8"]
+    common = [
+        "--student.embeddings.source",
+        "random",
+        "--student.embeddings.width",
+        "8",
+        "--student.hidden-size",
+        "8",
+    ]
     for name, epochs, source in (("teacher", "30", "dev"), ("student", "3", "train")):
         command = [
             "train-student",
@@ -88,15 +102,24 @@ def models(train_table, dev_table, classifier_folder, tmp_path_factory):
 
 
 def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_path, capsys):
-    dev, student, teacher = (str(models / name) for name in ("dev.tsv", "student-bundle", "teacher-bundle"))
+    dev, student, teacher = (
+        str(models / name) for name in ("dev.tsv", "student-bundle", "teacher-bundle")
+    )
     before = read_bundle(models / "student-bundle")[1]
     (models / "student-bundle" / "notes.txt").write_text("mine")
-    assert main(["cascade", student, teacher, dev, "--share", "0.5", "--output", str(tmp_path / "out")]) == 0
+    assert (
+        main(
+            ["cascade", student, teacher, dev, "--share", "0.5", "--output", str(tmp_path / "out")]
+        )
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     manifest, files = read_bundle(models / "student-bundle")
     assert files == before
     assert (models / "student-bundle" / "notes.txt").read_text() == "mine"
-    assert manifest.cascade == {key: said[key] for key in ("temperature", "threshold", "accuracy", "share")}
+    assert manifest.cascade == {
+        key: said[key] for key in ("temperature", "threshold", "accuracy", "share")
+    }
     assert said["student_accuracy"] < said["accuracy"]
     assert 0 < said["share"] <= 0.5
     assert said["milliseconds"]["cascade"] == pytest.approx(
@@ -108,10 +131,12 @@ def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_pat
     found = Predictor(student, teacher=theirs).predict(texts)
     asked = [answer["by"] == "teacher" for answer in found]
     assert np.mean(asked) == pytest.approx(said["share"])
-    assert np.mean([answer["label"] == label for answer, label in zip(found, gold, strict=True)]) == pytest.approx(
-        said["accuracy"]
-    )
-    for answer, who, mine, other in zip(found, asked, ours.predict(texts), theirs.predict(texts), strict=True):
+    assert np.mean(
+        [answer["label"] == label for answer, label in zip(found, gold, strict=True)]
+    ) == pytest.approx(said["accuracy"])
+    for answer, who, mine, other in zip(
+        found, asked, ours.predict(texts), theirs.predict(texts), strict=True
+    ):
         assert answer["label"] == (other if who else mine)["label"]
     assert "by" not in ours.predict(texts[:1])[0]
     pytest.importorskip("matplotlib")
@@ -126,13 +151,24 @@ def test_the_accuracy_that_is_wanted_is_met_or_refused(models, tmp_path):
     less = cascade(student, teacher, dev, tmp_path / "out", ColumnsConfig(), accuracy=asked)
     assert 100 * less["accuracy"] >= asked
     assert less["share"] <= found["share"]
-    with pytest.raises(InputError, match=r"--accuracy 100.00 is not reached on .*dev.tsv: the best is"):
+    with pytest.raises(
+        InputError, match=r"--accuracy 100.00 is not reached on .*dev.tsv: the best is"
+    ):
         cascade(student, student, dev, tmp_path / "out", ColumnsConfig(), accuracy=100)
 
 
 def test_an_accuracy_that_is_no_percentage_is_refused(models, tmp_path):
-    with pytest.raises(InputError, match=r"--accuracy 0.8: expected percent, .*; did you mean 80\?"):
-        cascade(str(models / "student"), str(models / "teacher"), str(models / "dev.tsv"), tmp_path, ColumnsConfig(), accuracy=0.8)  # fmt: skip
+    with pytest.raises(
+        InputError, match=r"--accuracy 0.8: expected percent, .*; did you mean 80\?"
+    ):
+        cascade(
+            str(models / "student"),
+            str(models / "teacher"),
+            str(models / "dev.tsv"),
+            tmp_path,
+            ColumnsConfig(),
+            accuracy=0.8,
+        )
 
 
 def test_swapped_models_are_noticed(models, tmp_path, capsys):
@@ -148,7 +184,9 @@ def test_swapped_models_are_noticed(models, tmp_path, capsys):
 def test_a_teacher_without_a_threshold_is_refused(models, tmp_path, capsys):
     with pytest.raises(InputError, match="no threshold says when to ask a teacher"):
         Predictor(models / "teacher-bundle", teacher=Predictor(models / "teacher-bundle"))
-    assert main(["predict", str(models / "student"), str(models / "dev.tsv"), "--teacher", "x"]) == 1
+    assert (
+        main(["predict", str(models / "student"), str(models / "dev.tsv"), "--teacher", "x"]) == 1
+    )
     assert "is no bundle" in capsys.readouterr().err
     with pytest.raises(InputError, match="give one of the two"):
         cascade("a", "b", "c", tmp_path, ColumnsConfig(), accuracy=90, share=0.1)

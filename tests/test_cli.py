@@ -14,7 +14,11 @@ OK = "text\tlabel\na good one\tpos\na bad one\tneg\n"
 
 def command(*args, **kwargs):
     return subprocess.run(
-        [sys.executable, "-m", "distillkit", *args], capture_output=True, text=True, check=False, **kwargs
+        [sys.executable, "-m", "distillkit", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        **kwargs,
     )
 
 
@@ -45,7 +49,9 @@ def _seconds(*args):
     before = os.times()
     assert command(*args).returncode == 0
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -69,7 +75,9 @@ def test_help_of_a_recipe_shows_the_recipes_own_values(capsys):
 def test_list_names_every_shelf_file_in_json_lines(capsys):
     assert main(["list"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {"shelf": "students", "name": "bilstm"}.items() <= next(r for r in rows if r["name"] == "bilstm").items()
+    assert {"shelf": "students", "name": "bilstm"}.items() <= next(
+        r for r in rows if r["name"] == "bilstm"
+    ).items()
     assert {row["shelf"] for row in rows} == {"recipes", "teachers", "students"}
     assert all(row["what"] for row in rows)
 
@@ -87,10 +95,15 @@ def test_list_names_every_shelf_file_in_json_lines(capsys):
         (OK + "y\t\n", "train.tsv:4: column 'label' is empty"),
         (OK.encode() + b"caf\xe9\tneg\n", "train.tsv:4: byte 4 of the line (0xe9) is not UTF-8"),
         (OK + "q\tr\tneg\n", "train.tsv:4: 3 fields, but the header has 2 (text, label)"),
-        ("text\tlabel\nx\t0.5\ny\t1.5\n", "train.tsv:2: column 'label' is 0.5, a number with a fraction"),
+        (
+            "text\tlabel\nx\t0.5\ny\t1.5\n",
+            "train.tsv:2: column 'label' is 0.5, a number with a fraction",
+        ),
     ],
 )
-def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_path, capsys, monkeypatch):
+def test_wrong_training_data_is_one_line_and_leaves_nothing(
+    train, said, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.tsv").write_bytes(train if isinstance(train, bytes) else train.encode())
     args = ["run", "quickstart", "--data.train", "train.tsv", "--data.dev", "train.tsv"]
@@ -100,15 +113,24 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_pat
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["run", "recipe.yaml"], "recipe.yaml:2: unknown key 'loss.temprature'; did you mean 'loss.temperature'?"),
-        (["run", "quikstart"], "'quikstart' is not on the shelf recipes/: did you mean 'quickstart'?"),
+        (
+            ["run", "recipe.yaml"],
+            "recipe.yaml:2: unknown key 'loss.temprature'; did you mean 'loss.temperature'?",
+        ),
+        (
+            ["run", "quikstart"],
+            "'quikstart' is not on the shelf recipes/: did you mean 'quickstart'?",
+        ),
         (["run", "trec-bilstm"], "no training data: give --data.train"),
         (
             ["run", "quickstart", "--data.dev", "dev.tsv"],
             "dev.tsv:2: label 'meh' was never seen in training; known: 'negative', 'positive'",
         ),
         (["run", "quickstart", "--teacher.model", "./nothing"], "./nothing: no such folder"),
-        (["run", "quickstart", "--augment.tagger", "treetagger"], "augment.tagger 'treetagger' is not known"),
+        (
+            ["run", "quickstart", "--augment.tagger", "treetagger"],
+            "augment.tagger 'treetagger' is not known",
+        ),
         (
             ["run", "quickstart", "--student.kind", "siamese-bilstm"],
             "student.kind is siamese-bilstm, but the data, by data.columns.text_pair, has single texts; expected bilstm",
@@ -133,10 +155,22 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(train, said, tmp_pat
             ["label", "embedded:reviews/dev", "store", "--teacher", "package:not-here"],
             "package not_here is not installed; pip install not-here",
         ),
-        (["augment", "embedded:reviews/nope", "out.parquet"], "no such embedded data; there is embedded:reviews/train"),
+        (
+            ["augment", "embedded:reviews/nope", "out.parquet"],
+            "no such embedded data; there is embedded:reviews/train",
+        ),
         (["augment", "embedded:reviews/dev", "out.tsv"], "expected a target that ends in .parquet"),
         (
-            ["train-student", "bilstm", "--transfer-set", "dev.tsv", "--dev", "dev.tsv", "--output", "s"],
+            [
+                "train-student",
+                "bilstm",
+                "--transfer-set",
+                "dev.tsv",
+                "--dev",
+                "dev.tsv",
+                "--output",
+                "s",
+            ],
             "needs the teacher's logits: give --logits",
         ),
     ],
@@ -176,7 +210,13 @@ def test_a_folder_with_other_files_is_never_replaced(args, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "args", [["rnu"], ["augment"], ["run", "quickstart", "--sed", "3"], ["run", "quickstart", "--seed", "three"]]
+    "args",
+    [
+        ["rnu"],
+        ["augment"],
+        ["run", "quickstart", "--sed", "3"],
+        ["run", "quickstart", "--seed", "three"],
+    ],
 )
 def test_wrong_usage_exits_with_2(args):
     done = command(*args)
@@ -190,7 +230,9 @@ def test_full_disk_is_one_line_and_leaves_nothing(tmp_path):
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
         "from distillkit.cli import main; sys.exit(main(['augment', 'embedded:reviews/train', 'out.parquet']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert done.returncode == 1
     assert "no space left on the disk; free some" in done.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
@@ -202,7 +244,8 @@ def test_predict_reads_stdin_and_writes_json_lines(classifier_folder):
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["text"] for row in rows] == ["a good one", "not bad"]
     assert all(
-        abs(sum(row["probabilities"].values()) - 1) < 1e-6 and row["label"] in row["probabilities"] for row in rows
+        abs(sum(row["probabilities"].values()) - 1) < 1e-6 and row["label"] in row["probabilities"]
+        for row in rows
     )
 
 

@@ -38,7 +38,9 @@ LABELS = ["negative", "positive"]
 @pytest.fixture
 def recipe(tmp_path, encoder_folder, train_table, dev_table):
     return Recipe(
-        data=DataConfig(train=_file(tmp_path / "train", train_table), dev=_file(tmp_path / "dev", dev_table)),
+        data=DataConfig(
+            train=_file(tmp_path / "train", train_table), dev=_file(tmp_path / "dev", dev_table)
+        ),
         teacher=TeacherConfig(encoder_folder, 16),
     )
 
@@ -52,7 +54,10 @@ def _renamed(folder, target, labels):
     """The same teacher, its logits called otherwise."""
     shutil.copytree(folder, target)
     config = json.loads((target / "config.json").read_text())
-    config |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    config |= {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
     (target / "config.json").write_text(json.dumps(config))
     return str(target)
 
@@ -95,9 +100,14 @@ def test_every_finding_that_is_not_fine_says_what_to_do(recipe, build_classifier
 
 def test_without_a_teacher_the_data_is_checked_and_the_rest_is_said(recipe):
     report = doctor(recipe)
-    assert {"rows", "classes", "duplicates", "leaks-dev", "student-vocabulary", "teacher-language"} <= set(
-        _by_check(report["findings"])
-    )
+    assert {
+        "rows",
+        "classes",
+        "duplicates",
+        "leaks-dev",
+        "student-vocabulary",
+        "teacher-language",
+    } <= set(_by_check(report["findings"]))
     assert report["student"] is None
     assert any("--teacher" in said for said in report["not_checked"])
     assert any("--logits" in said for said in report["not_checked"])
@@ -113,7 +123,10 @@ def test_swapped_labels_are_named(recipe, classifier_folder, tmp_path):
     report = doctor(recipe, _renamed(classifier_folder, tmp_path / "swapped", LABELS[::-1]))
     found = _by_check(report["findings"])
     assert found["teacher-meaning"]["severity"] == "error"
-    assert found["teacher-meaning"]["figures"]["permutation"] == {"negative": "positive", "positive": "negative"}
+    assert found["teacher-meaning"]["figures"]["permutation"] == {
+        "negative": "positive",
+        "positive": "negative",
+    }
     assert report["student"] is None
     assert "word-order" not in found
 
@@ -130,8 +143,12 @@ def test_a_head_that_knows_nothing_is_an_error(recipe, build_classifier, constan
     assert report["student"] is None
 
 
-def test_a_teacher_of_other_answers_than_the_data_s_is_at_chance(recipe, classifier_folder, dev_table, tmp_path):
-    drawn = dev_table.set_column(1, "label", pa.array(np.random.default_rng(0).choice(LABELS, len(dev_table))))
+def test_a_teacher_of_other_answers_than_the_data_s_is_at_chance(
+    recipe, classifier_folder, dev_table, tmp_path
+):
+    drawn = dev_table.set_column(
+        1, "label", pa.array(np.random.default_rng(0).choice(LABELS, len(dev_table)))
+    )
     data = replace(recipe.data, dev=_file(tmp_path / "drawn", drawn))
     report = doctor(replace(recipe, data=data), classifier_folder)
     assert _severity(report["findings"], "teacher-chance") == "error"
@@ -156,7 +173,9 @@ def test_guessing_is_never_called_a_permutation_and_always_chance():
     for seed in range(60):
         random = np.random.default_rng(seed)
         gold, said = random.integers(0, 3, (2, 90))
-        severities = {f.check: f.severity for f in check_answers(_logits(said), gold, ["a", "b", "c"], "t")}
+        severities = {
+            f.check: f.severity for f in check_answers(_logits(said), gold, ["a", "b", "c"], "t")
+        }
         assert severities["teacher-meaning"] == "fine"
         assert severities["teacher-chance"] == "error"
 
@@ -165,24 +184,36 @@ def test_saying_the_rarer_class_always_is_chance_and_no_permutation():
     gold = np.array([0] * 80 + [1] * 20)
     logits = _logits(np.ones(100, int), 2) + np.random.default_rng(0).normal(0, 0.1, (100, 2))
     severities = {f.check: f.severity for f in check_answers(logits, gold, ["a", "b"], "t")}
-    assert severities == {"teacher-constant": "fine", "teacher-meaning": "fine", "teacher-chance": "error"}
+    assert severities == {
+        "teacher-constant": "fine",
+        "teacher-meaning": "fine",
+        "teacher-chance": "error",
+    }
 
 
 def test_a_good_teacher_with_a_weak_class_is_fine():
     gold = np.repeat([0, 1, 2], 100)
     said = gold.copy()
     said[200:260] = 1  # most of c is called b
-    assert {f.severity for f in check_answers(_logits(said), gold, ["a", "b", "c"], "t")} == {"fine"}
+    assert {f.severity for f in check_answers(_logits(said), gold, ["a", "b", "c"], "t")} == {
+        "fine"
+    }
 
 
 def test_logits_that_are_no_numbers_are_an_error():
     logits = _logits(np.array([0, 1, 2]))
     logits[1, 1] = np.nan
-    assert _severity(check_answers(logits, np.array([0, 1, 2]), ["a", "b", "c"], "t"), "teacher-finite") == "error"
+    assert (
+        _severity(
+            check_answers(logits, np.array([0, 1, 2]), ["a", "b", "c"], "t"), "teacher-finite"
+        )
+        == "error"
+    )
 
 
 @pytest.mark.parametrize(
-    ("teacher", "baseline", "severity"), [(60, 90, "error"), (88, 90, "warning"), (91, 90, "warning"), (99, 80, "fine")]
+    ("teacher", "baseline", "severity"),
+    [(60, 90, "error"), (88, 90, "warning"), (91, 90, "warning"), (99, 80, "fine")],
 )
 def test_a_teacher_is_held_against_tfidf_beyond_noise(teacher, baseline, severity):
     gold = np.zeros(100, int)
@@ -212,7 +243,12 @@ def test_sound_rows_are_fine():
 
 def test_duplicates_are_counted_whatever_their_case_space_and_unicode_form():
     found = _rows(
-        [*_many(380), *[("Text  NUMBER 0", "negative")] * 29, ("cafe\u0301 x", "positive"), ("café x", "positive")]
+        [
+            *_many(380),
+            *[("Text  NUMBER 0", "negative")] * 29,
+            ("cafe\u0301 x", "positive"),
+            ("café x", "positive"),
+        ]
     )
     assert found["duplicates"]["figures"]["rows"] == 30
     assert found["duplicates"]["severity"] == "warning"
@@ -221,7 +257,9 @@ def test_duplicates_are_counted_whatever_their_case_space_and_unicode_form():
 
 @pytest.mark.parametrize(("torn", "severity"), [(0, "fine"), (5, "warning"), (60, "error")])
 def test_texts_with_two_labels_are_contradictions(torn, severity):
-    found = _rows([*_many(400), *[(text, LABELS[1 - LABELS.index(label)]) for text, label in _many(torn)]])
+    found = _rows(
+        [*_many(400), *[(text, LABELS[1 - LABELS.index(label)]) for text, label in _many(torn)]]
+    )
     assert found["contradictions"]["severity"] == severity
     assert found["contradictions"]["figures"]["rows"] == 2 * torn
     assert found["duplicates"]["figures"]["rows"] == 0
@@ -240,12 +278,21 @@ def test_dev_and_test_rows_of_train_are_leaks(leaking, severity):
 def test_pairs_leak_whole_and_not_by_one_side():
     def pairs(rows):
         return pa.table(
-            {"text": [a for a, _ in rows], "text_pair": [b for _, b in rows], "label": ["x", "y"] * (len(rows) // 2)}
+            {
+                "text": [a for a, _ in rows],
+                "text_pair": [b for _, b in rows],
+                "label": ["x", "y"] * (len(rows) // 2),
+            }
         )
 
     train = pairs([(f"a {i}", f"b {i}") for i in range(300)])
     dev = pairs([("a 1", "b 1"), ("a 2", "b 3"), *[(f"a {i}", f"c {i}") for i in range(298)]])
-    assert _by_check(check_rows({"train": train, "dev": dev}, "classification"))["leaks-dev"]["figures"]["rows"] == 1
+    assert (
+        _by_check(check_rows({"train": train, "dev": dev}, "classification"))["leaks-dev"][
+            "figures"
+        ]["rows"]
+        == 1
+    )
 
 
 def test_imbalance_and_rare_classes_are_a_warning():
@@ -277,7 +324,9 @@ def test_few_rows(rows, severity):
 
 def test_one_word_texts():
     assert (
-        _rows([*_many(300), *[(f"word{i}", LABELS[i % 2]) for i in range(100)]])["one-word-texts"]["severity"]
+        _rows([*_many(300), *[(f"word{i}", LABELS[i % 2]) for i in range(100)]])["one-word-texts"][
+            "severity"
+        ]
         == "warning"
     )
     chinese = [(f"很好{chr(0x4E00 + i)}", LABELS[i % 2]) for i in range(400)]
@@ -293,12 +342,18 @@ def test_rows_of_other_tasks():
     assert found["duplicates"]["figures"]["rows"] == 100  # the order of labels says nothing
     assert found["contradictions"]["figures"]["rows"] == 200
     scores = table.set_column(1, "label", pa.array(np.arange(400) / 10))
-    assert "contradictions" not in _by_check(check_rows({"train": scores, "dev": dev}, "regression"))
+    assert "contradictions" not in _by_check(
+        check_rows({"train": scores, "dev": dev}, "regression")
+    )
 
 
 def test_another_script_is_an_error(recipe, tmp_path):
-    chinese = pa.table({"text": [f"这个酒店很好{chr(0x4E00 + i)}" for i in range(60)], "label": LABELS * 30})
-    data = DataConfig(train=_file(tmp_path / "zh", chinese), dev=_file(tmp_path / "zh-dev", chinese.slice(0, 40)))
+    chinese = pa.table(
+        {"text": [f"这个酒店很好{chr(0x4E00 + i)}" for i in range(60)], "label": LABELS * 30}
+    )
+    data = DataConfig(
+        train=_file(tmp_path / "zh", chinese), dev=_file(tmp_path / "zh-dev", chinese.slice(0, 40))
+    )
     found = _by_check(doctor(replace(recipe, data=data))["findings"])["teacher-language"]
     assert found["severity"] == "error"
     assert found["figures"]["script"] == "CJK"
@@ -310,30 +365,50 @@ def test_another_language_of_the_same_script_shows_in_its_pieces():
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(package.MODEL_DIR)
-    english = ["The room was clean and the staff were friendly, but breakfast was a disappointment."]
-    german = ["Das Zimmer war sauber und das Personal freundlich, aber das Frühstück war eine Enttäuschung."]
+    english = [
+        "The room was clean and the staff were friendly, but breakfast was a disappointment."
+    ]
+    german = [
+        "Das Zimmer war sauber und das Personal freundlich, aber das Frühstück war eine Enttäuschung."
+    ]
     russian = ["Номер был чистым, персонал приветливым, но завтрак нас разочаровал."]
-    severities = [check_teacher_tokenizer(tokenizer, texts, "minilm").severity for texts in (english, german, russian)]
+    severities = [
+        check_teacher_tokenizer(tokenizer, texts, "minilm").severity
+        for texts in (english, german, russian)
+    ]
     assert severities == ["fine", "warning", "error"]
 
 
 def test_truncation_is_measured_for_both(recipe, tmp_path):
     texts = [f"the film was good {'and the cast was fine ' * (i % 3)}." for i in range(300)]
     table = pa.table({"text": texts, "label": LABELS * 150})
-    data = DataConfig(train=_file(tmp_path / "long", table), dev=_file(tmp_path / "long-dev", table))
+    data = DataConfig(
+        train=_file(tmp_path / "long", table), dev=_file(tmp_path / "long-dev", table)
+    )
     short = replace(
-        recipe, data=data, student=StudentConfig(max_tokens=8), teacher=replace(recipe.teacher, max_tokens=12)
+        recipe,
+        data=data,
+        student=StudentConfig(max_tokens=8),
+        teacher=replace(recipe.teacher, max_tokens=12),
     )
     found = _by_check(doctor(short)["findings"])
     # Words: 5, 10, 15 and a full stop; the teacher adds [CLS] and [SEP].
     assert found["truncation-student"]["figures"]["rows_share"] == pytest.approx(2 / 3)
     assert found["truncation-teacher"]["figures"]["rows_share"] == pytest.approx(1 / 3)
     assert found["truncation-student"]["figures"]["tokens_99_percent"] == 15
-    assert found["truncation-student"]["severity"] == found["truncation-teacher"]["severity"] == "warning"
+    assert (
+        found["truncation-student"]["severity"]
+        == found["truncation-teacher"]["severity"]
+        == "warning"
+    )
     roomy = _by_check(
-        doctor(replace(short, student=StudentConfig(max_tokens=15), teacher=replace(recipe.teacher, max_tokens=17)))[
-            "findings"
-        ]
+        doctor(
+            replace(
+                short,
+                student=StudentConfig(max_tokens=15),
+                teacher=replace(recipe.teacher, max_tokens=17),
+            )
+        )["findings"]
     )
     assert {roomy[f"truncation-{who}"]["severity"] for who in ("student", "teacher")} == {"fine"}
 
@@ -348,26 +423,39 @@ def test_a_tiny_vocabulary_is_an_error(recipe):
 
 def test_unlabelled_text_counts_for_the_vocabulary(recipe, tmp_path, dev_table):
     def unknown(recipe):
-        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["figures"]["unknown_share"]
+        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["figures"][
+            "unknown_share"
+        ]
 
     (tmp_path / "more.txt").write_text("\n".join(dev_table["text"].to_pylist()))
     assert unknown(recipe) > 0
-    assert unknown(replace(recipe, data=replace(recipe.data, unlabelled=(str(tmp_path / "more.txt"),)))) == 0
+    assert (
+        unknown(
+            replace(recipe, data=replace(recipe.data, unlabelled=(str(tmp_path / "more.txt"),)))
+        )
+        == 0
+    )
 
 
 def test_the_teachers_words_count_for_the_vocabulary_where_its_tokenizer_is_here(recipe):
     def unknown(recipe):
-        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["figures"]["unknown_share"]
+        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["figures"][
+            "unknown_share"
+        ]
 
     asked = replace(recipe, student=StudentConfig(vocabulary=VocabularyConfig(teacher_words=True)))
     assert unknown(recipe) > 0
     assert unknown(asked) == 0
-    assert unknown(replace(asked, teacher=TeacherConfig("nobody/has-this-model"))) == unknown(recipe)
+    assert unknown(replace(asked, teacher=TeacherConfig("nobody/has-this-model"))) == unknown(
+        recipe
+    )
 
 
 @pytest.fixture
 def store(recipe, classifier_folder, tmp_path):
-    pipeline.label(recipe.data.train, tmp_path / "store", classifier_folder, LabelConfig(precision="fp32"))
+    pipeline.label(
+        recipe.data.train, tmp_path / "store", classifier_folder, LabelConfig(precision="fp32")
+    )
     return str(tmp_path / "store")
 
 
@@ -385,11 +473,14 @@ def test_a_whole_store_of_this_teacher_is_fine(recipe, classifier_folder, store)
 
 
 def test_a_store_without_some_of_the_rows_is_an_error(recipe, store, tmp_path, train_table):
-    more = pa.concat_tables([train_table, pa.table({"text": [f"new {i}" for i in range(12)], "label": LABELS * 6})])
+    more = pa.concat_tables(
+        [train_table, pa.table({"text": [f"new {i}" for i in range(12)], "label": LABELS * 6})]
+    )
     found = _by_check(
-        doctor(replace(recipe, data=replace(recipe.data, train=_file(tmp_path / "more", more))), logits=store)[
-            "findings"
-        ]
+        doctor(
+            replace(recipe, data=replace(recipe.data, train=_file(tmp_path / "more", more))),
+            logits=store,
+        )["findings"]
     )["logits-coverage-train"]
     assert found["severity"] == "error"
     assert found["figures"]["missing_share"] == pytest.approx(12 / 108)
@@ -400,10 +491,19 @@ def test_a_store_of_other_labels_or_another_teacher_is_an_error(
 ):
     data = replace(
         recipe.data,
-        **{split: _file(tmp_path / f"s-{split}", _shouting(getattr(recipe.data, split))) for split in ("train", "dev")},
+        **{
+            split: _file(tmp_path / f"s-{split}", _shouting(getattr(recipe.data, split)))
+            for split in ("train", "dev")
+        },
     )
-    assert _severity(doctor(replace(recipe, data=data), logits=store)["findings"], "logits-labels") == "error"
-    assert _severity(doctor(recipe, build_classifier(LABELS), store)["findings"], "logits-teacher") == "error"
+    assert (
+        _severity(doctor(replace(recipe, data=data), logits=store)["findings"], "logits-labels")
+        == "error"
+    )
+    assert (
+        _severity(doctor(recipe, build_classifier(LABELS), store)["findings"], "logits-teacher")
+        == "error"
+    )
     manifest = next(Path(store).glob("*/manifest.json"))
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"labels": LABELS[::-1]}))
     assert _severity(doctor(recipe, logits=store)["findings"], "logits-meaning") == "error"
@@ -417,31 +517,44 @@ def test_a_store_is_compared_by_the_labels_names(recipe, classifier_folder, stor
     model.save_pretrained(tmp_path / "turned")
     tokenizer.save_pretrained(tmp_path / "turned")
     found = _by_check(doctor(recipe, str(tmp_path / "turned"), store)["findings"])
-    assert found["logits-teacher"]["figures"]["agreement"] == found["teacher-chance"]["figures"]["accuracy"] == 1
+    assert (
+        found["logits-teacher"]["figures"]["agreement"]
+        == found["teacher-chance"]["figures"]["accuracy"]
+        == 1
+    )
 
 
 def _shouting(source):
     table = pa.parquet.read_table(source)
-    return table.set_column(1, "label", pa.array([label.upper() for label in table["label"].to_pylist()]))
+    return table.set_column(
+        1, "label", pa.array([label.upper() for label in table["label"].to_pylist()])
+    )
 
 
-def test_a_run_s_own_teacher_and_logits_are_found(recipe, classifier_folder, store, tmp_path, train_table):
+def test_a_run_s_own_teacher_and_logits_are_found(
+    recipe, classifier_folder, store, tmp_path, train_table
+):
     run = tmp_path / "run"
     shutil.copytree(classifier_folder, run / "teacher" / "model")
     shutil.copytree(store, run / "logits" / "store")
     extra = pa.table({"text": ["a row that was never labelled"], "origin": ["augmented"]})
     write_table(
-        pa.concat_tables([train_table.select(["text"]).append_column("origin", [["original"] * 96]), extra]),
+        pa.concat_tables(
+            [train_table.select(["text"]).append_column("origin", [["original"] * 96]), extra]
+        ),
         run / "transfer" / "transfer.parquet",
     )
     report = doctor(recipe, folder=run)
     assert report["student"] == "static"
-    assert _by_check(report["findings"])["logits-coverage-transfer"]["figures"]["missing_share"] == pytest.approx(
-        1 / 97
-    )
+    assert _by_check(report["findings"])["logits-coverage-transfer"]["figures"][
+        "missing_share"
+    ] == pytest.approx(1 / 97)
 
 
-TEXTS = ["one two three four five six seven eight nine ten", "ten two six four eight three one five nine seven"] * 20
+TEXTS = [
+    "one two three four five six seven eight nine ten",
+    "ten two six four eight three one five nine seven",
+] * 20
 
 
 def _moved(decide, texts=TEXTS, pairs=None):
@@ -449,7 +562,10 @@ def _moved(decide, texts=TEXTS, pairs=None):
 
     def ask(rows):
         first, second = rows
-        said = [decide(a.split(), *([] if second is None else [second[i].split()])) for i, a in enumerate(first)]
+        said = [
+            decide(a.split(), *([] if second is None else [second[i].split()]))
+            for i, a in enumerate(first)
+        ]
         return _logits(np.array(said, int), 2)
 
     gold = ask((texts, pairs)).argmax(1)
@@ -467,14 +583,23 @@ def test_a_bag_of_words_does_not_move_when_shuffled():
 
 def test_flips_are_of_answers_and_not_of_labels():
     moved = word_order(
-        TEXTS, None, np.ones(len(TEXTS), int), lambda rows: _logits(np.zeros(len(rows[0]), int), 2), "x", 1
+        TEXTS,
+        None,
+        np.ones(len(TEXTS), int),
+        lambda rows: _logits(np.zeros(len(rows[0]), int), 2),
+        "x",
+        1,
     )
-    assert {kind: (m.flips, m.accuracy) for kind, m in moved.items()} == dict.fromkeys(moved, (0, 0))
+    assert {kind: (m.flips, m.accuracy) for kind, m in moved.items()} == dict.fromkeys(
+        moved, (0, 0)
+    )
 
 
 def test_near_and_far_order_are_told_apart():
     # A word and the next but four: no run of three holds both.
-    far = _moved(lambda words: "two" in words and "six" in words and words.index("two") < words.index("six"))
+    far = _moved(
+        lambda words: "two" in words and "six" in words and words.index("two") < words.index("six")
+    )
     near = _moved(lambda words: ("one", "two") in pairwise(words))
     assert near["shuffled"].flips > 0.4
     assert near["runs"].flips < 0.5 * near["shuffled"].flips
@@ -488,10 +613,17 @@ def test_what_only_reading_together_explains_asks_for_a_transformer():
     still = _moved(lambda a, b: set(a) == set(b), TEXTS, TEXTS)
     assert moved["shuffled"].flips > 0.5  # both sides are shuffled, each by itself
     for movement in (still, moved):
-        assert advise(movement, 0.09, pairs=True, asked="siamese-bilstm").figures["kind"] == "transformer"
+        assert (
+            advise(movement, 0.09, pairs=True, asked="siamese-bilstm").figures["kind"]
+            == "transformer"
+        )
         assert advise(movement, 0.09, pairs=False, asked="bilstm").figures["kind"] != "transformer"
-    assert advise(still, 0.05, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-bilstm"
-    assert advise(still, 0.02, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-static"
+    assert (
+        advise(still, 0.05, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-bilstm"
+    )
+    assert (
+        advise(still, 0.02, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-static"
+    )
     assert advise(still, 0.05, pairs=False, asked="bilstm").figures["kind"] == "static"
 
 
@@ -532,7 +664,8 @@ def test_pairs_are_examined(recipe, build_classifier, tmp_path, pair_table):
     pairs = _file(tmp_path / "pairs", pair_table)
     data = DataConfig(train=pairs, dev=pairs, columns=ColumnsConfig(text_pair="text_pair"))
     report = doctor(
-        replace(recipe, data=data, student=StudentConfig(kind="siamese-bilstm")), build_classifier(["other", "same"])
+        replace(recipe, data=data, student=StudentConfig(kind="siamese-bilstm")),
+        build_classifier(["other", "same"]),
     )
     found = _by_check(report["findings"])
     assert found["leaks-dev"]["figures"]["share"] == 1
@@ -541,7 +674,10 @@ def test_pairs_are_examined(recipe, build_classifier, tmp_path, pair_table):
 
 def test_a_student_that_reads_as_its_teacher_has_no_vocabulary_to_check(recipe, classifier_folder):
     found = _by_check(
-        doctor(replace(recipe, student=StudentConfig(kind="transformer", max_tokens=6)), classifier_folder)["findings"]
+        doctor(
+            replace(recipe, student=StudentConfig(kind="transformer", max_tokens=6)),
+            classifier_folder,
+        )["findings"]
     )
     assert "student-vocabulary" not in found
     assert found["truncation-student"]["figures"]["rows_share"] == 1  # [CLS] five words [SEP]
@@ -557,28 +693,44 @@ def test_fewer_rows_are_asked_where_fewer_are_wanted(recipe, classifier_folder):
 
 def _command(recipe, teacher, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    given = ["--data.train", recipe.data.train, "--data.dev", recipe.data.dev, "--teacher.model", recipe.teacher.model]
+    given = [
+        "--data.train",
+        recipe.data.train,
+        "--data.dev",
+        recipe.data.dev,
+        "--teacher.model",
+        recipe.teacher.model,
+    ]
     Path("mine.yaml").write_text("seed: 1\n")
     return main(["doctor", "mine.yaml", "--teacher", teacher, *given])
 
 
-def test_command_prints_one_json_line_and_a_table(recipe, classifier_folder, tmp_path, capsys, monkeypatch):
+def test_command_prints_one_json_line_and_a_table(
+    recipe, classifier_folder, tmp_path, capsys, monkeypatch
+):
     assert _command(recipe, classifier_folder, monkeypatch, tmp_path) == 0
     shown = capsys.readouterr()
     report = json.loads(shown.out)
     assert report["errors"] == 0
-    lines = [line for line in shown.err.splitlines() if line.startswith(("error", "warning", "fine"))]
+    lines = [
+        line for line in shown.err.splitlines() if line.startswith(("error", "warning", "fine"))
+    ]
     assert len(lines) == len(report["findings"])
     order = [line.split()[0] for line in lines]
     assert order == sorted(order, key=["error", "warning", "fine"].index)
     assert not (tmp_path / "runs").exists()
 
 
-def test_command_fails_where_there_is_an_error(recipe, build_classifier, tmp_path, capsys, monkeypatch):
+def test_command_fails_where_there_is_an_error(
+    recipe, build_classifier, tmp_path, capsys, monkeypatch
+):
     assert _command(recipe, build_classifier(LABELS, constant=True), monkeypatch, tmp_path) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["errors"] == 1
-    assert shown.err.splitlines()[-1] == "distillkit: mine.yaml: errors found: 1; what to do stands above"
+    assert (
+        shown.err.splitlines()[-1]
+        == "distillkit: mine.yaml: errors found: 1; what to do stands above"
+    )
     assert not (tmp_path / "runs").exists()
 
 

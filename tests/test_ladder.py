@@ -38,8 +38,18 @@ from distillkit.recipe import (
 )
 
 RUNGS = [
-    "majority", "tfidf", "gold", "hard", "originals", "no-mask", "no-pos", "no-ngram", "full", "in-domain", "teacher"
-]  # fmt: skip
+    "majority",
+    "tfidf",
+    "gold",
+    "hard",
+    "originals",
+    "no-mask",
+    "no-pos",
+    "no-ngram",
+    "full",
+    "in-domain",
+    "teacher",
+]
 STUDENTS = RUNGS[2:-1]
 
 
@@ -57,18 +67,24 @@ def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
             unlabelled=(str(folder / "more.txt"),),
         ),
         teacher=TeacherConfig(
-            encoder_folder, 16, TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32")
+            encoder_folder,
+            16,
+            TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32"),
         ),
         augment=AugmentConfig(n_iter=2, tagger="none"),
         label=LabelConfig(precision="fp32", shard_rows=50, storage="fp32"),
-        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)),
+        student=StudentConfig(
+            hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)
+        ),
         training=TrainingConfig(epochs=1, batch_size=16, learning_rate=1e-2, precision="fp32"),
         proof=ProofConfig(gold_epochs=2, latency_sentences=0),
     )
 
 
 def _tsv(path, table):
-    path.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist()))
+    path.write_text(
+        "text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
+    )
     return str(path)
 
 
@@ -87,7 +103,10 @@ def taught(climbed, tmp_path):
 
 
 def _stamps(folder):
-    return {path.parent.name: path.stat().st_mtime_ns for path in (folder / "ladder").glob("*/stage.json")}
+    return {
+        path.parent.name: path.stat().st_mtime_ns
+        for path in (folder / "ladder").glob("*/stage.json")
+    }
 
 
 def _transfer(folder, name):
@@ -106,14 +125,20 @@ def test_every_rung_is_measured_on_dev_and_test(climbed, recipe):
             assert ("difference" in scores) == (name != "gold")
     assert result["rungs"]["teacher"]["dev"]["agreement"] == 1
     assert result["rungs"]["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
-    assert result["rungs"]["teacher"]["cost"]["parameters"] > result["rungs"]["full"]["cost"]["parameters"]
+    assert (
+        result["rungs"]["teacher"]["cost"]["parameters"]
+        > result["rungs"]["full"]["cost"]["parameters"]
+    )
 
 
 def test_figures_are_those_of_the_cells_logits(climbed):
     folder, result = climbed
     gold = read_table(str(folder / "data" / "test.parquet"), ColumnsConfig())["label"].to_pylist()
     ids = np.array([["negative", "positive"].index(label) for label in gold])
-    logits = {s: np.load(folder / "ladder" / f"full-seed-{s}" / "test.npy", allow_pickle=False) for s in (1, 2)}
+    logits = {
+        s: np.load(folder / "ladder" / f"full-seed-{s}" / "test.npy", allow_pickle=False)
+        for s in (1, 2)
+    }
     found = {str(seed): float((z.argmax(1) == ids).mean()) for seed, z in logits.items()}
     scores = result["rungs"]["full"]["test"]
     assert scores["accuracy_by_seed"] == found
@@ -123,8 +148,10 @@ def test_figures_are_those_of_the_cells_logits(climbed):
 
 def test_a_removed_rule_has_no_row_in_its_transfer_set(climbed):
     folder, _ = climbed
-    rules = {name: set("+".join(_transfer(folder, name)["rules"].to_pylist()).split("+")) - {""} for name in (
-        "full", "no-mask", "no-pos", "no-ngram")}  # fmt: skip
+    rules = {
+        name: set("+".join(_transfer(folder, name)["rules"].to_pylist()).split("+")) - {""}
+        for name in ("full", "no-mask", "no-pos", "no-ngram")
+    }
     assert rules == {
         "full": {"mask", "pos", "ngram"},
         "no-mask": {"pos", "ngram"},
@@ -179,7 +206,10 @@ def test_a_ladder_grows_and_redoes_nothing(recipe, climbed, taught):
     assert (grown["rungs"]["gold"]["seeds"], grown["rungs"]["full"]["seeds"]) == ([1, 2], [1])
     # What was trained alone is what was trained among others.
     assert grown["rungs"]["gold"] == whole["rungs"]["gold"]
-    assert part["rungs"]["full"]["dev"]["accuracy"] == whole["rungs"]["full"]["dev"]["accuracy_by_seed"]["1"]
+    assert (
+        part["rungs"]["full"]["dev"]["accuracy"]
+        == whole["rungs"]["full"]["dev"]["accuracy_by_seed"]["1"]
+    )
 
 
 def test_a_changed_recipe_redoes_only_what_it_changes(recipe, taught):
@@ -187,11 +217,16 @@ def test_a_changed_recipe_redoes_only_what_it_changes(recipe, taught):
     before = _stamps(taught)
     changed = replace(recipe, loss=replace(recipe.loss, kind="soft"))
     assert list(ladder(changed, taught, rungs=["majority"], seeds=1)["rungs"]) == [
-        "majority", "gold", "hard", "teacher"
-    ]  # fmt: skip
+        "majority",
+        "gold",
+        "hard",
+        "teacher",
+    ]
     assert _stamps(taught) == before
     ladder(changed, taught, rungs=["full"], seeds=1)
-    assert [name for name, stamp in _stamps(taught).items() if stamp != before[name]] == ["full-seed-1"]
+    assert [name for name, stamp in _stamps(taught).items() if stamp != before[name]] == [
+        "full-seed-1"
+    ]
 
 
 def test_a_run_and_its_ladder_share_data_teacher_and_logits(recipe, tmp_path, monkeypatch):
@@ -202,7 +237,9 @@ def test_a_run_and_its_ladder_share_data_teacher_and_logits(recipe, tmp_path, mo
     labelled = []
     label = module.pipeline.label
     monkeypatch.setattr(
-        module.pipeline, "label", lambda *args, **named: labelled.append(label(*args, **named)["labelled_now"])
+        module.pipeline,
+        "label",
+        lambda *args, **named: labelled.append(label(*args, **named)["labelled_now"]),
     )
     ladder(recipe, folder, rungs=["in-domain"], seeds=1)
     assert labelled == [0]
@@ -214,13 +251,31 @@ def test_a_killed_ladder_goes_on(recipe, climbed, tmp_path):
     _, whole = climbed
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
     args = [
-        sys.executable, "-m", "distillkit", "ladder", str(tmp_path / "recipe.yaml"), "--name", "killed",
-        "--runs", str(tmp_path), "--seeds", "2", "--rungs", "gold", "full",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "distillkit",
+        "ladder",
+        str(tmp_path / "recipe.yaml"),
+        "--name",
+        "killed",
+        "--runs",
+        str(tmp_path),
+        "--seeds",
+        "2",
+        "--rungs",
+        "gold",
+        "full",
+    ]
     home = tmp_path / "killed" / "ladder"
-    process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     deadline = time.monotonic() + 120
-    while not (home / ".full-seed-1.partial").is_dir() and process.poll() is None and time.monotonic() < deadline:
+    while (
+        not (home / ".full-seed-1.partial").is_dir()
+        and process.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.001)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
@@ -246,13 +301,23 @@ def test_each_student_is_shown_what_its_rung_says(recipe, taught, monkeypatch):
     def watched(source, *args, **named):
         shown[named["progress"]] = (pq.read_table(source), named["loss"], named["logits"])
         patience[named["training"].epochs] = named["training"].patience
-        words[named["progress"].removesuffix("-seed-1")] = Path(named["vocabulary_from"]).parent.name
+        words[named["progress"].removesuffix("-seed-1")] = Path(
+            named["vocabulary_from"]
+        ).parent.name
         return train_student(source, *args, **named)
 
     monkeypatch.setattr(module.pipeline, "train_student", watched)
-    loss, training = replace(recipe.loss, kind="soft", alpha=0.25), replace(recipe.training, patience=1)
+    loss, training = (
+        replace(recipe.loss, kind="soft", alpha=0.25),
+        replace(recipe.training, patience=1),
+    )
     recipe = replace(recipe, loss=loss, training=training)
-    ladder(recipe, taught, rungs=["gold", "hard", "originals", "full", "no-ngram", "in-domain"], seeds=1)
+    ladder(
+        recipe,
+        taught,
+        rungs=["gold", "hard", "originals", "full", "no-ngram", "in-domain"],
+        seeds=1,
+    )
     assert words.pop("in-domain") == "transfer-in-domain"
     assert set(words.values()) == {"transfer-full"}
     shown = {name: shown[f"{name}-seed-1"] for name in ("gold", "hard", "originals", "full")}
@@ -273,7 +338,9 @@ def test_each_student_is_shown_what_its_rung_says(recipe, taught, monkeypatch):
 
 
 def test_repeated_rows_come_equally_often_and_keep_the_mask_word():
-    table = pa.table({"text": list("abcde")}).replace_schema_metadata({b"distillkit.mask": b"[MASK]"})
+    table = pa.table({"text": list("abcde")}).replace_schema_metadata(
+        {b"distillkit.mask": b"[MASK]"}
+    )
     found = repeated(table, 12, seed=3)
     counts = {text: found["text"].to_pylist().count(text) for text in "abcde"}
     assert sorted(counts.values()) == [2, 2, 2, 3, 3]
@@ -309,9 +376,19 @@ def test_only_rungs_that_differ_are_on_the_ladder():
     assert _rungs(p_mask=0.0) == [*rest, "originals", "no-pos", "no-ngram", "full", "teacher"]
     assert _rungs(p_mask=0.0, p_pos=0.0) == [*rest, "originals", "full", "teacher"]
     assert _rungs(mix=MixConfig(infill=0.5), p_pos=0.0, p_ng=0.0) == [
-        *rest, "originals", "no-rules", "no-infill", "full", "teacher"
-    ]  # fmt: skip
-    assert _rungs(mix=MixConfig(rules=0.0, neighbours=1.0)) == [*rest, "originals", "full", "teacher"]
+        *rest,
+        "originals",
+        "no-rules",
+        "no-infill",
+        "full",
+        "teacher",
+    ]
+    assert _rungs(mix=MixConfig(rules=0.0, neighbours=1.0)) == [
+        *rest,
+        "originals",
+        "full",
+        "teacher",
+    ]
 
 
 def test_the_teachers_hard_answers_are_no_rung_where_they_are_its_scores():
@@ -341,7 +418,11 @@ def test_swapped_pairs_are_a_rung_of_pair_tasks():
 @pytest.mark.parametrize(
     ("change", "named", "said"),
     [
-        ({}, {"rungs": ["no-infill"]}, "--rungs no-infill: this recipe's ladder has majority, tfidf"),
+        (
+            {},
+            {"rungs": ["no-infill"]},
+            "--rungs no-infill: this recipe's ladder has majority, tfidf",
+        ),
         ({}, {"seeds": 0}, "--seeds is 0"),
         ({"training": TrainingConfig(epochs=0)}, {}, "training.epochs is 0"),
     ],
@@ -356,4 +437,7 @@ def test_without_matplotlib_all_but_the_picture_is_there(recipe, taught, monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ladder(recipe, taught, rungs=["majority"])
     assert "pip install 'distillkit[plots]'" in capsys.readouterr().err
-    assert {path.name for path in (taught / "ladder").glob("ladder.*")} == {"ladder.json", "ladder.md"}
+    assert {path.name for path in (taught / "ladder").glob("ladder.*")} == {
+        "ladder.json",
+        "ladder.md",
+    }

@@ -48,7 +48,8 @@ def test_mse_by_hand():
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_soft_targets_by_hand(temperature):
-    # The logits are T times the logarithms of the wanted odds, so the softened distributions are known fractions.
+    # The logits are T times the logarithms of the wanted odds, so the softened distributions are
+    # known fractions.
     target, found = [[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]], [[0.25, 0.5, 0.25], [0.2, 0.4, 0.4]]
     teacher, student = (temperature * torch.tensor(odds).log() for odds in (target, found))
     divergence = 0.5 * math.log(0.5 / 0.25) + 0.25 * math.log(0.25 / 0.5)
@@ -78,14 +79,20 @@ def test_zero_when_equal_and_positive_when_not(loss, logits):
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(-5, 5, width=32), min_size=5, max_size=5), st.sampled_from([0.5, 1.0, 8.0]))
+@given(
+    st.lists(st.floats(-5, 5, width=32), min_size=5, max_size=5), st.sampled_from([0.5, 1.0, 8.0])
+)
 def test_constant_added_to_a_row_leaves_soft_targets_as_they_are(constants, temperature):
     generator = torch.Generator().manual_seed(0)
     student, teacher = torch.randn(2, 5, 3, generator=generator)
     row = torch.tensor(constants)[:, None]
     before = soft_target_loss(student, teacher, temperature)
-    assert_close(soft_target_loss(student + row, teacher, temperature), before, atol=1e-4, rtol=1e-4)
-    assert_close(soft_target_loss(student, teacher + row, temperature), before, atol=1e-4, rtol=1e-4)
+    assert_close(
+        soft_target_loss(student + row, teacher, temperature), before, atol=1e-4, rtol=1e-4
+    )
+    assert_close(
+        soft_target_loss(student, teacher + row, temperature), before, atol=1e-4, rtol=1e-4
+    )
 
 
 def test_constant_added_to_a_row_changes_the_distance_of_logits(logits):
@@ -94,7 +101,9 @@ def test_constant_added_to_a_row_changes_the_distance_of_logits(logits):
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-@pytest.mark.parametrize("labels", [None, torch.tensor([0, -100, 2, -100, 1])], ids=["unlabelled", "some labels"])
+@pytest.mark.parametrize(
+    "labels", [None, torch.tensor([0, -100, 2, -100, 1])], ids=["unlabelled", "some labels"]
+)
 def test_gradient_reaches_the_student_and_never_the_teacher(config, labels, logits):
     student, teacher = logits
     DistillationLoss(config)(student, teacher, labels).backward()
@@ -116,13 +125,17 @@ def test_alpha_zero_is_exactly_the_distance_of_the_logits_whatever_the_labels(lo
     student, teacher = logits
     loss = DistillationLoss()
     assert torch.equal(loss(student, teacher), logits_mse_loss(student, teacher))
-    assert torch.equal(loss(student, teacher, torch.tensor([0, 1, 2, 1, 0])), logits_mse_loss(student, teacher))
+    assert torch.equal(
+        loss(student, teacher, torch.tensor([0, 1, 2, 1, 0])), logits_mse_loss(student, teacher)
+    )
 
 
 def test_alpha_weighs_the_hard_term_and_the_rest_the_soft_one(logits):
     student, teacher = logits
     labels = torch.tensor([0, 1, 2, 1, 0])
-    expected = 0.3 * functional.cross_entropy(student, labels) + 0.7 * soft_target_loss(student, teacher, 4.0)
+    expected = 0.3 * functional.cross_entropy(student, labels) + 0.7 * soft_target_loss(
+        student, teacher, 4.0
+    )
     assert_close(DistillationLoss(LossConfig("soft", 0.3, 4.0))(student, teacher, labels), expected)
 
 
@@ -131,7 +144,10 @@ def test_teachers_argmax_stands_in_where_the_label_is_missing():
     teacher = torch.tensor([[0.0, 9.0, 0.0], [9.0, 0.0, 0.0]])
     found = hard_label_loss(student, teacher, torch.tensor([-100, 2]))
     assert torch.equal(found, functional.cross_entropy(student, torch.tensor([1, 2])))
-    assert torch.equal(hard_label_loss(student, teacher, None), functional.cross_entropy(student, torch.tensor([1, 0])))
+    assert torch.equal(
+        hard_label_loss(student, teacher, None),
+        functional.cross_entropy(student, torch.tensor([1, 0])),
+    )
 
 
 @pytest.mark.parametrize("loss", [soft_target_loss, soft_multi_label_loss])
@@ -146,13 +162,20 @@ def test_gradient_keeps_its_size_when_the_temperature_doubles(loss):
     assert norms[0] / norms[1] == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.parametrize("labels", [None, torch.tensor([0, 1, 2, 1, 0])], ids=["unlabelled", "labelled"])
+@pytest.mark.parametrize(
+    "labels", [None, torch.tensor([0, 1, 2, 1, 0])], ids=["unlabelled", "labelled"]
+)
 def test_temperature_squared_applies_with_and_without_labels(labels, logits):
     student, teacher = logits
     bare = functional.kl_div(
-        (student / 4).log_softmax(1), (teacher / 4).log_softmax(1), reduction="batchmean", log_target=True
+        (student / 4).log_softmax(1),
+        (teacher / 4).log_softmax(1),
+        reduction="batchmean",
+        log_target=True,
     )
-    assert_close(DistillationLoss(LossConfig("soft", 0.0, 4.0))(student, teacher, labels), 16 * bare)
+    assert_close(
+        DistillationLoss(LossConfig("soft", 0.0, 4.0))(student, teacher, labels), 16 * bare
+    )
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -210,19 +233,30 @@ def test_the_gradient_of_soft_labels_is_that_of_their_cross_entropy(logits):
     soft_multi_label_loss(student, teacher, 2.0).backward()
     bare = student.detach().clone().requires_grad_()
     target = (teacher / 2).sigmoid().detach()
-    (4 * functional.binary_cross_entropy_with_logits(bare / 2, target, reduction="none").sum(1).mean()).backward()
+    (
+        4
+        * functional.binary_cross_entropy_with_logits(bare / 2, target, reduction="none")
+        .sum(1)
+        .mean()
+    ).backward()
     assert_close(student.grad, bare.grad)
 
 
 def test_labels_by_hand():
-    student, gold = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    student, gold = (
+        torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]),
+        torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
+    )
     # Probabilities 1/2 and 3/4; 1/2 and 1/2.
     expected = -(math.log(0.5) + math.log(0.25) + 2 * math.log(0.5)) / 2
     assert_close(gold_loss("multi-label", student, gold), torch.tensor(expected))
 
 
 def test_scores_by_hand():
-    assert gold_loss("regression", torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])).item() == (4 + 1) / 2
+    assert (
+        gold_loss("regression", torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])).item()
+        == (4 + 1) / 2
+    )
 
 
 GOLD = {
@@ -257,7 +291,9 @@ def test_the_teachers_own_answer_stands_in_for_a_missing_label(task, logits):
     some[[1, 3]], filled[[1, 3]] = NONE[task], answer[task][[1, 3]]
     found = hard_label_loss(student, teacher, some, task=task)
     assert torch.equal(found, gold_loss(task, student, filled))
-    assert torch.equal(hard_label_loss(student, teacher, None, task=task), gold_loss(task, student, answer[task]))
+    assert torch.equal(
+        hard_label_loss(student, teacher, None, task=task), gold_loss(task, student, answer[task])
+    )
     for labels in (some, None):
         with pytest.raises(ValueError, match="neither a gold label nor a teacher's logits"):
             hard_label_loss(student, None, labels, task=task)
@@ -267,7 +303,9 @@ def test_the_teachers_own_answer_stands_in_for_a_missing_label(task, logits):
 @pytest.mark.parametrize("labels", [None, GOLD], ids=["unlabelled", "labelled"])
 def test_gradient_reaches_the_student_alone_in_every_task(task, labels, logits):
     student, teacher = (x.clone().requires_grad_() for x in of_task(task, logits))
-    DistillationLoss(LossConfig(alpha=0.5), task)(student, teacher, labels and labels[task]).backward()
+    DistillationLoss(LossConfig(alpha=0.5), task)(
+        student, teacher, labels and labels[task]
+    ).backward()
     assert student.grad.isfinite().all()
     assert student.grad.abs().sum() > 0
     assert teacher.grad is None
@@ -277,7 +315,12 @@ def test_smoothing_spreads_a_share_of_the_label():
     student = torch.tensor([[2.0, 0.0, -1.0]])
     log_p = student.log_softmax(1)[0]
     expected = -(0.7 + 0.1) * log_p[0] - 0.1 * log_p[1] - 0.1 * log_p[2]
-    assert_close(DistillationLoss(LossConfig(alpha=1, label_smoothing=0.3))(student, None, torch.tensor([0])), expected)
+    assert_close(
+        DistillationLoss(LossConfig(alpha=1, label_smoothing=0.3))(
+            student, None, torch.tensor([0])
+        ),
+        expected,
+    )
     yes, no = student.sigmoid().log()[0], (-student).sigmoid().log()[0]
     expected = -(0.85 * yes[0] + 0.15 * no[0]) - (0.15 * (yes[1] + yes[2]) + 0.85 * (no[1] + no[2]))
     gold = torch.tensor([[1.0, 0.0, 0.0]])
@@ -302,7 +345,9 @@ def test_temperature_goes_in_a_line_from_start_to_end(logits):
     student, teacher = logits
     loss = DistillationLoss(LossConfig("soft", temperature=8.0, temperature_end=2.0))
     for done, temperature in ((0.0, 8.0), (0.5, 5.0), (1.0, 2.0)):
-        assert_close(loss(student, teacher, None, done), soft_target_loss(student, teacher, temperature))
+        assert_close(
+            loss(student, teacher, None, done), soft_target_loss(student, teacher, temperature)
+        )
     stays = DistillationLoss(LossConfig("soft", temperature=8.0))
     assert torch.equal(stays(student, teacher, None, 1.0), soft_target_loss(student, teacher, 8.0))
 

@@ -45,7 +45,13 @@ from distillkit.runtime import Predictor
 from distillkit.runtime.bundle import read_bundle, write_bundle
 from distillkit.teacher.checkpoint import resolve
 
-CHECKPOINT = ["config.json", "model.safetensors", "student.yaml", "tokenizer.json", "tokenizer_config.json"]
+CHECKPOINT = [
+    "config.json",
+    "model.safetensors",
+    "student.yaml",
+    "tokenizer.json",
+    "tokenizer_config.json",
+]
 BUNDLE = ["bundle/manifest.json", "bundle/model.onnx", "bundle/tokenizer.json"]
 FILES = sorted([*CHECKPOINT, "README.md", "recipe.yaml", "result.json"])
 
@@ -58,9 +64,13 @@ def _tsv(path, table):
 
 def _recipe(folder, encoder, train, dev, **data):
     return Recipe(
-        data=DataConfig(train=_tsv(folder / "train.tsv", train), dev=_tsv(folder / "dev.tsv", dev), **data),
+        data=DataConfig(
+            train=_tsv(folder / "train.tsv", train), dev=_tsv(folder / "dev.tsv", dev), **data
+        ),
         teacher=TeacherConfig(
-            str(encoder), 16, TrainingConfig(epochs=12, batch_size=16, learning_rate=3e-3, precision="fp32")
+            str(encoder),
+            16,
+            TrainingConfig(epochs=12, batch_size=16, learning_rate=3e-3, precision="fp32"),
         ),
         augment=AugmentConfig(n_iter=2),
         label=LabelConfig(precision="fp32"),
@@ -76,7 +86,11 @@ def home(tmp_path_factory, encoder_folder, train_table, dev_table):
     folder = tmp_path_factory.mktemp("secret-home")
     shutil.copytree(encoder_folder, folder / "my-encoder")
     recipe = _recipe(
-        folder, folder / "my-encoder", train_table, dev_table, test=_tsv(folder / "test.tsv", train_table.slice(0, 60))
+        folder,
+        folder / "my-encoder",
+        train_table,
+        dev_table,
+        test=_tsv(folder / "test.tsv", train_table.slice(0, 60)),
     )
     (folder / "vectors.txt").write_text("good 1 0 0 1\nbad 0 1 1 0\n")
     embeddings = EmbeddingConfig(source=str(folder / "vectors.txt"), width=4)
@@ -100,13 +114,19 @@ def pushed(home, tmp_path_factory):
 
 
 def _files(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def _table(card, title):
     """The rows of the first table of a section, by their first cell."""
     lines = (
-        card.partition(f"## {title}\n")[2].partition("\n## ")[0].partition("\n|")[2].partition("\n\n")[0].splitlines()
+        card.partition(f"## {title}\n")[2]
+        .partition("\n## ")[0]
+        .partition("\n|")[2]
+        .partition("\n\n")[0]
+        .splitlines()
     )
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     head, _, *rows = rows
@@ -121,7 +141,8 @@ def test_transformers_load_the_folder_as_the_runs_own_student(pushed, home):
     answers = []
     for folder in (pushed, home / "runs" / "tiny" / "student" / "model"):
         tokenizer, model = (
-            kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification)
+            kind.from_pretrained(folder)
+            for kind in (AutoTokenizer, AutoModelForSequenceClassification)
         )
         with torch.inference_mode():
             answers.append(model(**tokenizer("the film is good .", return_tensors="pt")).logits)
@@ -133,13 +154,21 @@ def test_metadata_are_the_figures_of_the_result(pushed, home):
     student = json.loads((home / "runs" / "tiny" / "result.json").read_text())["models"]["student"]
     found = {(one.dataset_split, one.metric_name): one.metric_value for one in data.eval_results}
     wanted = {"accuracy": "accuracy", "macro-F1": "macro_f1"}
-    assert found == {(split, name): student[split][key] for split in ("dev", "test") for name, key in wanted.items()}
+    assert found == {
+        (split, name): student[split][key]
+        for split in ("dev", "test")
+        for name, key in wanted.items()
+    }
     assert {one.dataset_name for one in data.eval_results} == {"dev.tsv", "test.tsv"}
     named = data.to_dict()
-    assert [named[key] for key in ("library_name", "pipeline_tag")] == ["distillkit", "text-classification"]
+    assert [named[key] for key in ("library_name", "pipeline_tag")] == [
+        "distillkit",
+        "text-classification",
+    ]
     assert data.model_name == "tiny"
     assert {"distillkit", "distillation", "bilstm"} <= set(data.tags)
-    # A teacher from a folder is no model of the hub, a file no data set, and nobody has said which language it is.
+    # A teacher from a folder is no model of the hub, a file no data set, and nobody has said which
+    # language it is.
     assert (data.base_model, data.datasets, data.language) == (None, None, None)
 
 
@@ -182,9 +211,13 @@ def test_limits_are_the_figures_of_the_result(pushed, home):
     student, teacher = models["student"]["test"], models["teacher"]["test"]
     gap = 100 * (teacher["accuracy"] - student["accuracy"])
     assert gap > 0
-    assert f"Accuracy on test: {100 * student['accuracy']:.1f}, {gap:.1f} points below its teacher" in limits
+    assert (
+        f"Accuracy on test: {100 * student['accuracy']:.1f}, {gap:.1f} points below its teacher"
+        in limits
+    )
     assert f"{100 - 100 * student['agreement']:.1f} % of the test rows" in limits
-    # Dev's two subjects have words that no training text has: acting and cast twice, score once in six rows of "the cast was good ."
+    # Dev's two subjects have words that no training text has: acting and cast twice, score once in
+    # six rows of "the cast was good ."
     assert re.search(r"[1-9][\d.]* % of dev's tokens are unknown", limits)
     assert "it reads 128 of its own tokens; 0.0 % of the dev rows are longer" in limits
 
@@ -207,11 +240,15 @@ def test_a_ladder_of_other_settings_is_not_in_the_card(run, tmp_path, capsys):
 def test_code_of_the_card_runs_as_it_stands(run, tmp_path):
     pipeline.export(str(run / "student" / "model"), run / "bundle")
     push(run, "me/tiny", to=tmp_path / "out")
-    blocks = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL
+    )
     assert len(blocks) == 2
     assert "another model than the checkpoint" not in (tmp_path / "out" / "README.md").read_text()
     for block in blocks:
-        here = block.replace('snapshot_download("me/tiny", allow_patterns="bundle/*")', repr(str(tmp_path / "out")))
+        here = block.replace(
+            'snapshot_download("me/tiny", allow_patterns="bundle/*")', repr(str(tmp_path / "out"))
+        )
         with redirect_stdout(StringIO()) as printed:
             exec(here.replace("me/tiny", str(tmp_path / "out")), {})
         assert "negative" in printed.getvalue() or "positive" in printed.getvalue()
@@ -226,24 +263,39 @@ def teacher_bundle(home, tmp_path_factory):
 
 def test_no_path_of_this_machine_goes_out(run, home, teacher_bundle, tmp_path):
     push(run, "me/tiny", bundle=teacher_bundle, to=tmp_path / "out")
-    local = [str(home), str(tmp_path), str(Path.cwd()), str(Path(distillkit.__file__).parent), "site-packages"]
+    local = [
+        str(home),
+        str(tmp_path),
+        str(Path.cwd()),
+        str(Path(distillkit.__file__).parent),
+        "site-packages",
+    ]
     assert _files(tmp_path / "out") == sorted([*FILES, *BUNDLE])
     for name in _files(tmp_path / "out"):
         found = (tmp_path / "out" / name).read_bytes()
         assert not [path for path in local if path.encode() in found], name
     texts = ["the film is good .", "a plot seems weak ."]
-    ours, theirs = (Predictor(place).logits(texts) for place in (tmp_path / "out" / "bundle", teacher_bundle))
+    ours, theirs = (
+        Predictor(place).logits(texts) for place in (tmp_path / "out" / "bundle", teacher_bundle)
+    )
     assert (ours == theirs).all()
 
 
-def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(run, teacher_bundle, tmp_path):
+def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(
+    run, teacher_bundle, tmp_path
+):
     shutil.copytree(teacher_bundle, run / "bundle")
-    with pytest.raises(InputError, match=r"bundle: does not answer as .*student/model does; export that again"):
+    with pytest.raises(
+        InputError, match=r"bundle: does not answer as .*student/model does; export that again"
+    ):
         push(run, "me/tiny", to=tmp_path / "out")
     assert not (tmp_path / "out").exists()
     push(run, "me/tiny", bundle=run / "bundle", to=tmp_path / "out")
     models = json.loads((run / "result.json").read_text())["models"]
-    accuracy, agreement = 100 * models["teacher"]["dev"]["accuracy"], 100 * models["student"]["dev"]["agreement"]
+    accuracy, agreement = (
+        100 * models["teacher"]["dev"]["accuracy"],
+        100 * models["student"]["dev"]["agreement"],
+    )
     card = (tmp_path / "out" / "README.md").read_text()
     said = f"dev accuracy {accuracy:.1f}, agreement with the checkpoint {agreement:.1f}"
     assert (
@@ -254,7 +306,9 @@ def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(run,
 
 def test_a_bundle_with_other_labels_is_refused(run, teacher_bundle, tmp_path):
     manifest, files = read_bundle(teacher_bundle)
-    write_bundle(tmp_path / "other.zip", replace(manifest, labels=["yes", "no"]), files, one_file=True)
+    write_bundle(
+        tmp_path / "other.zip", replace(manifest, labels=["yes", "no"]), files, one_file=True
+    )
     with pytest.raises(InputError, match=r"has other labels than .* \(negative, positive\)"):
         push(run, "me/tiny", bundle=tmp_path / "other.zip", to=tmp_path / "out")
 
@@ -275,7 +329,9 @@ def score_pairs(tmp_path_factory, encoder_folder, pair_table):
         recipe,
         data=replace(recipe.data, columns=ColumnsConfig(text_pair="text_pair")),
         student=replace(
-            recipe.student, kind="siamese-static", vocabulary=replace(recipe.student.vocabulary, unit="teacher")
+            recipe.student,
+            kind="siamese-static",
+            vocabulary=replace(recipe.student.vocabulary, unit="teacher"),
         ),
         proof=ProofConfig(gold_epochs=0, latency_sentences=0),
     )
@@ -285,7 +341,10 @@ def score_pairs(tmp_path_factory, encoder_folder, pair_table):
 
 def test_card_of_pairs_with_scores(score_pairs, tmp_path):
     push(score_pairs, "me/scores", to=tmp_path / "out")
-    text, data = (tmp_path / "out" / "README.md").read_text(), ModelCard.load(tmp_path / "out" / "README.md").data
+    text, data = (
+        (tmp_path / "out" / "README.md").read_text(),
+        ModelCard.load(tmp_path / "out" / "README.md").data,
+    )
     student = json.loads((score_pairs / "result.json").read_text())["models"]["student"]["dev"]
     assert {one.metric_type: one.metric_value for one in data.eval_results} == {
         "pearsonr": student["pearson"],
@@ -294,7 +353,11 @@ def test_card_of_pairs_with_scores(score_pairs, tmp_path):
     assert "gives each pair of texts a score." in text
     assert "Milliseconds" not in text
     assert "gold labels" not in text
-    for limit in ("the order of words means nothing to it", "reads the two texts apart", "there was no test set"):
+    for limit in (
+        "the order of words means nothing to it",
+        "reads the two texts apart",
+        "there was no test set",
+    ):
         assert limit in text
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     with redirect_stdout(StringIO()) as printed:
@@ -312,7 +375,9 @@ def test_saved_recipe_is_one_that_runs_where_the_files_lie(home, pushed, tmp_pat
     recipe = load_recipe(str(pushed / "recipe.yaml"))
     runs.look_ahead(recipe)
     assert resolve(recipe.teacher.model) == "my-encoder"
-    rows = {split: len(table) for split, table in pipeline.read_data(recipe.data, recipe.seed).items()}
+    rows = {
+        split: len(table) for split, table in pipeline.read_data(recipe.data, recipe.seed).items()
+    }
     assert rows == json.loads((pushed / "result.json").read_text())["data"]["rows"]
     was = load_recipe(str(home / "runs" / "tiny" / "recipe.yaml"))
     assert replace(recipe, data=was.data, teacher=was.teacher, student=was.student) == was
@@ -323,31 +388,55 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
     (tmp_path / "models" / "bert").mkdir(parents=True)
     recipe = Recipe(
         data=DataConfig(
-            train="/home/ada/a/rows.tsv", dev="b/rows.tsv", test="datasets:nyu-mll/glue:mrpc:test",
-            unlabelled=("s3://bucket/more.txt", "embedded:reviews/unlabelled", "datasets:/home/ada/saved:train"),
+            train="/home/ada/a/rows.tsv",
+            dev="b/rows.tsv",
+            test="datasets:nyu-mll/glue:mrpc:test",
+            unlabelled=(
+                "s3://bucket/more.txt",
+                "embedded:reviews/unlabelled",
+                "datasets:/home/ada/saved:train",
+            ),
         ),
         teacher=TeacherConfig(model="models/bert"),
         augment=AugmentConfig(
-            tagger="spacy:/home/ada/tagger", infill=InfillConfig(model="google-bert/bert-base-uncased"),
+            tagger="spacy:/home/ada/tagger",
+            infill=InfillConfig(model="google-bert/bert-base-uncased"),
             neighbours=NeighboursConfig(vectors="/home/ada/glove.txt"),
         ),
         student=StudentConfig(embeddings=EmbeddingConfig(source="../glove.txt")),
-    )  # fmt: skip
+    )
     shown = _without_paths(recipe, tmp_path / "runs" / "x")
-    assert (shown.data.train, shown.data.dev, shown.data.test) == ("train/rows.tsv", "dev/rows.tsv", recipe.data.test)
-    assert shown.data.unlabelled == ("more.txt", "embedded:reviews/unlabelled", "datasets:saved:train")
-    assert (shown.teacher.model, shown.augment.infill.model) == ("bert", "google-bert/bert-base-uncased")
+    assert (shown.data.train, shown.data.dev, shown.data.test) == (
+        "train/rows.tsv",
+        "dev/rows.tsv",
+        recipe.data.test,
+    )
+    assert shown.data.unlabelled == (
+        "more.txt",
+        "embedded:reviews/unlabelled",
+        "datasets:saved:train",
+    )
+    assert (shown.teacher.model, shown.augment.infill.model) == (
+        "bert",
+        "google-bert/bert-base-uncased",
+    )
     assert (shown.augment.tagger, shown.augment.neighbours.vectors) == ("spacy:tagger", "glove.txt")
-    assert (shown.augment.generated.model, shown.student.embeddings.source) == ("distilgpt2", "glove.txt")
+    assert (shown.augment.generated.model, shown.student.embeddings.source) == (
+        "distilgpt2",
+        "glove.txt",
+    )
     assert not re.search("home|bucket|models/", dump(shown))
     assert _without_paths(Recipe(), tmp_path / "runs" / "x") == Recipe()
 
 
-@pytest.mark.parametrize("stage", ["data", "teacher", "transfer", "logits", "student-gold", "student", "proof"])
+@pytest.mark.parametrize(
+    "stage", ["data", "teacher", "transfer", "logits", "student-gold", "student", "proof"]
+)
 def test_a_run_that_lacks_a_stage_is_refused(run, stage, tmp_path):
     (run / stage / "stage.json").unlink()
     with pytest.raises(
-        InputError, match=f"not finished: its stage {stage} is missing; distillkit run .*recipe.yaml --name tiny"
+        InputError,
+        match=f"not finished: its stage {stage} is missing; distillkit run .*recipe.yaml --name tiny",
     ):
         push(run, "me/tiny", to=tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -405,7 +494,13 @@ class _Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.address = f"http://127.0.0.1:{self.server_port}"
         self.status, self.message = 200, ""  # anything else: of every answer
-        self.there, self.private, self.files, self.commits, self.tokens = False, False, {}, [], set()
+        self.there, self.private, self.files, self.commits, self.tokens = (
+            False,
+            False,
+            {},
+            [],
+            set(),
+        )
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -422,7 +517,11 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self):
         hub = self.server
-        if hub.status != 200 or self.path.partition("?")[0] != "/api/models/me/tiny" or not hub.there:
+        if (
+            hub.status != 200
+            or self.path.partition("?")[0] != "/api/models/me/tiny"
+            or not hub.there
+        ):
             return self._say(hub.status if hub.status != 200 else 404, {"error": hub.message})
         names = [{"rfilename": name} for name in hub.files]
         return self._say(200, {"id": "me/tiny", "private": hub.private, "siblings": names})
@@ -433,9 +532,11 @@ class _Answer(BaseHTTPRequestHandler):
         if hub.status != 200:
             return self._say(hub.status, {"error": hub.message})
         return self._say(
-            *getattr(self, "_" + self.path.split("/")[-2 if self.path.endswith("/main") else -1].replace("-", "_"))(
-                hub, body
-            )
+            *getattr(
+                self,
+                "_"
+                + self.path.split("/")[-2 if self.path.endswith("/main") else -1].replace("-", "_"),
+            )(hub, body)
         )
 
     def _create(self, hub, body):
@@ -449,7 +550,11 @@ class _Answer(BaseHTTPRequestHandler):
 
     def _preupload(self, hub, body):
         names = [file["path"] for file in json.loads(body)["files"]]
-        return 200, {"files": [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]}
+        return 200, {
+            "files": [
+                {"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names
+            ]
+        }
 
     def _commit(self, hub, body):
         lines = [json.loads(line) for line in body.splitlines()]
@@ -466,7 +571,8 @@ class _Answer(BaseHTTPRequestHandler):
 def hub(monkeypatch):
     server = _Hub()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # What HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN say, which are read when huggingface_hub is imported; no token but this is looked for.
+    # What HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN say, which are read when huggingface_hub is
+    # imported; no token but this is looked for.
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_TOKEN", "of-a-test")
@@ -478,13 +584,22 @@ def hub(monkeypatch):
 def test_all_files_are_one_commit(hub, home, pushed, capsys):
     assert main(["push", str(home / "runs" / "tiny"), "me/tiny", "--private"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == {"repo": "me/tiny", "commit": f"{hub.address}/me/tiny/commit/1", "files": FILES}
+    assert printed == {
+        "repo": "me/tiny",
+        "commit": f"{hub.address}/me/tiny/commit/1",
+        "files": FILES,
+    }
     assert hub.files == {name: (pushed / name).read_bytes() for name in FILES}
     assert (len(hub.commits), hub.private, hub.tokens) == (1, True, {"Bearer of-a-test"})
 
 
-def test_a_later_push_takes_the_bundle_of_an_earlier_one_away_and_leaves_the_owners_files(hub, home):
-    hub.there, hub.files = True, {"bundle/model.onnx": b"old", "picture.png": b"mine", "README.md": b"old"}
+def test_a_later_push_takes_the_bundle_of_an_earlier_one_away_and_leaves_the_owners_files(
+    hub, home
+):
+    hub.there, hub.files = (
+        True,
+        {"bundle/model.onnx": b"old", "picture.png": b"mine", "README.md": b"old"},
+    )
     push(home / "runs" / "tiny", "me/tiny")
     assert sorted(hub.files) == sorted([*FILES, "picture.png"])
     assert hub.files["README.md"].startswith(b"---\n")
@@ -501,8 +616,14 @@ def test_nothing_private_goes_to_a_public_repository(hub, home):
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (401, "refuses (401): no token, or one that may not write there; hf auth login, or HF_TOKEN"),
-        (403, "refuses (403): no token, or one that may not write there; hf auth login, or HF_TOKEN"),
+        (
+            401,
+            "refuses (401): no token, or one that may not write there; hf auth login, or HF_TOKEN",
+        ),
+        (
+            403,
+            "refuses (403): no token, or one that may not write there; hf auth login, or HF_TOKEN",
+        ),
         (429, "answers 429: too much of it"),
     ],
 )
@@ -516,7 +637,10 @@ def test_a_hub_that_is_not_there_is_one_line(hub, home, capsys):
     hub.shutdown()
     hub.server_close()
     assert main(["push", str(home / "runs" / "tiny"), "me/tiny"]) == 1
-    assert f"distillkit: me/tiny: {hub.address} cannot be reached: " in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        f"distillkit: me/tiny: {hub.address} cannot be reached: "
+        in capsys.readouterr().err.splitlines()[-1]
+    )
 
 
 def test_offline_is_said(hub, home, monkeypatch):

@@ -20,7 +20,13 @@ pytest.importorskip("ray.data", reason="pip install 'distillkit[ray]'")
 def cluster():
     import ray
 
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(
+        address="local",
+        num_cpus=3,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+    )
     yield
     ray.shutdown()
 
@@ -32,7 +38,11 @@ def digest(path):
 
 def test_results_come_in_order_and_an_input_error_comes_through():
     assert list(each(operator.neg, [3, 1, 2], engine="ray")) == [-3, -1, -2]
-    assert list(each(operator.neg, [3, 1, 2], engine="ray", workers=2, holds_model=True)) == [-3, -1, -2]
+    assert list(each(operator.neg, [3, 1, 2], engine="ray", workers=2, holds_model=True)) == [
+        -3,
+        -1,
+        -2,
+    ]
     with pytest.raises(InputError, match=r"nowhere\.tsv: no such file; expected"):
         list(each(source_files, ["nowhere.tsv"], engine="ray"))
 
@@ -42,19 +52,28 @@ def test_more_actors_than_may_be_are_refused_and_not_waited_for():
         list(each(operator.neg, list(range(9)), engine="ray", workers=3, holds_model=True))
 
 
-def test_augment_and_label_write_the_bytes_of_the_local_engine(tmp_path, classifier_folder, monkeypatch):
+def test_augment_and_label_write_the_bytes_of_the_local_engine(
+    tmp_path, classifier_folder, monkeypatch
+):
     monkeypatch.setattr("distillkit.augment.transfer_set.BLOCK_ROWS", 64)
     folder = tmp_path / "source"
     folder.mkdir()
     words = ["good", "bad", "film", "a", "the", "plot", "very"]
     for part in range(2):
-        texts = [" ".join(words[(i * k + part) % 7] for k in range(1, 2 + i % 5)) for i in range(120)]
+        texts = [
+            " ".join(words[(i * k + part) % 7] for k in range(1, 2 + i % 5)) for i in range(120)
+        ]
         write_table(pa.table({"text": texts}), folder / f"part-{part}.parquet")
-    config, label = AugmentConfig(tagger="none", n_iter=5, memory_mb=1), LabelConfig(shard_rows=100, precision="fp32")
+    config, label = (
+        AugmentConfig(tagger="none", n_iter=5, memory_mb=1),
+        LabelConfig(shard_rows=100, precision="fp32"),
+    )
     for engine in ("local", "ray"):
         transfer, store = tmp_path / f"{engine}.parquet", tmp_path / engine
         report = pipeline.augment(str(folder), transfer, config, engine=engine, workers=2)
-        summary = pipeline.label(str(transfer), store, str(classifier_folder), label, engine=engine, workers=2)
+        summary = pipeline.label(
+            str(transfer), store, str(classifier_folder), label, engine=engine, workers=2
+        )
         assert summary["labelled_now"] == report["rows"] > 300
     assert digest(tmp_path / "ray.parquet") == digest(tmp_path / "local.parquet")
     assert len(digest(tmp_path / "ray")) > 4

@@ -36,7 +36,9 @@ def student_folder(tmp_path, train_table, dev_table):
         text = "".join(f"{row['text']}\t{row['label']}\n" for row in rows.to_pylist())
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + text)
     folder = tmp_path / "runs" / "quickstart" / "student" / "model"
-    student = StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig(source="random", width=4))
+    student = StudentConfig(
+        hidden_size=4, head_size=4, embeddings=EmbeddingConfig(source="random", width=4)
+    )
     train_student(
         str(tmp_path / "train.tsv"),
         str(tmp_path / "dev.tsv"),
@@ -51,7 +53,11 @@ def student_folder(tmp_path, train_table, dev_table):
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_runs_as_it_stands(block, student_folder):
     done = subprocess.run(
-        [sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=student_folder
+        [sys.executable, "-c", block],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=student_folder,
     )
     assert done.returncode == 0, done.stderr
 
@@ -86,10 +92,17 @@ def test_links_lead_somewhere():
 def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
     pytest.importorskip("hatchling")
     shutil.copytree(
-        ROOT, tmp_path / "src", ignore=shutil.ignore_patterns(".git", ".venv*", "runs", ".*_cache", ".hypothesis")
+        ROOT,
+        tmp_path / "src",
+        ignore=shutil.ignore_patterns(".git", ".venv*", "runs", ".*_cache", ".hypothesis"),
     )
     code = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=tmp_path / "src", check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=tmp_path / "src",
+        check=True,
+        capture_output=True,
+    )
     wheel = next(tmp_path.glob("*.whl"))
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
     code = (
@@ -107,6 +120,6 @@ def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
     )
     assert "quickstart" in done.stdout.splitlines()[0].split()
     assert done.stdout.splitlines()[1] == "2600"
-    assert sorted(path.name for path in (tmp_path / "site").iterdir() if not path.name.endswith(".dist-info")) == [
-        "distillkit"
-    ]
+    assert sorted(
+        path.name for path in (tmp_path / "site").iterdir() if not path.name.endswith(".dist-info")
+    ) == ["distillkit"]

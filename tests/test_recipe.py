@@ -70,10 +70,14 @@ def test_teacher_and_student_are_named_by_shelf_name(load):
     assert recipe.student.kind == "siamese-bilstm"
 
 
-@pytest.mark.parametrize("order", ["use: roberta-base\n  max_tokens: 7", "max_tokens: 7\n  use: roberta-base"])
+@pytest.mark.parametrize(
+    "order", ["use: roberta-base\n  max_tokens: 7", "max_tokens: 7\n  use: roberta-base"]
+)
 def test_what_stands_beside_use_wins_over_the_shelf_in_either_order(load, order):
     teacher = load(f"teacher:\n  {order}\n").teacher
-    assert teacher == replace(load_config("teachers", "roberta-base", TeacherConfig()), max_tokens=7)
+    assert teacher == replace(
+        load_config("teachers", "roberta-base", TeacherConfig()), max_tokens=7
+    )
 
 
 def test_use_takes_a_path_too(load, tmp_path):
@@ -83,7 +87,9 @@ def test_use_takes_a_path_too(load, tmp_path):
 
 def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
     (tmp_path / "mine.yaml").write_text("# mine\nmodle: here/bert\n")
-    with pytest.raises(InputError, match=r"r\.yaml:2: .*mine\.yaml:2: unknown key 'modle'; did you mean 'model'\?"):
+    with pytest.raises(
+        InputError, match=r"r\.yaml:2: .*mine\.yaml:2: unknown key 'modle'; did you mean 'model'\?"
+    ):
         load(f"seed: 1\nteacher: {tmp_path / 'mine.yaml'}\n")
 
 
@@ -91,20 +97,35 @@ def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
     ("text", "message"),
     [
         ("sed: 2\n", "r.yaml:1: unknown key 'sed'; did you mean 'seed'?"),
-        ("loss:\n  temprature: 2.0\n", "r.yaml:2: unknown key 'loss.temprature'; did you mean 'loss.temperature'?"),
-        ("loss:\n  zzz: 2.0\n", "r.yaml:2: unknown key 'loss.zzz'; known here: kind, alpha, temperature"),
-        ("student:\n  vocabulary:\n    sise: 9\n", "r.yaml:3: unknown key 'student.vocabulary.sise'; did you mean"),
+        (
+            "loss:\n  temprature: 2.0\n",
+            "r.yaml:2: unknown key 'loss.temprature'; did you mean 'loss.temperature'?",
+        ),
+        (
+            "loss:\n  zzz: 2.0\n",
+            "r.yaml:2: unknown key 'loss.zzz'; known here: kind, alpha, temperature",
+        ),
+        (
+            "student:\n  vocabulary:\n    sise: 9\n",
+            "r.yaml:3: unknown key 'student.vocabulary.sise'; did you mean",
+        ),
         ("seed: 1\nloss:\n  alpha: 0.1\n  alpha: 0.2\n", "r.yaml:4: 'loss.alpha' is given twice"),
         ("seed: one\n", "r.yaml:1: seed is 'one': expected int"),
         ("seed: true\n", "r.yaml:1: seed is True: expected int"),
         ("seed: 1.5\n", "r.yaml:1: seed is 1.5: expected int"),
         ("data:\n  train: 3\n", "r.yaml:2: data.train is 3: expected str"),
-        ("data:\n  unlabelled: a.txt\n", "r.yaml:2: data.unlabelled is 'a.txt': expected a list of texts"),
+        (
+            "data:\n  unlabelled: a.txt\n",
+            "r.yaml:2: data.unlabelled is 'a.txt': expected a list of texts",
+        ),
         ("loss:\n  kind: kl\n", "r.yaml:2: loss.kind is 'kl': expected one of mse, soft"),
         ("loss: mse\n", "r.yaml:1: loss must be a mapping of keys to values"),
         ("- seed\n", "r.yaml:1: a recipe must be a mapping of keys to values"),
         ("loss:\n  alpha: 1.5\n", "r.yaml:2: loss.alpha is 1.5: expected 0 to 1"),
-        ("teacher: bert-base-uncase\n", "r.yaml:1: 'bert-base-uncase' is not on the shelf teachers/: did you mean"),
+        (
+            "teacher: bert-base-uncase\n",
+            "r.yaml:1: 'bert-base-uncase' is not on the shelf teachers/: did you mean",
+        ),
         (
             "student:\n  vocabulary:\n    unit: hashed\n    teacher_words: true\n",
             "vocabulary.teacher_words is set, but vocabulary.unit is hashed: expected word or character",
@@ -134,7 +155,9 @@ def test_rate_that_yaml_reads_as_text_is_explained(load):
 
 
 def test_value_out_of_range_is_said_with_its_own_line(load):
-    with pytest.raises(InputError, match=r"r\.yaml:3: training\.batch_size is 0: expected at least 1"):
+    with pytest.raises(
+        InputError, match=r"r\.yaml:3: training\.batch_size is 0: expected at least 1"
+    ):
         load("training:\n  epochs: 3\n  batch_size: 0\n")
 
 
@@ -143,7 +166,9 @@ def test_value_out_of_range_is_said_with_its_full_name(load):
         load("teacher:\n  training:\n    batch_size: 0\n")
 
 
-@pytest.mark.parametrize("text", ["seed: !mine 1\n", "data:\n  train: 2020-99-99\n"], ids=["tag", "date"])
+@pytest.mark.parametrize(
+    "text", ["seed: !mine 1\n", "data:\n  train: 2020-99-99\n"], ids=["tag", "date"]
+)
 def test_value_that_yaml_cannot_build_is_said_with_its_line(load, text):
     with pytest.raises(InputError, match=r"r\.yaml:\d: "):
         load(text)
@@ -172,12 +197,24 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
     [
         (lambda: DataConfig(dev_fraction=0.6), "data.dev_fraction is 0.6: expected 0 to 0.5"),
         (lambda: TrainingConfig(batch_size=0), "training.batch_size is 0: expected at least 1"),
-        (lambda: TrainingConfig(accumulation_steps=0), "training.accumulation_steps is 0: expected at least 1"),
+        (
+            lambda: TrainingConfig(accumulation_steps=0),
+            "training.accumulation_steps is 0: expected at least 1",
+        ),
         (lambda: TrainingConfig(epochs=-1), "training.epochs is -1: expected 0 or more"),
-        (lambda: TrainingConfig(learning_rate=-1.0), "training.learning_rate is -1.0: expected 0 or more"),
-        (lambda: TrainingConfig(warmup_fraction=1.1), "training.warmup_fraction is 1.1: expected 0 to 1"),
+        (
+            lambda: TrainingConfig(learning_rate=-1.0),
+            "training.learning_rate is -1.0: expected 0 or more",
+        ),
+        (
+            lambda: TrainingConfig(warmup_fraction=1.1),
+            "training.warmup_fraction is 1.1: expected 0 to 1",
+        ),
         (lambda: AugmentConfig(p_ng=1.5), "augment.p_ng is 1.5: expected a probability, 0 to 1"),
-        (lambda: AugmentConfig(p_mask=0.75, p_pos=0.5), "augment.p_mask + augment.p_pos is 1.25: expected at most 1"),
+        (
+            lambda: AugmentConfig(p_mask=0.75, p_pos=0.5),
+            "augment.p_mask + augment.p_pos is 1.25: expected at most 1",
+        ),
         (lambda: AugmentConfig(max_ngram=0), "augment.max_ngram must be at least 1"),
         (lambda: AugmentConfig(mask=" "), "augment.mask must be a word"),
         (lambda: LossConfig(alpha=-0.1), "loss.alpha is -0.1: expected 0 to 1"),
@@ -189,8 +226,14 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
             "loss.teachers has 'b=0': expected NAME or NAME=WEIGHT, the weight a number above 0",
         ),
         (lambda: LossConfig(alpha_end=1.5), "loss.alpha_end is 1.5: expected 0 to 1, or -1"),
-        (lambda: LossConfig(temperature_end=-1.0), "loss.temperature_end is -1.0: expected more than 0"),
-        (lambda: LossConfig(label_smoothing=1.0), "loss.label_smoothing is 1.0: expected 0 or more, and less than 1"),
+        (
+            lambda: LossConfig(temperature_end=-1.0),
+            "loss.temperature_end is -1.0: expected more than 0",
+        ),
+        (
+            lambda: LossConfig(label_smoothing=1.0),
+            "loss.label_smoothing is 1.0: expected 0 or more, and less than 1",
+        ),
         (
             lambda: LossConfig(teachers=("a=2", "b"), teacher_weighting="dev"),
             "loss.teacher_weighting is dev, but loss.teachers has weights of its own",
@@ -199,7 +242,10 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         (lambda: LossConfig(teachers=("a=",)), "loss.teachers has 'a='"),
         (lambda: LossConfig(teachers=("a=much",)), "loss.teachers has 'a=much'"),
         (lambda: LossConfig(teachers=("a/b",)), "loss.teachers has 'a/b'"),
-        (lambda: LossConfig(teachers=("a", "a=2")), "loss.teachers is a, a=2: expected each teacher once"),
+        (
+            lambda: LossConfig(teachers=("a", "a=2")),
+            "loss.teachers is a, a=2: expected each teacher once",
+        ),
         (lambda: TrainingConfig(learning_rate=float("nan")), "training.learning_rate is nan"),
     ],
 )
@@ -218,15 +264,22 @@ def test_dumped_recipe_loads_to_an_equal_one(tmp_path, name):
 
 @settings(deadline=None)
 @given(
-    text=st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])), rate=st.floats(0, 1), seed=st.integers()
+    text=st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])),
+    rate=st.floats(0, 1),
+    seed=st.integers(),
 )
 def test_any_text_and_number_survives_dump_and_load(tmp_path_factory, text, rate, seed):
     path = tmp_path_factory.mktemp("dump") / "r.yaml"
-    recipe = Recipe(seed=seed, data=DataConfig(train=text, unlabelled=(text,)), loss=LossConfig(alpha=rate))
+    recipe = Recipe(
+        seed=seed, data=DataConfig(train=text, unlabelled=(text,)), loss=LossConfig(alpha=rate)
+    )
     path.write_text(dump(recipe), encoding="utf-8")
     assert load_recipe(str(path)) == recipe
 
 
 def test_teachers_have_the_weights_that_are_given_or_1():
     assert LossConfig().teacher_weights() == {}
-    assert LossConfig(teachers=("large=2.5", "small_v1.0")).teacher_weights() == {"large": 2.5, "small_v1.0": 1.0}
+    assert LossConfig(teachers=("large=2.5", "small_v1.0")).teacher_weights() == {
+        "large": 2.5,
+        "small_v1.0": 1.0,
+    }

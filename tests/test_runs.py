@@ -40,9 +40,14 @@ STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "p
 def recipe(tmp_path, encoder_folder, train_table, dev_table):
     """Everything tiny, everything real: teacher, transfer set, logits, both students."""
     return Recipe(
-        data=DataConfig(train=_tsv(tmp_path / "train.tsv", train_table), dev=_tsv(tmp_path / "dev.tsv", dev_table)),
+        data=DataConfig(
+            train=_tsv(tmp_path / "train.tsv", train_table),
+            dev=_tsv(tmp_path / "dev.tsv", dev_table),
+        ),
         teacher=TeacherConfig(
-            encoder_folder, 16, TrainingConfig(epochs=30, batch_size=16, learning_rate=3e-3, precision="fp32")
+            encoder_folder,
+            16,
+            TrainingConfig(epochs=30, batch_size=16, learning_rate=3e-3, precision="fp32"),
         ),
         augment=AugmentConfig(n_iter=3),
         label=LabelConfig(precision="fp32", shard_rows=50),
@@ -53,7 +58,9 @@ def recipe(tmp_path, encoder_folder, train_table, dev_table):
 
 
 def _tsv(path, table):
-    path.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist()))
+    path.write_text(
+        "text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
+    )
     return str(path)
 
 
@@ -91,7 +98,9 @@ def test_saved_recipe_repeats_the_run(recipe, finished, tmp_path):
     again = load_recipe(str(finished / "recipe.yaml"))
     assert again == recipe
     runs.run(again, tmp_path / "again")
-    assert (tmp_path / "again" / "result.json").read_bytes() == (finished / "result.json").read_bytes()
+    assert (tmp_path / "again" / "result.json").read_bytes() == (
+        finished / "result.json"
+    ).read_bytes()
 
 
 def test_second_run_redoes_nothing(recipe, finished):
@@ -141,7 +150,9 @@ def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished, 
     ]
     for stage in STAGES:
         before = _stamps(folder)
-        process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         partial = folder / f".{stage}.partial"
         deadline = time.monotonic() + 120
         while not partial.is_dir() and process.poll() is None and time.monotonic() < deadline:
@@ -162,7 +173,17 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
     recipe = replace(recipe, training=replace(recipe.training, epochs=15, checkpoint_steps=1))
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
     runs.run(recipe, tmp_path / "runs" / "whole")
-    args = [sys.executable, "-m", "distillkit", "run", str(tmp_path / "recipe.yaml"), "--name", "told", "--runs", str(tmp_path / "runs")]  # fmt: skip
+    args = [
+        sys.executable,
+        "-m",
+        "distillkit",
+        "run",
+        str(tmp_path / "recipe.yaml"),
+        "--name",
+        "told",
+        "--runs",
+        str(tmp_path / "runs"),
+    ]
     process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     partial = tmp_path / "runs" / "told" / ".student.partial"
     deadline = time.monotonic() + 120
@@ -173,12 +194,18 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
     assert "student: told to end, saved at step" in error.splitlines()[-1]
-    (step,) = (int(path.name[-9:]) for path in sorted(partial.glob(".model.training/checkpoint-*"))[-1:])
+    (step,) = (
+        int(path.name[-9:]) for path in sorted(partial.glob(".model.training/checkpoint-*"))[-1:]
+    )
     assert step > 0
     again = subprocess.run(args, capture_output=True, text=True, check=False)
     assert again.returncode == 0
-    # No terminal, so no bar: what is done, how long it took and how a training goes stands in lines.
-    done = [re.findall(r"^(\S+): done in 0:\d\d:\d\d$", said, re.MULTILINE) for said in (error, again.stderr)]
+    # No terminal, so no bar: what is done, how long it took and how a training goes stands in
+    # lines.
+    done = [
+        re.findall(r"^(\S+): done in 0:\d\d:\d\d$", said, re.MULTILINE)
+        for said in (error, again.stderr)
+    ]
     assert done == [STAGES[:5], STAGES[5:]]
     assert re.search(r"^teacher: epoch 30: loss 0\.\d{4}, dev [01]\.\d{4}$", error, re.MULTILINE)
     assert re.search(r"^student: epoch 15: loss ", again.stderr, re.MULTILINE)
@@ -188,7 +215,10 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
 
 
 def test_two_runs_in_one_folder_are_refused(recipe, tmp_path):
-    with runs._alone(tmp_path / "busy"), pytest.raises(InputError, match="another run is at work there"):
+    with (
+        runs._alone(tmp_path / "busy"),
+        pytest.raises(InputError, match="another run is at work there"),
+    ):
         runs.run(recipe, tmp_path / "busy")
 
 
@@ -200,7 +230,9 @@ def test_a_folder_that_no_run_made_is_never_replaced(recipe, tmp_path):
     assert (tmp_path / "mine" / "data" / "answers.csv").read_text() == "42"
 
 
-def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(recipe, tmp_path, dev_table):
+def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(
+    recipe, tmp_path, dev_table
+):
     odd = pa.table({"text": ["Zyzzyva is good ."], "label": ["positive"]})
     data = replace(
         recipe.data,
@@ -208,11 +240,18 @@ def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(r
         test=_tsv(tmp_path / "test.tsv", dev_table),
     )
     runs.run(replace(recipe, data=data), tmp_path / "run")
-    transfer = read_table(str(tmp_path / "run" / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional")
+    transfer = read_table(
+        str(tmp_path / "run" / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional"
+    )
     added = transfer.filter(pa.compute.not_equal(transfer["origin"], "original"))
-    held_out = {" ".join(text.lower().split()) for text in [*dev_table["text"].to_pylist(), *odd["text"].to_pylist()]}
+    held_out = {
+        " ".join(text.lower().split())
+        for text in [*dev_table["text"].to_pylist(), *odd["text"].to_pylist()]
+    }
     assert not held_out & {" ".join(text.lower().split()) for text in added["text"].to_pylist()}
-    vocabulary = json.loads((tmp_path / "run" / "student" / "model" / "tokenizer.json").read_text())["model"]["vocab"]
+    vocabulary = json.loads(
+        (tmp_path / "run" / "student" / "model" / "tokenizer.json").read_text()
+    )["model"]["vocab"]
     assert "zyzzyva" not in vocabulary
     assert "good" in vocabulary
 
@@ -225,9 +264,16 @@ def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
         for row in train_table.to_pylist()
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in pairs))
-    data = DataConfig(train=str(path), dev_fraction=0.2, columns=ColumnsConfig(text_pair="text_pair"))
-    student, training = replace(recipe.student, kind="siamese-bilstm"), replace(recipe.training, epochs=10)
-    result = runs.run(replace(recipe, data=data, student=student, training=training), tmp_path / "pairs")
+    data = DataConfig(
+        train=str(path), dev_fraction=0.2, columns=ColumnsConfig(text_pair="text_pair")
+    )
+    student, training = (
+        replace(recipe.student, kind="siamese-bilstm"),
+        replace(recipe.training, epochs=10),
+    )
+    result = runs.run(
+        replace(recipe, data=data, student=student, training=training), tmp_path / "pairs"
+    )
     assert result["data"]["rows"]["dev"] + result["data"]["rows"]["train"] == len(pairs)
     assert result["transfer_set"]["original"] == result["data"]["rows"]["train"]
     assert result["models"]["student"]["dev"]["accuracy"] > 0.9
@@ -239,7 +285,9 @@ def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, trai
     thesaurus = tmp_path / "thesaurus.tsv"
     thesaurus.write_text("good\tgreat\n")
     adapt = AdaptConfig(
-        text=TextConfig(sources=(str(text),), rows="sentences", max_tokens=16, held_out_fraction=0.2),
+        text=TextConfig(
+            sources=(str(text),), rows="sentences", max_tokens=16, held_out_fraction=0.2
+        ),
         masking=MaskingConfig(strategy="macbert", similar=str(thesaurus)),
         training=TrainingConfig(epochs=2, batch_size=16, learning_rate=3e-3, precision="fp32"),
     )
@@ -255,12 +303,17 @@ def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, trai
         path.write_text(path.read_text() + more)
         before = _stamps(folder)
         runs.run(replace(recipe, adapt=adapt), folder)
-        assert {stage for stage, stamp in _stamps(folder).items() if stamp != before[stage]} >= {"teacher"}
+        assert {stage for stage, stamp in _stamps(folder).items() if stamp != before[stage]} >= {
+            "teacher"
+        }
 
 
 def test_scratch_is_no_checkpoint_without_text_to_learn_from(recipe, tmp_path):
     with pytest.raises(InputError, match=r"scratch is no checkpoint: .*adapt\.text\.sources"):
-        runs.run(replace(recipe, teacher=replace(recipe.teacher, model="scratch")), tmp_path / "runs" / "scratch")
+        runs.run(
+            replace(recipe, teacher=replace(recipe.teacher, model="scratch")),
+            tmp_path / "runs" / "scratch",
+        )
 
 
 def test_word_vectors_wider_than_the_teachers_are_refused_before_any_work(recipe, tmp_path):
@@ -270,6 +323,8 @@ def test_word_vectors_wider_than_the_teachers_are_refused_before_any_work(recipe
         ("scratch", AdaptConfig(text=TextConfig(sources=("text.txt",))), "256"),
     ):
         folder, teacher = tmp_path / "runs" / most, replace(recipe.teacher, model=model)
-        with pytest.raises(InputError, match=rf"embeddings\.width is 700: expected at most {most}, the teacher's"):
+        with pytest.raises(
+            InputError, match=rf"embeddings\.width is 700: expected at most {most}, the teacher's"
+        ):
             runs.run(replace(recipe, student=student, teacher=teacher, adapt=adapt), folder)
         assert not (folder / "data").exists()

@@ -24,7 +24,13 @@ from distillkit.serve import server
 from distillkit.serve.app import Limits, Service
 from distillkit.serve.batching import Batcher, QueueFull
 
-TEXTS = ["the film was great .", "a plot is weak .", "", "nothing\0known \U0001f600 here", "the cast was bad . " * 40]
+TEXTS = [
+    "the film was great .",
+    "a plot is weak .",
+    "",
+    "nothing\0known \U0001f600 here",
+    "the cast was bad . " * 40,
+]
 MAIN = """
 import sys
 class Absent:
@@ -55,7 +61,12 @@ class Client:
     def ask(self, method="POST", path="/predict", body=b"", headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"} if headers is None else headers)
+            connection.request(
+                method,
+                path,
+                body,
+                {"Content-Type": "application/json"} if headers is None else headers,
+            )
             answer = connection.getresponse()
             self.headers = answer.headers
             return answer.status, answer.read()
@@ -68,7 +79,10 @@ class Client:
 
     def metric(self, name):
         lines = self.ask("GET", "/metrics")[1].decode().splitlines()
-        return next((float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name), 0.0)
+        return next(
+            (float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name),
+            0.0,
+        )
 
     def until_waiting(self, rows):
         """Let the server come to where a test wants it."""
@@ -104,7 +118,8 @@ def running(bundle, *options):
     try:
         line = process.stderr.readline()
         found = re.fullmatch(
-            rf"distillkit: {re.escape(str(bundle))} answers at http://127.0.0.1:(\d+)/predict; Ctrl-C stops it\n", line
+            rf"distillkit: {re.escape(str(bundle))} answers at http://127.0.0.1:(\d+)/predict; Ctrl-C stops it\n",
+            line,
         )
         assert found, line
         yield Client(process, int(found[1]))
@@ -153,7 +168,10 @@ def test_answers_are_the_predictors(client, bundle):
     assert status == 200
     assert list(said) == ["answers"]
     _same(said["answers"], predictor.predict(TEXTS))
-    _same(client.predict(texts=TEXTS, text_pairs=TEXTS[::-1])[1]["answers"], predictor.predict(TEXTS, TEXTS[::-1]))
+    _same(
+        client.predict(texts=TEXTS, text_pairs=TEXTS[::-1])[1]["answers"],
+        predictor.predict(TEXTS, TEXTS[::-1]),
+    )
     assert client.predict(texts=[]) == (200, {"answers": []})
     assert client.predict(texts=[], text_pairs=[]) == (200, {"answers": []})
     body = json.dumps({"texts": TEXTS}).encode()
@@ -211,7 +229,11 @@ REFUSED = [
     (b'{"texts": ["a", 1e999]}', 422, "texts[1]: expected a string"),
     (b'{"texts": ["a"], "text_pairs": [["b"]]}', 422, "text_pairs[0]: expected a string"),
     (b'{"texts": ["a"], "text_pairs": null}', 422, "text_pairs: expected a list of strings"),
-    (b'{"texts": ["a"], "text_pairs": []}', 422, "text_pairs: 0 of them, and 1 texts; expected as many"),
+    (
+        b'{"texts": ["a"], "text_pairs": []}',
+        422,
+        "text_pairs: 0 of them, and 1 texts; expected as many",
+    ),
     (b'{"texts": ["a"], "text_pairs": ["b", "c"]}', 422, "text_pairs: 2 of them, and 1 texts"),
     (b'{"texts": ["a"], "top_k": 3}', 422, '"top_k": no such key; expected texts'),
     (rb'{"texts": ["a"], "\ud800": 3}', 422, r'"\ud800": no such key'),
@@ -265,7 +287,9 @@ def _status(place):
 def test_a_body_is_refused_before_it_has_come(client):
     with client.raw(HEAD + b"Content-Length: 8193\r\n\r\n") as place:  # and not a byte of it
         assert _status(place) == 413
-    with client.raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + (b"800\r\n" + b" " * 2048 + b"\r\n") * 5) as place:
+    with client.raw(
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + (b"800\r\n" + b" " * 2048 + b"\r\n") * 5
+    ) as place:
         assert _status(place) == 413  # without an end
     with client.raw(HEAD.replace(b"json", b"xml") + b"Transfer-Encoding: chunked\r\n\r\n") as place:
         assert _status(place) == 415
@@ -281,15 +305,23 @@ def test_a_model_of_single_texts_takes_no_pairs(bundle, tmp_path):
         (copy / file.name).write_bytes(file.read_bytes())
     place = copy / "manifest.json"
     cascade = {"temperature": 1.0, "threshold": 2.0}  # never sure
-    place.write_text(json.dumps(json.loads(place.read_text()) | {"pairs": False, "cascade": cascade}))
+    place.write_text(
+        json.dumps(json.loads(place.read_text()) | {"pairs": False, "cascade": cascade})
+    )
     with running(copy, "--teacher", str(bundle)) as client:
         status, said = client.predict(texts=["a"], text_pairs=["b"])
-        assert (status, said) == (422, {"error": "text_pairs: this model answers single texts: leave text_pairs out"})
+        assert (status, said) == (
+            422,
+            {"error": "text_pairs: this model answers single texts: leave text_pairs out"},
+        )
         assert client.predict(texts=["a"])[1]["answers"][0]["by"] == "teacher"
 
 
 def test_requests_at_once_share_a_call(patient, bundle):
-    texts = [f"the film was {word} ." for word in ["good", "bad", "great", "awful", "fine", "dull", "bright", "weak"]]
+    texts = [
+        f"the film was {word} ."
+        for word in ["good", "bad", "great", "awful", "fine", "dull", "bright", "weak"]
+    ]
     with patient.counting(batches=1, rows=8), ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda text: patient.predict(texts=[text]), texts))
     assert [status for status, _ in found] == [200] * 8
@@ -312,7 +344,8 @@ def test_requests_that_are_still_coming_are_limited_too(patient):
     body = b'{"texts": ["a"]}'
     with patient.counting(busy=1, batches=1):
         begun = [patient.raw(HEAD + b"Content-Length: %d\r\n\r\n" % len(body)) for _ in range(8)]
-        assert any(patient.predict(texts=[])[0] == 503 for _ in range(100))  # once all have been seen
+        # once all have been seen
+        assert any(patient.predict(texts=[])[0] == 503 for _ in range(100))
         for place in begun:
             place.sendall(body)
         assert [_status(place) for place in begun] == [200] * 8
@@ -357,8 +390,16 @@ def test_it_answers_what_it_has_and_ends_well(bundle, number):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.just("\ud800"),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["texts", "text_pairs", "x"]), inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.just("\ud800"),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["texts", "text_pairs", "x"]), inner)
+    ),
     max_leaves=10,
 )
 VALID = b'{"texts": ["the film was good .", "bad"], "text_pairs": ["a", "\\u00e9"]}'
@@ -423,7 +464,8 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
         write.write(whole)  # one in time, whose answer may take longer
         assert (await read.readline()).split()[1] == b"200"
         write.write(sent)
-        said = await asyncio.wait_for(read.read(), 3)  # to its end; sooner than an idle connection's
+        # to its end; sooner than an idle connection's
+        said = await asyncio.wait_for(read.read(), 3)
         assert said.count(b"HTTP/1.1") == 0
         assert await asyncio.wait_for(silent.read(), 3) == b""
         write.close()
@@ -431,7 +473,9 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
 
     async def both():
         service = Service(Predictor(bundle), _limits(batch_wait_ms=500.0))
-        config = server.uvicorn.Config(service, http=server._Protocol, lifespan="on", log_config=None)
+        config = server.uvicorn.Config(
+            service, http=server._Protocol, lifespan="on", log_config=None
+        )
         with server._listening("127.0.0.1", 0) as listener:
             host = server._Server(config, service, "it")
             serving = asyncio.create_task(host.serve([listener]))
@@ -445,7 +489,13 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
 
 def _batcher(predict, **values):
     counted = []
-    options = {"threads": 1, "batch_rows": 8, "batch_wait_ms": 1.0, "batch_characters": 100, "max_waiting": 20} | values
+    options = {
+        "threads": 1,
+        "batch_rows": 8,
+        "batch_wait_ms": 1.0,
+        "batch_characters": 100,
+        "max_waiting": 20,
+    } | values
     return Batcher(predict, count=counted.append, **options), counted
 
 
@@ -453,7 +503,9 @@ def _answers(batcher, *asked):
     async def all_at_once():
         await batcher.start()
         try:
-            return await asyncio.gather(*(batcher.ask(*rows) for rows in asked), return_exceptions=True)
+            return await asyncio.gather(
+                *(batcher.ask(*rows) for rows in asked), return_exceptions=True
+            )
         finally:
             await batcher.stop()
 
@@ -476,7 +528,14 @@ def test_who_is_to_blame_for_an_error_fails_alone():
 
 def test_batches_are_of_whole_requests_of_a_kind_and_bounded():
     batcher, counted = _batcher(_upper)
-    asked = [(["a"] * 3, None), (["b"] * 5, None), (["c"], None), (["d"], ["1"]), (["e"], ["2"]), (["f" * 99], ["3"])]
+    asked = [
+        (["a"] * 3, None),
+        (["b"] * 5, None),
+        (["c"], None),
+        (["d"], ["1"]),
+        (["e"], ["2"]),
+        (["f" * 99], ["3"]),
+    ]
     found = _answers(batcher, *asked, (["g"], ["4"]))
     wanted = [_upper(*rows) for rows in asked] + [[{"said": "G4"}]]
     assert found == wanted
@@ -491,7 +550,9 @@ def test_what_a_full_call_leaves_waits_for_one_of_its_own():
 
     async def ask():
         await batcher.start()
-        first, second, third = (asyncio.ensure_future(batcher.ask(["a"] * 4, None)) for _ in range(3))
+        first, second, third = (
+            asyncio.ensure_future(batcher.ask(["a"] * 4, None)) for _ in range(3)
+        )
         await asyncio.gather(first, second)
         await asyncio.wait_for(asyncio.gather(third, batcher.ask(["b"] * 4, None)), 20)
         await batcher.stop()
@@ -552,14 +613,24 @@ def test_a_failure_of_the_model_is_a_500_in_json(bundle, caplog):
 
     async def call():
         service = Service(Broken(bundle), _limits())
-        scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b"", "http_version": "1.1"}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/predict",
+            "query_string": b"",
+            "http_version": "1.1",
+        }
         await service._batcher.start()
         with pytest.raises(ZeroDivisionError):  # for the server's log
-            await service(scope | {"headers": [(b"content-type", b"application/json")]}, receive, send)
+            await service(
+                scope | {"headers": [(b"content-type", b"application/json")]}, receive, send
+            )
 
     asyncio.run(call())
     assert sent[0]["status"] == 500
-    assert json.loads(sent[1]["body"]) == {"error": "this request could not be answered; the server's log says why"}
+    assert json.loads(sent[1]["body"]) == {
+        "error": "this request could not be answered; the server's log says why"
+    }
 
 
 def test_wrong_options_are_one_line(bundle, capsys):
@@ -574,7 +645,10 @@ def test_wrong_options_are_one_line(bundle, capsys):
         (["--port", "99999"], "--port 99999: cannot listen there"),
         (["--batch-rows", "0"], "--batch-rows 0: expected at least 1"),
         (["--batch-wait-ms", "nan"], "--batch-wait-ms nan: expected at least 0"),
-        (["--max-rows", "2000"], "--max-rows 2000: a request of so many could never wait, --max-waiting is 1024"),
+        (
+            ["--max-rows", "2000"],
+            "--max-rows 2000: a request of so many could never wait, --max-waiting is 1024",
+        ),
         (["--teacher", str(bundle)], "no threshold says when to ask a teacher"),
     ]:
         assert main(["serve", str(bundle), *options]) == 1
@@ -598,4 +672,9 @@ def test_nothing_of_torch_or_transformers_is_imported():
         "import sys; import distillkit.serve.server, distillkit.runtime.predictor;"
         "print(sorted({'torch', 'transformers', 'scipy', 'pyarrow'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

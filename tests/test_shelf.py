@@ -15,7 +15,9 @@ def test_no_shelf_is_empty(name):
     assert shelf.entries(name)
 
 
-@pytest.mark.parametrize(("name", "path"), SHIPPED, ids=[f"{name}/{path.stem}" for name, path in SHIPPED])
+@pytest.mark.parametrize(
+    ("name", "path"), SHIPPED, ids=[f"{name}/{path.stem}" for name, path in SHIPPED]
+)
 def test_shipped_file_loads(name, path):
     assert type(load_config(name, path.stem, DEFAULTS[name])) is type(DEFAULTS[name])
 
@@ -26,7 +28,9 @@ def test_shipped_recipe_gives_pairs_to_a_student_that_reads_pairs(name):
     recipe.student.check_fits(pairs=bool(recipe.data.columns.text_pair), source=name)
 
 
-@pytest.mark.parametrize(("name", "path"), SHIPPED, ids=[f"{name}/{path.stem}" for name, path in SHIPPED])
+@pytest.mark.parametrize(
+    ("name", "path"), SHIPPED, ids=[f"{name}/{path.stem}" for name, path in SHIPPED]
+)
 def test_shipped_file_says_in_its_first_line_what_it_is(name, path):
     assert path.read_text(encoding="utf-8").startswith("# " + shelf.description(path))
     assert len(shelf.description(path)) > 20
@@ -56,9 +60,13 @@ def test_path_finds_the_users_own_file(tmp_path, ending):
 
 
 def test_unknown_name_gets_the_nearest_and_the_list():
-    with pytest.raises(InputError, match=r"'bilsmt' is not on the shelf students/: did you mean 'bilstm'\?") as caught:
+    with pytest.raises(
+        InputError, match=r"'bilsmt' is not on the shelf students/: did you mean 'bilstm'\?"
+    ) as caught:
         shelf.find("students", "bilsmt")
-    assert all(name in str(caught.value).partition("it holds")[2] for name in shelf.entries("students"))
+    assert all(
+        name in str(caught.value).partition("it holds")[2] for name in shelf.entries("students")
+    )
 
 
 def test_name_like_nothing_gets_the_list_alone():

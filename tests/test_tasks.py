@@ -28,12 +28,24 @@ from distillkit.recipe import (
     dump,
 )
 
-SCORES = {"good": 3, "great": 4, "fine": 2, "bright": 2.5, "bad": -2, "awful": -4, "dull": -1, "weak": -1.5}
+SCORES = {
+    "good": 3,
+    "great": 4,
+    "fine": 2,
+    "bright": 2.5,
+    "bad": -2,
+    "awful": -4,
+    "dull": -1,
+    "weak": -1.5,
+}
 
 
 def scored(table):
     """Pairs whose second text has one word that decides the score."""
-    rows = ((text, next(SCORES[word] for word in text.split() if word in SCORES)) for text in table["text"].to_pylist())
+    rows = (
+        (text, next(SCORES[word] for word in text.split() if word in SCORES))
+        for text in table["text"].to_pylist()
+    )
     return [{"a": "this score is dull .", "b": text, "score": score} for text, score in rows]
 
 
@@ -44,7 +56,12 @@ def labelled(table):
         words = row["text"].split()
         bare = number % 6 == 0
         text = " ".join(words[:-2] + words[-1:]) if bare else row["text"]
-        rows.append({"text": text, "label": [] if bare else ["kind" if row["label"] == "positive" else "unkind"]})
+        rows.append(
+            {
+                "text": text,
+                "label": [] if bare else ["kind" if row["label"] == "positive" else "unkind"],
+            }
+        )
     return rows
 
 
@@ -57,12 +74,18 @@ def recipe_of(data, encoder, kind, loss):
     return Recipe(
         data=data,
         teacher=TeacherConfig(
-            encoder, 24, TrainingConfig(epochs=40, batch_size=16, learning_rate=5e-3, precision="fp32")
+            encoder,
+            24,
+            TrainingConfig(epochs=40, batch_size=16, learning_rate=5e-3, precision="fp32"),
         ),
         augment=AugmentConfig(n_iter=3),
         label=LabelConfig(precision="fp32", shard_rows=50),
-        student=StudentConfig(kind=kind, hidden_size=8, head_size=8, embeddings=EmbeddingConfig(width=8)),
-        training=TrainingConfig(epochs=25, batch_size=16, learning_rate=2e-2, weight_decay=0.0, precision="fp32"),
+        student=StudentConfig(
+            kind=kind, hidden_size=8, head_size=8, embeddings=EmbeddingConfig(width=8)
+        ),
+        training=TrainingConfig(
+            epochs=25, batch_size=16, learning_rate=2e-2, weight_decay=0.0, precision="fp32"
+        ),
         loss=loss,
         proof=ProofConfig(gold_epochs=3, latency_sentences=2),
     )
@@ -111,8 +134,14 @@ def test_a_regression_over_pairs_is_learnt_and_proven(regression):
     assert models["majority"]["pearson"] == 0
     assert models["student"]["mse"] < models["majority"]["mse"]
     assert models["student"]["rows"] == 21
-    assert result["data"]["labels"]["train"] == {"least": -4, "mean": pytest.approx(0.3699187), "most": 4}
-    assert result["training"]["teacher"]["dev_pearson"] == pytest.approx(models["teacher"]["pearson"], abs=1e-4)
+    assert result["data"]["labels"]["train"] == {
+        "least": -4,
+        "mean": pytest.approx(0.3699187),
+        "most": 4,
+    }
+    assert result["training"]["teacher"]["dev_pearson"] == pytest.approx(
+        models["teacher"]["pearson"], abs=1e-4
+    )
     report = (folder / "run" / "proof" / "report.md").read_text()
     assert "dev Pearson | dev Spearman" in report
     assert "mean score" in report
@@ -136,7 +165,13 @@ def test_several_labels_are_learnt_and_proven(multi_label):
     ("run", "kind", "head", "labels", "type_"),
     [
         ("regression", "regression", "none", ["score"], pa.float64()),
-        ("multi_label", "multi_label_classification", "sigmoid", ["kind", "unkind"], pa.list_(pa.string())),
+        (
+            "multi_label",
+            "multi_label_classification",
+            "sigmoid",
+            ["kind", "unkind"],
+            pa.list_(pa.string()),
+        ),
     ],
 )
 def test_models_store_and_tables_say_what_they_are_for(run, kind, head, labels, type_, request):
@@ -166,7 +201,9 @@ def test_a_ladder_of_scores(regression, capsys):
     assert list(result["rungs"]) == ["majority", "tfidf", "gold", "full", "teacher"]
     for name in ("majority", "tfidf", "teacher"):
         found, proven = result["rungs"][name]["dev"], run["models"][name]["dev"]
-        assert {key: found[key] for key in ("pearson", "spearman", "mse", "agreement")} == pytest.approx(
+        assert {
+            key: found[key] for key in ("pearson", "spearman", "mse", "agreement")
+        } == pytest.approx(
             {key: proven[key] for key in ("pearson", "spearman", "mse", "agreement")}
         )
     full = result["rungs"]["full"]
@@ -175,16 +212,31 @@ def test_a_ladder_of_scores(regression, capsys):
     assert full["dev"]["difference"]["mean"] == pytest.approx(
         full["dev"]["pearson"] - result["rungs"]["gold"]["dev"]["pearson"]
     )
-    assert {"mean score", "TF-IDF + ridge regression", "student, full transfer set"} <= titles(folder)
+    assert {"mean score", "TF-IDF + ridge regression", "student, full transfer set"} <= titles(
+        folder
+    )
     (folder / "recipe.yaml").write_text(dump(few))
-    command = ["ladder", str(folder / "recipe.yaml"), "--runs", str(folder), "--name", "run", "--seeds", "2", "--rungs"]
+    command = [
+        "ladder",
+        str(folder / "recipe.yaml"),
+        "--runs",
+        str(folder),
+        "--name",
+        "run",
+        "--seeds",
+        "2",
+        "--rungs",
+    ]
     capsys.readouterr()
     assert main([*command, "tfidf"]) == 0
     line = json.loads(capsys.readouterr().out)
     keys = ("pearson", "pearson_sd", "difference")
     assert line["rungs"]["full"]["dev"] == {key: full["dev"][key] for key in keys}
     assert main([*command, "hard"]) == 1  # a score is no answer but itself
-    assert "--rungs hard: this recipe's ladder has majority, tfidf, gold, originals" in capsys.readouterr().err
+    assert (
+        "--rungs hard: this recipe's ladder has majority, tfidf, gold, originals"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_ladder_of_several_labels(multi_label, monkeypatch):
@@ -198,14 +250,18 @@ def test_a_ladder_of_several_labels(multi_label, monkeypatch):
 
     monkeypatch.setattr(pipeline, "train_student", watched)
     few = replace(recipe, training=replace(recipe.training, epochs=10))
-    result = ladder(few, folder / "run", rungs=["majority", "tfidf", "gold", "hard", "full"], seeds=1)
+    result = ladder(
+        few, folder / "run", rungs=["majority", "tfidf", "gold", "hard", "full"], seeds=1
+    )
     for name in ("majority", "tfidf", "teacher"):
         found, proven = result["rungs"][name]["dev"], run["models"][name]["dev"]
-        assert {key: found[key] for key in ("micro_f1", "exact_match", "agreement")} == pytest.approx(
-            {key: proven[key] for key in ("micro_f1", "exact_match", "agreement")}
-        )
+        assert {
+            key: found[key] for key in ("micro_f1", "exact_match", "agreement")
+        } == pytest.approx({key: proven[key] for key in ("micro_f1", "exact_match", "agreement")})
     hard = result["rungs"]["hard"]["dev"]
-    assert labels["hard-seed-1"] == [None] * len(labels["full-seed-1"])  # so that the loss takes the teacher's
+    assert labels["hard-seed-1"] == [None] * len(
+        labels["full-seed-1"]
+    )  # so that the loss takes the teacher's
     assert hard["micro_f1"] > 0.8  # and it has learnt them
     assert hard["micro_f1_sd"] is None
     assert 0 <= hard["mcnemar_p"] <= 1
@@ -218,14 +274,31 @@ def test_evaluate_and_predict_ask_the_model_for_its_task(regression, multi_label
     student, teacher = (str(folder / "run" / name / "model") for name in ("student", "teacher"))
     columns = ["--data.columns.text", "a", "--data.columns.text-pair", "b"]
     dev = str(folder / "dev.jsonl")
-    assert main(["evaluate", student, dev, *columns, "--data.columns.label", "score", "--teacher", teacher]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                student,
+                dev,
+                *columns,
+                "--data.columns.label",
+                "score",
+                "--teacher",
+                teacher,
+            ]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     assert json.loads(out) == regression[2]["models"]["student"]["dev"]
     assert "\n21 rows  pearson 0.9" in f"\n{err}"
     assert main(["predict", student, dev, *columns]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert set(rows[0]) == {"text", "text_pair", "score"}
-    great, awful = (next(row["score"] for row in rows if word in row["text_pair"]) for word in ("great", "awful"))
+    great, awful = (
+        next(row["score"] for row in rows if word in row["text_pair"])
+        for word in ("great", "awful")
+    )
     assert great > 2
     assert awful < -2
 
@@ -235,14 +308,18 @@ def test_evaluate_and_predict_ask_the_model_for_its_task(regression, multi_label
     out, err = capsys.readouterr()
     assert json.loads(out)["micro_f1"] == multi_label[2]["models"]["student"]["dev"]["micro_f1"]
     assert "| kind" in err
-    rows = list(pipeline.predict(student, [("the cast was great .", None), ("the cast is awful .", None)]))
+    rows = list(
+        pipeline.predict(student, [("the cast was great .", None), ("the cast is awful .", None)])
+    )
     assert [row["labels"] for row in rows] == [["kind"], ["unkind"]]
     assert all(0 <= p <= 1 for row in rows for p in row["probabilities"].values())
 
 
 def test_stages_take_a_task_from_the_command_line(regression, tmp_path, capsys):
     source, target = tmp_path / "train.tsv", tmp_path / "transfer.parquet"
-    source.write_text("text\tlabel\nthe film is good .\tkind; past\nthe film was bad .\tpast\nthe cast is bad .\t\n")
+    source.write_text(
+        "text\tlabel\nthe film is good .\tkind; past\nthe film was bad .\tpast\nthe cast is bad .\t\n"
+    )
     task = ["--data.task", "multi-label", "--data.columns.label-separator", ";"]
     assert main(["augment", str(source), str(target), "--augment.n-iter", "0", *task]) == 0
     assert pq.read_table(target)["label"].to_pylist() == [["kind", "past"], ["past"], []]
@@ -257,7 +334,16 @@ def test_stages_take_a_task_from_the_command_line(regression, tmp_path, capsys):
         "--output",
         str(tmp_path / "s"),
     ]
-    tiny = ["--training.epochs", "0", "--student.hidden-size", "4", "--student.embeddings.source", "random", "--student.embeddings.width", "4"]  # fmt: skip
+    tiny = [
+        "--training.epochs",
+        "0",
+        "--student.hidden-size",
+        "4",
+        "--student.embeddings.source",
+        "random",
+        "--student.embeddings.width",
+        "4",
+    ]
     assert main([*student, *tiny, "--loss.alpha", "1", *task]) == 0
     assert AutoConfig.from_pretrained(tmp_path / "s").problem_type == "multi_label_classification"
     # Logits of a file have no model either.
@@ -271,7 +357,10 @@ def test_stages_take_a_task_from_the_command_line(regression, tmp_path, capsys):
         "b",
     ]
     scores = [json.loads(line) for line in (regression[0] / "dev.jsonl").read_text().splitlines()]
-    write(tmp_path / "z.jsonl", [{"text": row["a"], "text_pair": row["b"], "logits": [row["score"]]} for row in scores])
+    write(
+        tmp_path / "z.jsonl",
+        [{"text": row["a"], "text_pair": row["b"], "logits": [row["score"]]} for row in scores],
+    )
     dev = [str(regression[0] / "dev.jsonl"), *store, "--data.columns.label", "score"]
     capsys.readouterr()
     assert main(["label", *dev, "--data.task", "regression"]) == 0
@@ -281,11 +370,14 @@ def test_stages_take_a_task_from_the_command_line(regression, tmp_path, capsys):
 
 def test_a_source_of_another_task_is_refused(regression, multi_label):
     student = str(multi_label[0] / "run" / "student" / "model")
-    with pytest.raises(InputError, match=r"its labels are of a regression task, expected multi-label"):
+    with pytest.raises(
+        InputError, match=r"its labels are of a regression task, expected multi-label"
+    ):
         pipeline.evaluate(student, str(regression[0] / "run" / "data" / "dev.parquet"))
     table = pa.table({"text": ["a", "b"], "label": ["x", "y"]})
     with pytest.raises(
-        InputError, match=r"here: its labels are of a classification task, the model is for multi-label"
+        InputError,
+        match=r"here: its labels are of a classification task, the model is for multi-label",
     ):
         pipeline.classify(student, table, "here")
 

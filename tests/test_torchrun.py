@@ -15,16 +15,35 @@ from safetensors.torch import load_file
 
 from tests.training.launch import ENVIRONMENT, torchrun
 
-LAUNCH = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # fmt: skip
+LAUNCH = [
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node",
+    "2",
+    "--rdzv-backend",
+    "c10d",
+    "--rdzv-endpoint",
+    "localhost:0",
+]
 
 
 def options(folder, output, **more):
     """Return the words of a training that takes some seconds."""
     settings = {
-        "transfer-set": folder / "train.parquet", "dev": folder / "dev.parquet", "output": output, "loss.alpha": 1,
-        "student.embeddings.source": "random", "student.embeddings.width": 16, "student.hidden-size": 16, "student.head-size": 16,
-        "student.dropout": 0, "training.epochs": 100, "training.batch-size": 8, "training.precision": "fp32", "training.checkpoint-steps": 50,
-    } | more  # fmt: skip
+        "transfer-set": folder / "train.parquet",
+        "dev": folder / "dev.parquet",
+        "output": output,
+        "loss.alpha": 1,
+        "student.embeddings.source": "random",
+        "student.embeddings.width": 16,
+        "student.hidden-size": 16,
+        "student.head-size": 16,
+        "student.dropout": 0,
+        "training.epochs": 100,
+        "training.batch-size": 8,
+        "training.precision": "fp32",
+        "training.checkpoint-steps": 50,
+    } | more
     return [
         "train-student",
         "bilstm",
@@ -34,8 +53,12 @@ def options(folder, output, **more):
 
 def start(*command):
     return subprocess.Popen(
-        [sys.executable, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
-    )  # fmt: skip
+        [sys.executable, *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | ENVIRONMENT,
+    )
 
 
 def wait_for_checkpoint(output, process):
@@ -81,11 +104,16 @@ def test_two_processes_train_the_student_that_one_does(data, undisturbed, tmp_pa
     report = json.loads(line)
     assert report["best_epoch"] == undisturbed[0]["best_epoch"]
     assert distance(weights(tmp_path / "two"), undisturbed[1]) < 1e-3
-    log = [json.loads(line) for line in (tmp_path / "two" / "training" / "log.jsonl").read_text().splitlines()]
+    log = [
+        json.loads(line)
+        for line in (tmp_path / "two" / "training" / "log.jsonl").read_text().splitlines()
+    ]
     assert [line["epoch"] for line in log if line["kind"] == "epoch"] == list(range(1, 101))
 
 
-def test_sigterm_saves_and_exits_0_and_the_same_command_ends_as_if_nothing_had_been(data, undisturbed, tmp_path):
+def test_sigterm_saves_and_exits_0_and_the_same_command_ends_as_if_nothing_had_been(
+    data, undisturbed, tmp_path
+):
     process = start("-m", "distillkit", *options(data, tmp_path / "told"))
     wait_for_checkpoint(tmp_path / "told", process)
     process.send_signal(signal.SIGTERM)
@@ -94,14 +122,20 @@ def test_sigterm_saves_and_exits_0_and_the_same_command_ends_as_if_nothing_had_b
     assert error.splitlines()[-1].startswith("distillkit: student: told to end, saved at step ")
     assert not (tmp_path / "told").exists()
     process = start("-m", "distillkit", *options(data, tmp_path / "told"))
-    assert json.loads(process.communicate(timeout=200)[0]) == undisturbed[0] | {"output": str(tmp_path / "told")}
+    assert json.loads(process.communicate(timeout=200)[0]) == undisturbed[0] | {
+        "output": str(tmp_path / "told")
+    }
     assert distance(weights(tmp_path / "told"), undisturbed[1]) == 0
 
 
 def test_a_rank_that_dies_under_elastic_torchrun_comes_back_by_itself(data, undisturbed, tmp_path):
-    process = start(*LAUNCH, "--max-restarts", 2, "-m", "distillkit", *options(data, tmp_path / "elastic"))
+    process = start(
+        *LAUNCH, "--max-restarts", 2, "-m", "distillkit", *options(data, tmp_path / "elastic")
+    )
     wait_for_checkpoint(tmp_path / "elastic", process)
-    ranks = [child for child in psutil.Process(process.pid).children() if "distillkit" in child.cmdline()]
+    ranks = [
+        child for child in psutil.Process(process.pid).children() if "distillkit" in child.cmdline()
+    ]
     assert len(ranks) == 2
     ranks[1].kill()
     out, error = process.communicate(timeout=200)
@@ -161,17 +195,40 @@ def test_training_in_processes_that_do_not_see_one_another_is_refused(data, tmp_
     assert torch.distributed.is_available()
     done = subprocess.run(
         [sys.executable, "-m", "distillkit", *options(data, tmp_path / "x")],
-        capture_output=True, text=True, timeout=100, env=os.environ | ENVIRONMENT | environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | ENVIRONMENT | environment,
+    )
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_teacher_is_fine_tuned_in_two_processes_layer_by_layer(data, encoder_folder, tmp_path):
     def command(output, *more):
-        how = ["--data.train", data / "train.parquet", "--data.dev", data / "dev.parquet", "--output", output]
-        how += ["--teacher.model", encoder_folder, "--teacher.training.epochs", 8, "--teacher.training.batch-size", 16]
-        how += ["--teacher.training.learning-rate", 3e-3, "--teacher.training.precision", "fp32", *more]
+        how = [
+            "--data.train",
+            data / "train.parquet",
+            "--data.dev",
+            data / "dev.parquet",
+            "--output",
+            output,
+        ]
+        how += [
+            "--teacher.model",
+            encoder_folder,
+            "--teacher.training.epochs",
+            8,
+            "--teacher.training.batch-size",
+            16,
+        ]
+        how += [
+            "--teacher.training.learning-rate",
+            3e-3,
+            "--teacher.training.precision",
+            "fp32",
+            *more,
+        ]
         return ["-m", "distillkit", "train-teacher", "minilm-l6", *how]
 
     done = torchrun(*command(tmp_path / "two", "--teacher.training.strategy", "fsdp"))
@@ -179,7 +236,9 @@ def test_a_teacher_is_fine_tuned_in_two_processes_layer_by_layer(data, encoder_f
     report = json.loads(done.stdout)
     assert report["labels"] == ["negative", "positive"]
     assert report["dev_accuracy"] > 0.9
-    out = start("-m", "distillkit", "evaluate", tmp_path / "two", data / "dev.parquet").communicate(timeout=100)[0]
+    out = start("-m", "distillkit", "evaluate", tmp_path / "two", data / "dev.parquet").communicate(
+        timeout=100
+    )[0]
     assert json.loads(out)["accuracy"] == report["dev_accuracy"]
     refused = torchrun(*command(tmp_path / "no", "--teacher.training.strategy", "bagua"))
     assert refused.returncode in (1, 2)

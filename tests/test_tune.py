@@ -60,11 +60,15 @@ def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
     return Recipe(
         data=DataConfig(train=str(folder / "train.tsv"), dev=str(folder / "dev.tsv")),
         teacher=TeacherConfig(
-            encoder_folder, 16, TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32")
+            encoder_folder,
+            16,
+            TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32"),
         ),
         augment=AugmentConfig(n_iter=2, tagger="none"),
         label=LabelConfig(precision="fp32", storage="fp32"),
-        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)),
+        student=StudentConfig(
+            hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)
+        ),
         training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
         proof=ProofConfig(gold_epochs=0, latency_sentences=4),
     )
@@ -98,9 +102,16 @@ def test_every_trial_is_of_the_space_and_none_comes_twice(searched, recipe):
     _, result = searched
     assert [trial["trial"] for trial in result["trials"]] == list(range(12))
     names = {
-        "hidden_size", "layers", "width", "vocabulary_size", "word_dropout", "learning_rate",
-        "origins.mask", "origins.pos", "origins.ngram",
-    }  # fmt: skip
+        "hidden_size",
+        "layers",
+        "width",
+        "vocabulary_size",
+        "word_dropout",
+        "learning_rate",
+        "origins.mask",
+        "origins.pos",
+        "origins.ngram",
+    }
     space = result["space"]
     assert set(space) == names
     for trial in result["trials"][1:]:
@@ -124,11 +135,15 @@ def test_the_first_trial_is_the_student_of_the_run(searched, recipe, tmp_path):
     assert {name: after[name] for name in before} == before
     assert set(before) == {"data", "teacher", "transfer", "logits"}
     student = run["models"]["student"]
-    assert first["score"] == run["training"]["student"]["dev_accuracy"] == student["dev"]["accuracy"]
+    assert (
+        first["score"] == run["training"]["student"]["dev_accuracy"] == student["dev"]["accuracy"]
+    )
     assert first["model_parameters"] == student["parameters"]["total"]
     assert first["megabytes"] == student["megabytes"]
     weights = "model/model.safetensors"
-    assert (folder / "tune" / "trial-0" / weights).read_bytes() == (tmp_path / "run" / "student" / weights).read_bytes()
+    assert (folder / "tune" / "trial-0" / weights).read_bytes() == (
+        tmp_path / "run" / "student" / weights
+    ).read_bytes()
     assert (first["parameters"]["hidden_size"], first["parameters"]["learning_rate"]) == (8, 1e-2)
     assert _trial_recipe(folder, 0) == recipe
 
@@ -144,7 +159,8 @@ def test_a_trials_recipe_gives_its_figures(searched):
     assert recipe.student.vocabulary.size == settings["vocabulary_size"]
     assert recipe.student.word_dropout == settings["word_dropout"]
     assert recipe.training.learning_rate == settings["learning_rate"]
-    # The whole recipe again, in the same folder: data, teacher and logits are kept, the student is the trial's.
+    # The whole recipe again, in the same folder: data, teacher and logits are kept, the student is
+    # the trial's.
     again = runs.run(recipe, folder)
     assert again["models"]["student"]["dev"]["accuracy"] == trial["score"]
     assert again["models"]["student"]["megabytes"] == pytest.approx(trial["megabytes"], rel=0.01)
@@ -162,7 +178,9 @@ def test_best_yaml_is_a_recipe_that_run_takes(searched, monkeypatch, capsys):
 
 def test_rates_reach_training_and_leave_an_epoch_as_long(searched, recipe):
     folder, result = searched
-    table = read_table(str(folder / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional")
+    table = read_table(
+        str(folder / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional"
+    )
     rules, origins = table["rules"].to_pylist(), np.array(table["origin"].to_pylist())
     for number in (1, 11):
         settings = result["trials"][number]["parameters"]
@@ -196,7 +214,9 @@ def test_a_search_grows_by_what_it_would_have_tried(copied, searched, recipe):
     before = _stamps(copied)
     again = tune(recipe, copied, SEARCH, trials=2)
     assert _stamps(copied) == before
-    assert [trial["score"] for trial in again["trials"]] == [trial["score"] for trial in whole["trials"][:10]]
+    assert [trial["score"] for trial in again["trials"]] == [
+        trial["score"] for trial in whole["trials"][:10]
+    ]
     grown = tune(recipe, copied, SEARCH, trials=11)
     after = _stamps(copied)
     assert set(after) - set(before) == {"trial-10"}
@@ -208,14 +228,37 @@ def test_a_search_grows_by_what_it_would_have_tried(copied, searched, recipe):
 def test_a_killed_search_goes_on(copied, searched, recipe):
     (copied.parent / "recipe.yaml").write_text(dump(recipe))
     args = [
-        sys.executable, "-m", "distillkit", "tune", str(copied.parent / "recipe.yaml"), "--runs", str(copied.parent),
-        "--name", "run", "--trials", "12", "--search.hidden-size", "4", "12", "--search.width", "4", "12",
-        "--search.vocabulary-size", "10", "100",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "distillkit",
+        "tune",
+        str(copied.parent / "recipe.yaml"),
+        "--runs",
+        str(copied.parent),
+        "--name",
+        "run",
+        "--trials",
+        "12",
+        "--search.hidden-size",
+        "4",
+        "12",
+        "--search.width",
+        "4",
+        "12",
+        "--search.vocabulary-size",
+        "10",
+        "100",
+    ]
     at_work = copied / "tune" / ".trial-11.partial"
-    process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     deadline = time.monotonic() + 120
-    while not (at_work / "recipe.yaml").is_file() and process.poll() is None and time.monotonic() < deadline:
+    while (
+        not (at_work / "recipe.yaml").is_file()
+        and process.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.001)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
@@ -239,14 +282,19 @@ def test_a_killed_search_goes_on(copied, searched, recipe):
 def test_trials_of_two_recipes_or_searches_are_not_mixed(copied, recipe):
     before = _stamps(copied)
     for changed, search, said in (
-        (replace(recipe, training=replace(recipe.training, epochs=1)), SEARCH, "training.epochs 2, not 1"),
+        (
+            replace(recipe, training=replace(recipe.training, epochs=1)),
+            SEARCH,
+            "training.epochs 2, not 1",
+        ),
         (replace(recipe, seed=2), SEARCH, "seed 1, not 2"),
         (recipe, replace(SEARCH, layers=(1, 3)), r"search.layers \[1, 2\], not \[1, 3\]"),
     ):
         with pytest.raises(InputError, match=f"tune: its trials have {said}; .* --study"):
             tune(changed, copied, search, trials=11)
     assert _stamps(copied) == before
-    # Where and with how many processes is no part of it; another search has a folder of its own, and the same logits.
+    # Where and with how many processes is no part of it; another search has a folder of its own,
+    # and the same logits.
     assert len(tune(replace(recipe, workers=1), copied, SEARCH, trials=10)["trials"]) == 10
     changed = replace(recipe, training=replace(recipe.training, epochs=1))
     assert len(tune(changed, copied, SEARCH, trials=1, study="short")["trials"]) == 1
@@ -307,13 +355,17 @@ def test_a_small_space_ends_when_all_of_it_was_tried(copied, recipe):
 def _proposed(best, recipe=None, failed=()):
     """What trial 30 tries after 30 whose score is best at a hidden size of `best`, and whose costs say nothing."""
     studied = module._Study.__new__(module._Study)
-    studied.recipe, studied.bounds = recipe or Recipe(student=StudentConfig(hidden_size=200)), BOUNDS
+    studied.recipe, studied.bounds = (
+        recipe or Recipe(student=StudentConfig(hidden_size=200)),
+        BOUNDS,
+    )
     studied.space = {"hidden_size": Knob(100, 300, whole=True)}
     studied.trials = [{"trial": 0, "score": 0.0, "milliseconds": 1.0, "megabytes": 1.0}]
     for number, size in enumerate(np.linspace(100, 300, 29).astype(int).tolist(), start=1):
         figures = {"score": 1 - abs(size - best) / 200, "milliseconds": 1.0, "megabytes": 1.0}
         studied.trials.append(
-            {"trial": number, "parameters": {"hidden_size": size}} | ({"failed": ""} if size in failed else figures)
+            {"trial": number, "parameters": {"hidden_size": size}}
+            | ({"failed": ""} if size in failed else figures)
         )
     return [studied._propose(number)["hidden_size"] for number in range(30, 40)]
 
@@ -331,7 +383,8 @@ def test_the_front_is_what_nothing_beats():
     scores = [0.9, 0.9, 0.8, 0.8, 0.7, 0.95, 0.5]
     ms = [2.0, 2.0, 1.0, 2.0, 1.0, 9.0, 0.5]
     mb = [5.0, 5.0, 5.0, 5.0, 4.0, 9.0, 9.0]
-    # 0 and 1 tie in all and both stay; 3 loses to 0 by its score alone and to 2 by its time; 4 is the smallest; 6 the fastest.
+    # 0 and 1 tie in all and both stay; 3 loses to 0 by its score alone and to 2 by its time; 4 is
+    # the smallest; 6 the fastest.
     assert pareto_front(scores, ms, mb) == [True, True, True, False, True, True, True]
     assert pareto_front([0.5], [1.0]) == [True]
     assert pareto_front([0.5, 0.5], [1.0, 2.0]) == [True, False]
@@ -353,8 +406,14 @@ def test_the_chosen_one_is_fast_and_small_within_the_tolerance():
 @pytest.mark.parametrize(
     ("student", "expected"),
     [
-        ({"kind": "bilstm"}, "hidden_size layers width vocabulary_size word_dropout learning_rate origins"),
-        ({"kind": "siamese-textcnn"}, "hidden_size width vocabulary_size word_dropout learning_rate origins"),
+        (
+            {"kind": "bilstm"},
+            "hidden_size layers width vocabulary_size word_dropout learning_rate origins",
+        ),
+        (
+            {"kind": "siamese-textcnn"},
+            "hidden_size width vocabulary_size word_dropout learning_rate origins",
+        ),
         ({"kind": "static"}, "width vocabulary_size word_dropout learning_rate origins"),
         ({"kind": "transformer", "hidden_size": 128}, "hidden_size layers learning_rate origins"),
         ({"kind": "transformer", "hidden_size": 0}, "layers learning_rate origins"),
@@ -377,12 +436,16 @@ def test_only_what_means_something_is_searched(student, expected):
         corner = {name: getattr(knob, end) for name, knob in space.items()}
         found = with_parameters(recipe, corner, ("mask=0.5",))
         own = own_parameters(found, space, words=10**9)
-        assert own == corner | {name: {"mask": 0.5}.get(name[8:], 1.0) for name in corner if name[:8] == "origins."}
+        assert own == corner | {
+            name: {"mask": 0.5}.get(name[8:], 1.0) for name in corner if name[:8] == "origins."
+        }
 
 
 def test_ranges_end_where_data_and_teacher_do():
     recipe = Recipe(training=TrainingConfig(learning_rate=1e-3))
-    wide = SearchConfig(width=(50, 1000), layers=(1, 12), hidden_size=(100, 300), vocabulary_size=(1000, 30000))
+    wide = SearchConfig(
+        width=(50, 1000), layers=(1, 12), hidden_size=(100, 300), vocabulary_size=(1000, 30000)
+    )
     space, _ = space_of(recipe, wide, BOUNDS)
     assert space["width"] == Knob(50, 384, whole=True, log=True)
     assert space["layers"] == Knob(1, 12, whole=True)
@@ -393,17 +456,27 @@ def test_ranges_end_where_data_and_teacher_do():
     drawn = replace(recipe, student=StudentConfig(embeddings=EmbeddingConfig(source="random")))
     assert space_of(drawn, few, BOUNDS)[0]["width"].high == 1000
     # 5000 words were kept of more: the vocabulary may grow.
-    kept = replace(recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5000, pieces=900)))
-    assert space_of(kept, wide, BOUNDS)[0]["vocabulary_size"] == Knob(1800, 30000, whole=True, log=True)
+    kept = replace(
+        recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5000, pieces=900))
+    )
+    assert space_of(kept, wide, BOUNDS)[0]["vocabulary_size"] == Knob(
+        1800, 30000, whole=True, log=True
+    )
     transformer = replace(recipe, student=StudentConfig(kind="transformer", hidden_size=128))
     space, _ = space_of(transformer, wide, BOUNDS)
     assert space["layers"].high == 6
-    assert (space["hidden_size"].low, space["hidden_size"].high, space["hidden_size"].step) == (128, 256, 64)
+    assert (space["hidden_size"].low, space["hidden_size"].high, space["hidden_size"].step) == (
+        128,
+        256,
+        64,
+    )
 
 
 def test_a_knob_with_one_value_is_left_out_or_refused():
     recipe = Recipe()
-    space, why = space_of(recipe, SearchConfig(vocabulary_size=(6000, 30000), layers=(2, 2)), BOUNDS)
+    space, why = space_of(
+        recipe, SearchConfig(vocabulary_size=(6000, 30000), layers=(2, 2)), BOUNDS
+    )
     assert not {"vocabulary_size", "layers"} & set(space)
     assert "search.layers is 2 2, which leaves 2 alone" in why[0]
     assert "the transfer set has 5000 words" in why[1]
@@ -423,10 +496,19 @@ def test_a_knob_with_one_value_is_left_out_or_refused():
         (["--study", "../data"], "--study '../data': expected letters"),
         (["--search.layers", "3", "1"], "search.layers is 3 1: expected LOW HIGH"),
         (["--search.hidden-size", "0", "10"], "search.hidden_size is 0 10"),
-        (["--search.word-dropout", "0", "1"], "search.word_dropout is 0.0 1.0: expected HIGH less than 1"),
-        (["--search.learning-rate", "0", "0.1"], "search.learning_rate is 0.0 0.1: expected LOW above 0"),
+        (
+            ["--search.word-dropout", "0", "1"],
+            "search.word_dropout is 0.0 1.0: expected HIGH less than 1",
+        ),
+        (
+            ["--search.learning-rate", "0", "0.1"],
+            "search.learning_rate is 0.0 0.1: expected LOW above 0",
+        ),
         (["--search.origins", "-1", "nan"], "search.origins is -1.0 nan"),
-        (["--search.knobs", "widht"], "search.knobs has widht, which is no knob: expected some of hidden_size"),
+        (
+            ["--search.knobs", "widht"],
+            "search.knobs has widht, which is no knob: expected some of hidden_size",
+        ),
         (["--search.knobs", "layers", "--student.kind", "static"], "means nothing to this static"),
         (["--training.epochs", "0"], "training.epochs is 0"),
         (["--proof.latency-sentences", "0"], "proof.latency_sentences is 0"),
@@ -443,7 +525,9 @@ def test_mistakes_are_said_in_one_line_before_anything_is_done(args, said, tmp_p
 def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["tune", "quickstart", "--runs", str(tmp_path / "runs")]) == 1
-    assert capsys.readouterr().err == "distillkit: tune needs Optuna: pip install 'distillkit[tune]'\n"
+    assert (
+        capsys.readouterr().err == "distillkit: tune needs Optuna: pip install 'distillkit[tune]'\n"
+    )
     assert not (tmp_path / "runs").exists()
 
 
@@ -457,4 +541,7 @@ def test_without_matplotlib_all_but_the_picture_is_there(copied, recipe, monkeyp
 
 def test_a_recipe_on_disk_holds_every_setting(searched):
     folder, _ = searched
-    assert yaml.safe_load((folder / "tune" / "best.yaml").read_text()).keys() == yaml.safe_load(dump(Recipe())).keys()
+    assert (
+        yaml.safe_load((folder / "tune" / "best.yaml").read_text()).keys()
+        == yaml.safe_load(dump(Recipe())).keys()
+    )

@@ -18,7 +18,8 @@ class Augmenter:
     """Makes new texts from old ones by masking, part-of-speech-guided replacement and n-gram sampling.
 
     Args:
-        config: Rates and number of iterations; the defaults are the paper's. Of `mix`, only the rules are made here.
+        config: Rates and number of iterations; the defaults are the paper's. Of `mix`, only the
+            rules are made here.
         seed: Draws everything; the same texts and seed give the same result.
         tagger: A callable from texts to lists of (word, tag), in place of `config.tagger`.
 
@@ -29,18 +30,24 @@ class Augmenter:
     ['[MASK] a dull minute', 'a fine dull']
     """
 
-    def __init__(self, config: AugmentConfig | None = None, seed: int = 1, tagger: Tagger | None = None) -> None:
+    def __init__(
+        self, config: AugmentConfig | None = None, seed: int = 1, tagger: Tagger | None = None
+    ) -> None:
         self.config = config or AugmentConfig()
         self.seed = seed
         self.tagger = tagger
         mix = self.config.mix
         if mix.infill or mix.neighbours or mix.sentences or mix.generated:
-            raise InputError("augment.mix: only the rules are made in memory; distillkit augment makes the rest")
+            raise InputError(
+                "augment.mix: only the rules are made in memory; distillkit augment makes the rest"
+            )
 
     @overload
     def __call__(self, texts: Sequence[str]) -> list[str]: ...
     @overload
-    def __call__(self, texts: Sequence[str], text_pairs: Sequence[str]) -> list[tuple[str, str]]: ...
+    def __call__(
+        self, texts: Sequence[str], text_pairs: Sequence[str]
+    ) -> list[tuple[str, str]]: ...
     def __call__(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> list[str] | list[tuple[str, str]]:
@@ -50,15 +57,23 @@ class Augmenter:
             InputError: A text holds the mask word, or the tagger is not to be had.
         """
         given = set(paired(texts, text_pairs))
-        made = (row for table in self.variants(texts, text_pairs) for row in paired(*texts_of(table)))
+        made = (
+            row for table in self.variants(texts, text_pairs) for row in paired(*texts_of(table))
+        )
         new = [row for row in dict.fromkeys(made) if row not in given]
-        return [text for text, _ in new] if text_pairs is None else [(a, b) for a, b in new if b is not None]
+        return (
+            [text for text, _ in new]
+            if text_pairs is None
+            else [(a, b) for a, b in new if b is not None]
+        )
 
-    def variants(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def variants(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
         """Yield every variant drawn, duplicates and all, as tables with provenance: the columns of a transfer set.
 
-        Of a pair, unless the configuration says otherwise, the first text is changed in one iteration, the second in the next, both in the
-        third, and so on.
+        Of a pair, unless the configuration says otherwise, the first text is changed in one
+        iteration, the second in the next, both in the third, and so on.
 
         Args:
             texts: N texts.
@@ -86,4 +101,6 @@ def refuse_mask(texts: Iterable[str], mask: str) -> None:
     """
     for text in texts:
         if mask in text:
-            raise InputError(f"the text {text!r} holds the mask word {mask!r}; choose another with --augment.mask")
+            raise InputError(
+                f"the text {text!r} holds the mask word {mask!r}; choose another with --augment.mask"
+            )

@@ -16,8 +16,16 @@ from distillkit.errors import InputError
 # A text's (word, tag) pairs.
 TaggedText = Sequence[tuple[str, str]]
 _LIST = pa.list_(pa.dictionary(pa.int32(), pa.string()))
-# A text is its words, each after its gap, and the tail: "".join(gap + word ...) + tail, byte for byte.
-TAGGED = pa.schema([("word", _LIST), ("gap", _LIST), ("tag", _LIST), ("tail", pa.dictionary(pa.int32(), pa.string()))])
+# A text is its words, each after its gap, and the tail: "".join(gap + word ...) + tail, byte for
+# byte.
+TAGGED = pa.schema(
+    [
+        ("word", _LIST),
+        ("gap", _LIST),
+        ("tag", _LIST),
+        ("tail", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
 
 
 def tagged_batch(texts: Sequence[str], tagged: Iterable[TaggedText]) -> pa.RecordBatch:
@@ -74,7 +82,8 @@ class _Numbers:
 class Block:
     """N tagged texts; all numbers but offsets point into the lexicon's `strings`.
 
-    Word w of the block stands after gap w; text i has the words `offsets[i]` to `offsets[i + 1] - 1` and then its tail.
+    Word w of the block stands after gap w; text i has the words `offsets[i]` to `offsets[i + 1] -
+    1` and then its tail.
     """
 
     words: np.ndarray  # (W,) int32
@@ -96,13 +105,15 @@ class Block:
 class Lexicon:
     """Every string of a corpus once, and for each tag an alias table that draws its words by their frequency in constant time.
 
-    Source: Walker 1977, An efficient method for generating discrete random variables with general distributions.
+    Source: Walker 1977, An efficient method for generating discrete random variables with general
+    distributions.
     """
 
     strings: pa.StringArray
     """Words, gaps and tails; number 0 is the empty string, number 1 the mask word."""
     tags: pa.StringArray
-    entries: np.ndarray  # (E,) int32: the words of tag 0, then those of tag 1, ..., as numbers of strings
+    # (E,) int32: the words of tag 0, then those of tag 1, ..., as numbers of strings
+    entries: np.ndarray
     accept: np.ndarray  # (E,) uint64: below it an entry stands, else its alias, of 2 ** 32
     alias: np.ndarray  # (E,) int32: as entries
     starts: np.ndarray  # (tags + 1,) int64: where a tag begins in entries
@@ -126,8 +137,12 @@ class Lexicon:
         others = others.filter(pc.invert(pc.is_in(others, value_set=pa.array(["", mask]))))
         strings = pa.concat_arrays([pa.array(["", mask]), others.take(pc.sort_indices(others))])
         tags = pc.unique(counts["tag"].combine_chunks())
-        numbers = pc.index_in(words, value_set=strings).to_numpy(zero_copy_only=False).astype(np.int32)
-        tag_of = pc.index_in(counts["tag"].combine_chunks(), value_set=tags).to_numpy(zero_copy_only=False)
+        numbers = (
+            pc.index_in(words, value_set=strings).to_numpy(zero_copy_only=False).astype(np.int32)
+        )
+        tag_of = pc.index_in(counts["tag"].combine_chunks(), value_set=tags).to_numpy(
+            zero_copy_only=False
+        )
         starts = np.searchsorted(tag_of, np.arange(len(tags) + 1))
         accept, alias = np.empty(len(numbers), np.uint64), np.empty(len(numbers), np.int32)
         n = counts["n"].to_numpy().astype(np.int64)
@@ -173,13 +188,17 @@ class Lexicon:
     def _space(self) -> int:
         return pc.index(self.strings, " ").as_py()
 
-    def write_out(self, gaps: np.ndarray, words: np.ndarray, offsets: np.ndarray, tails: np.ndarray) -> pa.StringArray:
+    def write_out(
+        self, gaps: np.ndarray, words: np.ndarray, offsets: np.ndarray, tails: np.ndarray
+    ) -> pa.StringArray:
         """Write texts out, as `assemble` does, from this lexicon's strings."""
         behind = gaps == self._space
         if not (behind | (gaps == self.empty)).all():
             return assemble(self.strings, gaps, words, offsets, tails)
         numbers = words + behind * np.int32(len(self.strings))
-        lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), self._spaced.take(pa.array(numbers)))
+        lists = pa.ListArray.from_arrays(
+            pa.array(offsets.astype(np.int32)), self._spaced.take(pa.array(numbers))
+        )
         return _with_tails(pc.binary_join(lists, ""), self.strings, tails)
 
     def save(self, folder: Path) -> None:
@@ -187,18 +206,33 @@ class Lexicon:
         write_arrow(pa.table({"strings": self.strings}), folder / "lexicon-strings.arrow")
         write_arrow(pa.table({"tags": self.tags}), folder / "lexicon-tags.arrow")
         with whole_file(folder / "lexicon.npz") as partial, partial.open("wb") as sink:
-            np.savez(sink, entries=self.entries, accept=self.accept, alias=self.alias, starts=self.starts)
+            np.savez(
+                sink, entries=self.entries, accept=self.accept, alias=self.alias, starts=self.starts
+            )
 
     @classmethod
     def load(cls, folder: Path) -> "Lexicon":
         """Read what `save` wrote."""
-        strings, tags = (_array(read_arrow(folder / f"lexicon-{name}.arrow")) for name in ("strings", "tags"))
+        strings, tags = (
+            _array(read_arrow(folder / f"lexicon-{name}.arrow")) for name in ("strings", "tags")
+        )
         with np.load(folder / "lexicon.npz", allow_pickle=False) as arrays:
-            return cls(strings, tags, arrays["entries"], arrays["accept"], arrays["alias"], arrays["starts"])
+            return cls(
+                strings,
+                tags,
+                arrays["entries"],
+                arrays["accept"],
+                arrays["alias"],
+                arrays["starts"],
+            )
 
 
 def assemble(
-    strings: pa.StringArray, gaps: np.ndarray, words: np.ndarray, offsets: np.ndarray, tails: np.ndarray
+    strings: pa.StringArray,
+    gaps: np.ndarray,
+    words: np.ndarray,
+    offsets: np.ndarray,
+    tails: np.ndarray,
 ) -> pa.StringArray:
     """Write texts out.
 
@@ -211,18 +245,28 @@ def assemble(
     """
     segments = np.empty((len(words), 2), np.int32)
     segments[:, 0], segments[:, 1] = gaps, words
-    lists = pa.ListArray.from_arrays(pa.array((2 * offsets).astype(np.int32)), strings.take(pa.array(segments.ravel())))
+    lists = pa.ListArray.from_arrays(
+        pa.array((2 * offsets).astype(np.int32)), strings.take(pa.array(segments.ravel()))
+    )
     return _with_tails(pc.binary_join(lists, ""), strings, tails)
 
 
-def _with_tails(texts: pa.StringArray, strings: pa.StringArray, tails: np.ndarray) -> pa.StringArray:
-    return pc.binary_join_element_wise(texts, strings.take(pa.array(tails)), "") if tails.any() else texts
+def _with_tails(
+    texts: pa.StringArray, strings: pa.StringArray, tails: np.ndarray
+) -> pa.StringArray:
+    return (
+        pc.binary_join_element_wise(texts, strings.take(pa.array(tails)), "")
+        if tails.any()
+        else texts
+    )
 
 
 def _counts(batch: pa.RecordBatch) -> pa.Table:
     word, tag = batch["word"].flatten(), batch["tag"].flatten()
     table = (
-        pa.table({"tag": tag.indices, "word": word.indices}).group_by(["tag", "word"]).aggregate([([], "count_all")])
+        pa.table({"tag": tag.indices, "word": word.indices})
+        .group_by(["tag", "word"])
+        .aggregate([([], "count_all")])
     )
     return pa.table(
         {
@@ -236,15 +280,27 @@ def _counts(batch: pa.RecordBatch) -> pa.Table:
 def _sum(tables: list[pa.Table]) -> pa.Table:
     if not tables:
         return pa.table(
-            {"tag": pa.array([], pa.string()), "word": pa.array([], pa.string()), "n": pa.array([], pa.int64())}
+            {
+                "tag": pa.array([], pa.string()),
+                "word": pa.array([], pa.string()),
+                "n": pa.array([], pa.int64()),
+            }
         )
     total = pa.concat_tables(tables).group_by(["tag", "word"]).aggregate([("n", "sum")])
     return total.select(["tag", "word", "n_sum"]).rename_columns(["tag", "word", "n"])
 
 
 def _renumber(column: pa.DictionaryArray, known: pa.StringArray) -> np.ndarray:
-    numbers = pc.index_in(column.dictionary, value_set=known).to_numpy(zero_copy_only=False).astype(np.int32)
-    return numbers[column.indices.to_numpy(zero_copy_only=False)] if len(numbers) else np.empty(0, np.int32)
+    numbers = (
+        pc.index_in(column.dictionary, value_set=known)
+        .to_numpy(zero_copy_only=False)
+        .astype(np.int32)
+    )
+    return (
+        numbers[column.indices.to_numpy(zero_copy_only=False)]
+        if len(numbers)
+        else np.empty(0, np.int32)
+    )
 
 
 def _alias_table(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,11 @@
 """Random numbers that are a function of where they are used: no state, so no order, block size or number of workers can change them.
 
-The n-th output of SplitMix64 is a bijective mix of seed + n * gamma. Nesting that function over the coordinates (seed, kind, row, iteration, ...)
-gives every variant a key, and every word of it a number, that anybody can compute alone.
+The n-th output of SplitMix64 is a bijective mix of seed + n * gamma. Nesting that function over the
+coordinates (seed, kind, row, iteration, ...) gives every variant a key, and every word of it a
+number, that anybody can compute alone.
 
-Source: Steele, Lea and Flood 2014, Fast splittable pseudorandom number generators, figures 16 and 17; counter-based generation as in Salmon et
-al. 2011, Parallel random numbers: as easy as 1, 2, 3.
+Source: Steele, Lea and Flood 2014, Fast splittable pseudorandom number generators, figures 16 and
+17; counter-based generation as in Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
 """
 
 import numpy as np
@@ -55,7 +56,9 @@ def high(u: np.ndarray) -> np.ndarray:
 
 def below(u: np.ndarray, bound: np.ndarray | int) -> np.ndarray:
     """Turn the lower 32 bits into integers, uniform over 0 to `bound` - 1, (...) int64."""
-    return ((u & np.uint64(0xFFFFFFFF)) * np.asarray(bound).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    return (
+        (u & np.uint64(0xFFFFFFFF)) * np.asarray(bound).astype(np.uint64) >> np.uint64(32)
+    ).astype(np.int64)
 
 
 def threshold(p: float) -> int:

@@ -1,7 +1,7 @@
 """Find which of many rows come first, by their hashes, in as little memory as one likes.
 
-Every unit of work leaves its rows' hashes in a file, sorted. A share of the hash values is then looked at at a time, across all files: equal
-rows have equal hashes, so they meet in the same share.
+Every unit of work leaves its rows' hashes in a file, sorted. A share of the hash values is then
+looked at at a time, across all files: equal rows have equal hashes, so they meet in the same share.
 """
 
 from pathlib import Path
@@ -18,20 +18,25 @@ _CLASS, _UNIT, _PLACE = np.uint64(60), np.uint64(28), np.uint64(2**28 - 1)
 _CLASSLESS = np.uint64(2**60 - 1)
 
 
-def write_hashes(path: Path, hashes: np.ndarray, classes: np.ndarray, unit: int, labels: np.ndarray) -> None:
+def write_hashes(
+    path: Path, hashes: np.ndarray, classes: np.ndarray, unit: int, labels: np.ndarray
+) -> None:
     """Keep the hashes of a unit's rows.
 
     Args:
         path: File to write.
         hashes: (M,) of tables.HASH, in the order of the rows.
         classes: (M,) integers; the lowest comes first, whatever the unit.
-        unit: Number of the unit; among rows of a class the lowest unit comes first, then the first row.
+        unit: Number of the unit; among rows of a class the lowest unit comes first, then the first
+            row.
         labels: (M,) uint32, a number for each label, 0 for none.
     """
     keys = np.empty(len(hashes), _KEY)
     keys["high"], keys["low"], keys["label"] = hashes["high"], hashes["low"], labels
     keys["rank"] = (
-        (classes.astype(np.uint64) << _CLASS) | np.uint64(unit << int(_UNIT)) | np.arange(len(hashes), dtype=np.uint64)
+        (classes.astype(np.uint64) << _CLASS)
+        | np.uint64(unit << int(_UNIT))
+        | np.arange(len(hashes), dtype=np.uint64)
     )
     with whole_file(path) as partial, partial.open("wb") as sink:
         np.save(sink, keys[np.argsort(keys["high"])], allow_pickle=False)
@@ -55,7 +60,9 @@ def keep_first(paths: list[Path], share: int, shares: int, target: Path) -> None
     keys = np.concatenate(parts) if parts else np.empty(0, _KEY)
     keys = keys[np.argsort(keys["high"])]
     new = (keys["high"][1:] != keys["high"][:-1]) | (keys["low"][1:] != keys["low"][:-1])
-    if ((keys["high"][1:] == keys["high"][:-1]) & new).any():  # as good as never: half of a hash is equal
+    if (
+        (keys["high"][1:] == keys["high"][:-1]) & new
+    ).any():  # as good as never: half of a hash is equal
         keys = keys[np.lexsort((keys["low"], keys["high"]))]
         new = (keys["high"][1:] != keys["high"][:-1]) | (keys["low"][1:] != keys["low"][:-1])
     starts = np.flatnonzero(np.concatenate([[True], new])) if len(keys) else np.empty(0, np.int64)
@@ -78,12 +85,16 @@ def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
         unit: Number of the unit.
 
     Returns:
-        Numbers of its rows, (K,) int64, rising; and which of them stood in the sources with two labels, (K,) bool.
+        Numbers of its rows, (K,) int64, rising; and which of them stood in the sources with two
+        labels, (K,) bool.
     """
     parts = []
     for path in paths:
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        a, b = (int(np.searchsorted(rows["place"], np.uint64(n << int(_UNIT)))) for n in (unit, unit + 1))
+        a, b = (
+            int(np.searchsorted(rows["place"], np.uint64(n << int(_UNIT))))
+            for n in (unit, unit + 1)
+        )
         parts.append(np.array(rows[a:b]))
     rows = np.concatenate(parts)
     rows = rows[np.argsort(rows["place"])]

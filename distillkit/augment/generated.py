@@ -30,18 +30,30 @@ _BETWEEN = "\t"  # the two texts of a pair
 
 
 def generate(
-    texts: Iterable[pa.Table], wanted: int, model: str, config: GeneratedConfig, seed: int, mask: str, work: Path, *, engine: Engine, workers: int
-) -> Iterator[pa.Table]:  # fmt: skip
+    texts: Iterable[pa.Table],
+    wanted: int,
+    model: str,
+    config: GeneratedConfig,
+    seed: int,
+    mask: str,
+    work: Path,
+    *,
+    engine: Engine,
+    workers: int,
+) -> Iterator[pa.Table]:
     """Fine-tune a causal language model on a task's texts and have it write more.
 
     Args:
-        texts: Tables with `text` and, for pairs, `text_pair`; they are kept in memory as tokens, four bytes each.
-        wanted: Texts to be written; empty ones, those that hold the mask word and, of pairs, those that are none are left out.
+        texts: Tables with `text` and, for pairs, `text_pair`; they are kept in memory as tokens,
+            four bytes each.
+        wanted: Texts to be written; empty ones, those that hold the mask word and, of pairs, those
+            that are none are left out.
         model: Folder or hub name.
         config: How it is fine-tuned and drawn from.
         seed: Draws everything; text i is the same, up to rounding, however many are wanted.
         mask: The mask word.
-        work: Folder for the fine-tuned model and for what is written; what lies there from a killed run is not done again.
+        work: Folder for the fine-tuned model and for what is written; what lies there from a killed
+            run is not done again.
         engine: Where the work is done,
         workers: and in how many processes; the texts do not depend on it.
 
@@ -51,7 +63,8 @@ def generate(
     Raises:
         InputError: The model cannot be loaded, or does not know where a text ends.
 
-    Source: Tang et al. 2019, Natural language generation for effective knowledge distillation (DeepLo 2019), section 3.2.
+    Source: Tang et al. 2019, Natural language generation for effective knowledge distillation
+    (DeepLo 2019), section 3.2.
     """
     if not wanted:
         return
@@ -59,20 +72,27 @@ def generate(
         _fine_tune(model, texts, config, seed, work / "model")
     shards = list(range(-(-wanted // _SHARD)))
     write = partial(_write_shard, work, wanted, config, seed, mask)
-    steps = each(write, shards, engine=engine, workers=processes(workers, len(shards)), holds_model=True)
-    for path in tqdm(steps, desc="augment: generate", total=len(shards), unit="shard", disable=None):
+    steps = each(
+        write, shards, engine=engine, workers=processes(workers, len(shards)), holds_model=True
+    )
+    for path in tqdm(
+        steps, desc="augment: generate", total=len(shards), unit="shard", disable=None
+    ):
         table = read_arrow(Path(path))
         if len(table):
             yield table
 
 
-def write_texts(model: Any, tokenizer: Any, numbers: Sequence[int], config: GeneratedConfig, seed: int) -> list[str]:
+def write_texts(
+    model: Any, tokenizer: Any, numbers: Sequence[int], config: GeneratedConfig, seed: int
+) -> list[str]:
     """Have a language model write texts from nothing.
 
     Args:
         model: What AutoModelForCausalLM loads, in eval mode.
         tokenizer: Its tokenizer.
-        numbers: Which texts, N of them; each draws numbers of its own, whatever else is written with it (rounding aside).
+        numbers: Which texts, N of them; each draws numbers of its own, whatever else is written
+            with it (rounding aside).
         config: Longest text, temperature.
         seed: Draws everything.
 
@@ -82,7 +102,9 @@ def write_texts(model: Any, tokenizer: Any, numbers: Sequence[int], config: Gene
     first, end = _ends(tokenizer)
     device = next(model.parameters()).device
     # Of the special tokens only the end may come.
-    never = torch.tensor([i for i in tokenizer.all_special_ids if i != end], dtype=torch.long, device=device)
+    never = torch.tensor(
+        [i for i in tokenizer.all_special_ids if i != end], dtype=torch.long, device=device
+    )
     keys = draw(seed_key(seed, _SEQUENCE), np.array(numbers))
     written = np.full((len(keys), config.max_tokens), end, np.int64)
     rows, cache = np.arange(len(keys)), None  # who has not come to an end
@@ -105,7 +127,9 @@ def write_texts(model: Any, tokenizer: Any, numbers: Sequence[int], config: Gene
     return tokenizer.batch_decode(ids_of, clean_up_tokenization_spaces=False)
 
 
-def _write_shard(work: Path, wanted: int, config: GeneratedConfig, seed: int, mask: str, shard: int) -> str:
+def _write_shard(
+    work: Path, wanted: int, config: GeneratedConfig, seed: int, mask: str, shard: int
+) -> str:
     """Write a shard's texts; return their file."""
     first, last = shard * _SHARD, min((shard + 1) * _SHARD, wanted)
     path = work / f"texts-{first:09}-{last:09}.arrow"
@@ -114,7 +138,9 @@ def _write_shard(work: Path, wanted: int, config: GeneratedConfig, seed: int, ma
         texts = [
             text
             for start in range(first, last, _BATCH)
-            for text in write_texts(model, tokenizer, range(start, min(start + _BATCH, last)), config, seed)
+            for text in write_texts(
+                model, tokenizer, range(start, min(start + _BATCH, last)), config, seed
+            )
         ]
         write_arrow(_table(texts, mask, pairs), path)
     return str(path)
@@ -126,7 +152,12 @@ def _table(texts: Sequence[str], mask: str, pairs: bool) -> pa.Table:
     columns = ["text", "text_pair"] if pairs else ["text"]
     rows = [[side.strip() for side in sides] for sides in split if len(sides) == len(columns)]
     rows = [sides for sides in rows if all(sides)]
-    return pa.table({name: pa.array([sides[i] for sides in rows], pa.string()) for i, name in enumerate(columns)})
+    return pa.table(
+        {
+            name: pa.array([sides[i] for sides in rows], pa.string())
+            for i, name in enumerate(columns)
+        }
+    )
 
 
 @lru_cache(maxsize=1)
@@ -137,7 +168,9 @@ def _loaded(folder: Path) -> tuple[Any, Any, bool]:
     return model.to(pick_device()), tokenizer, (folder / "pairs").is_file()
 
 
-def _fine_tune(model: str, texts: Iterable[pa.Table], config: GeneratedConfig, seed: int, folder: Path) -> None:
+def _fine_tune(
+    model: str, texts: Iterable[pa.Table], config: GeneratedConfig, seed: int, folder: Path
+) -> None:
     from transformers import AutoModelForCausalLM
 
     network, tokenizer, missing = load_language_model(AutoModelForCausalLM, model)
@@ -163,7 +196,9 @@ def _fine_tune(model: str, texts: Iterable[pa.Table], config: GeneratedConfig, s
 
     def loss(batch: Tensor, logits: Tensor, _: float) -> Tensor:
         target = targets.batch(batch)["input_ids"][:, 1:]
-        return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), target.flatten(), ignore_index=-100)
+        return nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), target.flatten(), ignore_index=-100
+        )
 
     training = TrainingConfig(epochs=config.epochs, learning_rate=config.learning_rate)
     fit(network, rows, loss, training, seed, "augment: language model")

@@ -26,21 +26,24 @@ from distillkit.training.loop import fit
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _BATCH_TOKENS = 2048
-_HEAD_TEXTS, _HEAD_MASKED = 64, 0.15  # texts a step of the head's training, share of their pieces masked
+# texts a step of the head's training, share of their pieces masked
+_HEAD_TEXTS, _HEAD_MASKED = 64, 0.15
 
 
 class Infill:
     """Masks each word with probability p and draws another from what a masked language model expects in its place.
 
-    All masked words of a text are filled in one pass, each by a number of its own. Signs are left alone (a word in place of a comma would grow
-    into its neighbour), and so is what the model cannot see of a long text.
+    All masked words of a text are filled in one pass, each by a number of its own. Signs are left
+    alone (a word in place of a comma would grow into its neighbour), and so is what the model
+    cannot see of a long text.
 
     Args:
         lexicon: Of the whole corpus.
         config: Rates.
         folder: What `prepare_infill` wrote.
 
-    Source: Jiao et al. 2020 (arXiv 1909.10351), algorithm 1; Wu et al. 2019, Conditional BERT contextual augmentation, sample likewise.
+    Source: Jiao et al. 2020 (arXiv 1909.10351), algorithm 1; Wu et al. 2019, Conditional BERT
+    contextual augmentation, sample likewise.
     """
 
     def __init__(self, lexicon: Lexicon, config: InfillConfig, folder: Path) -> None:
@@ -52,12 +55,16 @@ class Infill:
         self.model = AtMasks(network, self.tokenizer.mask_token_id).to(self.device).eval()
         self.max_tokens = _max_tokens(network, self.tokenizer)
         self.p, self.temperature = threshold(config.p), config.temperature
-        self.is_word = pc.match_substring_regex(lexicon.strings, r"[\p{L}\p{N}]").to_numpy(zero_copy_only=False)
+        self.is_word = pc.match_substring_regex(lexicon.strings, r"[\p{L}\p{N}]").to_numpy(
+            zero_copy_only=False
+        )
         self.mask, self.first_fill = lexicon.mask, len(lexicon.strings)
         tokens, words = _whole_words(self.tokenizer, lexicon.strings[lexicon.mask].as_py())
         self.tokens = torch.tensor(tokens, device=self.device)
         # The model's words stand behind the lexicon's own.
-        self.lexicon = replace(lexicon, strings=pa.concat_arrays([lexicon.strings, pa.array(words, pa.string())]))
+        self.lexicon = replace(
+            lexicon, strings=pa.concat_arrays([lexicon.strings, pa.array(words, pa.string())])
+        )
 
     def __call__(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> Variants:
         """Make one variant for each key."""
@@ -68,14 +75,20 @@ class Infill:
         if not len(some):
             return with_words(self.lexicon, block, rows, source, offsets, words, chosen, INFILLED)
         masked = self.lexicon.write_out(
-            block.gaps[source], np.where(chosen, np.int32(self.mask), words), offsets, block.tails[rows]
+            block.gaps[source],
+            np.where(chosen, np.int32(self.mask), words),
+            offsets,
+            block.tails[rows],
         )
         own = self.lexicon.strings[self.mask].as_py()
-        encoded = encode(self.tokenizer, masked.take(pa.array(some)).to_pylist(), None, self.max_tokens, mask=own)
+        encoded = encode(
+            self.tokenizer, masked.take(pa.array(some)).to_pylist(), None, self.max_tokens, mask=own
+        )
         seen = _masks_of(encoded, self.tokenizer.mask_token_id)
         total = np.concatenate([[0], np.cumsum(chosen)])
         wanted = (total[offsets[1:]] - total[offsets[:-1]])[some]
-        # More masks than words were masked: the text has held this model's mask token before, so nobody knows which are ours.
+        # More masks than words were masked: the text has held this model's mask token before, so
+        # nobody knows which are ours.
         seen_of = np.zeros(len(rows), np.int64)
         seen_of[some] = np.where(seen > wanted, 0, seen)
         rank = np.cumsum(chosen) - np.repeat(
@@ -103,7 +116,9 @@ class Infill:
             for batch in budget_batches(texts.lengths.cpu()[rows], _BATCH_TOKENS):
                 group = rows[batch]
                 logits = self.model(**texts.batch(group.to(self.device))).logits[:, self.tokens]
-                at = np.concatenate([np.arange(first[row], first[row + 1]) for row in group.tolist()])
+                at = np.concatenate(
+                    [np.arange(first[row], first[row + 1]) for row in group.tolist()]
+                )
                 out[at] = draw_tokens(logits, self.temperature, u[at])
         return out
 
@@ -150,9 +165,13 @@ class AtMasks(nn.Module):
         super().__init__()
         self.model, self.mask_id = model, mask_id
         self.at: Tensor | None = None
-        model.get_output_embeddings().register_forward_pre_hook(lambda _, states: (states[0][self.at],))
+        model.get_output_embeddings().register_forward_pre_hook(
+            lambda _, states: (states[0][self.at],)
+        )
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Any:
         """Return the model's output, its logits (M, V) for the M masks, row by row."""
         self.at = input_ids == self.mask_id
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
@@ -160,7 +179,8 @@ class AtMasks(nn.Module):
 
 
 def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -> None:
-    # The encoder learns too: what one that was made for whole sentences says at a mask is hardly more than how frequent words are.
+    # The encoder learns too: what one that was made for whole sentences says at a mask is hardly
+    # more than how frequent words are.
     rows = encode(tokenizer, texts, None, _max_tokens(network, tokenizer))
     u = draw(seed_key(seed, len(rows)), np.arange(len(rows.ids))) >> np.uint64(32)
     special = torch.isin(rows.ids, torch.tensor(tokenizer.all_special_ids))
@@ -177,7 +197,14 @@ def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -
 
     training = TrainingConfig(epochs=1, batch_size=_HEAD_TEXTS, learning_rate=5e-4)
     hidden_rows = Encoded(hidden, rows.types, rows.offsets, rows.pad_id)
-    fit(AtMasks(network, tokenizer.mask_token_id), hidden_rows, loss, training, seed, "augment: infill head")
+    fit(
+        AtMasks(network, tokenizer.mask_token_id),
+        hidden_rows,
+        loss,
+        training,
+        seed,
+        "augment: infill head",
+    )
     network.cpu().eval()
 
 
@@ -185,7 +212,9 @@ def _whole_words(tokenizer: Any, mask_word: str) -> tuple[list[int], list[str]]:
     """List the tokens that are a word by themselves, and what they read."""
     tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     # Byte-pair and sentence-piece tokenizers mark where a word begins, WordPiece where it goes on.
-    mark = next((mark for mark in ("Ġ", "▁") if sum(token.startswith(mark) for token in tokens) > 1), "")
+    mark = next(
+        (mark for mark in ("Ġ", "▁") if sum(token.startswith(mark) for token in tokens) > 1), ""
+    )
     special, found = set(tokenizer.all_special_ids), {}
     for i, token in enumerate(tokens):
         begins = token.startswith(mark) if mark else not token.startswith("##")

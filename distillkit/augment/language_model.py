@@ -17,7 +17,8 @@ def load_language_model(kind: Any, model: str) -> tuple[Any, Any, set[str]]:
         model: A folder or a hub name.
 
     Returns:
-        The model, its tokenizer, and the names of the weights that the checkpoint lacks and that were drawn anew.
+        The model, its tokenizer, and the names of the weights that the checkpoint lacks and that
+        were drawn anew.
 
     Raises:
         InputError: It cannot be loaded.

@@ -42,8 +42,13 @@ def share_of(config: AugmentConfig, way: str, rows: int) -> int:
 
 
 def prepare(
-    lexicon: Lexicon, config: AugmentConfig, models: Models, texts: Callable[[int], Sequence[str]], seed: int, folder: Path
-) -> None:  # fmt: skip
+    lexicon: Lexicon,
+    config: AugmentConfig,
+    models: Models,
+    texts: Callable[[int], Sequence[str]],
+    seed: int,
+    folder: Path,
+) -> None:
     """Do once what every worker needs; what is in the folder already stays.
 
     Args:
@@ -63,7 +68,9 @@ def prepare(
         from distillkit.augment.neighbours import prepare_neighbours
 
         vectors = (
-            partial(_from_file, Path(models.vectors)) if models.ask is None else partial(models.ask, models.vectors)
+            partial(_from_file, Path(models.vectors))
+            if models.ask is None
+            else partial(models.ask, models.vectors)
         )
         prepare_neighbours(lexicon, vectors, config.neighbours.k, folder / "neighbours.npy")
 

@@ -52,13 +52,16 @@ def prepare_neighbours(lexicon: Lexicon, vectors: VectorsOfWords, k: int, target
         lexicon: Of the whole corpus.
         vectors: Gives words their vectors.
         k: Neighbours a word; fewer where there are not so many other words.
-        target: File to write, for `Neighbours`: (S, k) int32, row by row for the lexicon's S strings the numbers of the neighbours, -1 for
-            what has none.
+        target: File to write, for `Neighbours`: (S, k) int32, row by row for the lexicon's S
+            strings the numbers of the neighbours, -1 for what has none.
     """
     numbers = np.unique(lexicon.entries)
     words = lexicon.strings.take(numbers).to_pylist()
     lettered = np.array([any(character.isalpha() for character in word) for word in words], bool)
-    numbers, words = numbers[lettered], [word for word, has in zip(words, lettered, strict=True) if has]
+    numbers, words = (
+        numbers[lettered],
+        [word for word, has in zip(words, lettered, strict=True) if has],
+    )
     found = vectors(words).float() if words else torch.zeros(0, 1)
     norms = found.norm(dim=1)
     known = torch.nonzero(norms > 0).ravel()

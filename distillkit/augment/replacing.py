@@ -7,7 +7,9 @@ from distillkit.augment.counter import draw
 from distillkit.augment.rules import FIRST_WORD, Variants, any_of, lists_of
 
 
-def word_draws(block: Block, rows: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def word_draws(
+    block: Block, rows: np.ndarray, keys: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw a number for every word of some texts.
 
     Args:
@@ -16,17 +18,29 @@ def word_draws(block: Block, rows: np.ndarray, keys: np.ndarray) -> tuple[np.nda
         keys: What each variant's numbers are drawn from, (M,) uint64.
 
     Returns:
-        Each word's place in the block, (W,) int64; offsets, (M + 1,) int64; each word's number, (W,) uint64.
+        Each word's place in the block, (W,) int64; offsets, (M + 1,) int64; each word's number,
+        (W,) uint64.
     """
     n = block.lengths[rows]
     offsets = np.concatenate([[0], np.cumsum(n)])
     place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], n)  # in the text
-    return place + np.repeat(block.offsets[rows], n), offsets, draw(np.repeat(keys, n), place + FIRST_WORD)
+    return (
+        place + np.repeat(block.offsets[rows], n),
+        offsets,
+        draw(np.repeat(keys, n), place + FIRST_WORD),
+    )
 
 
 def with_words(
-    lexicon: Lexicon, block: Block, rows: np.ndarray, source: np.ndarray, offsets: np.ndarray, words: np.ndarray, changed: np.ndarray, bit: int
-) -> Variants:  # fmt: skip
+    lexicon: Lexicon,
+    block: Block,
+    rows: np.ndarray,
+    source: np.ndarray,
+    offsets: np.ndarray,
+    words: np.ndarray,
+    changed: np.ndarray,
+    bit: int,
+) -> Variants:
     """Write whole texts with other words, each in the old word's place and spacing.
 
     Args:
@@ -43,4 +57,6 @@ def with_words(
     texts = lexicon.write_out(block.gaps[source], words, offsets, block.tails[rows])
     fired = np.where(any_of(changed, offsets), bit, 0).astype(np.uint8)
     at = source - np.repeat(block.offsets[rows], np.diff(offsets))
-    return Variants(texts, fired, lists_of(at[changed], changed, offsets), np.zeros_like(length), length)
+    return Variants(
+        texts, fired, lists_of(at[changed], changed, offsets), np.zeros_like(length), length
+    )

@@ -12,7 +12,14 @@ from distillkit.recipe import AugmentConfig
 
 # What happened to a variant, as bits of `Variants.fired`.
 MASKED, REPLACED, CUT, INFILLED, NEIGHBOUR, SWAPPED = 1, 2, 4, 8, 16, 32
-RULES = {MASKED: "mask", REPLACED: "pos", CUT: "ngram", INFILLED: "infill", NEIGHBOUR: "neighbour", SWAPPED: "swap"}
+RULES = {
+    MASKED: "mask",
+    REPLACED: "pos",
+    CUT: "ngram",
+    INFILLED: "infill",
+    NEIGHBOUR: "neighbour",
+    SWAPPED: "swap",
+}
 # A variant's own sequence of random numbers: these first, then one for each word of its text.
 _CUT_OR_NOT, _SPAN, FIRST_WORD = 0, 1, 2
 
@@ -23,7 +30,8 @@ class Variants:
 
     texts: pa.StringArray
     fired: np.ndarray  # (M,) uint8: bits of RULES
-    changed: pa.ListArray  # (M,) lists of int32: positions, in words of the old text, of the words changed and kept
+    # (M,) lists of int32: positions, in words of the old text, of the words changed and kept
+    changed: pa.ListArray
     start: np.ndarray  # (M,) int32: the words start to stop - 1 of the old text are kept
     stop: np.ndarray  # (M,) int32
 
@@ -48,13 +56,16 @@ class Rules:
         lexicon: Of the whole corpus: replacements are drawn from it.
         config: Rates.
 
-    Source: Tang et al. 2019 (arXiv 1903.12136), section 3.2: X below p_mask masks the word, X in the next p_pos replaces it by one of its tag,
-    drawn from the unigram distribution within the tag; then, with p_ng, one n-gram is kept, n uniform over 1 to 5, its start over all.
+    Source: Tang et al. 2019 (arXiv 1903.12136), section 3.2: X below p_mask masks the word, X in
+    the next p_pos replaces it by one of its tag, drawn from the unigram distribution within the
+    tag; then, with p_ng, one n-gram is kept, n uniform over 1 to 5, its start over all.
     """
 
     def __init__(self, lexicon: Lexicon, config: AugmentConfig) -> None:
         self.lexicon = lexicon
-        self.p_mask, self.p_pos, self.p_ng = (threshold(p) for p in (config.p_mask, config.p_pos, config.p_ng))
+        self.p_mask, self.p_pos, self.p_ng = (
+            threshold(p) for p in (config.p_mask, config.p_pos, config.p_ng)
+        )
         self.max_ngram = config.max_ngram
 
     def __call__(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> Variants:
@@ -73,15 +84,23 @@ class Rules:
         fired |= np.where(any_of(masked, offsets), MASKED, 0).astype(np.uint8)
         fired |= np.where(any_of(touched & ~masked, offsets), REPLACED, 0).astype(np.uint8)
         at = (source - np.repeat(block.offsets[rows], np.diff(offsets)))[touched]
-        return Variants(texts, fired, lists_of(at, touched, offsets), start.astype(np.int32), stop.astype(np.int32))
+        return Variants(
+            texts,
+            fired,
+            lists_of(at, touched, offsets),
+            start.astype(np.int32),
+            stop.astype(np.int32),
+        )
 
     def sample(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, ...]:
         """Draw the variants as numbers of words, before they are written out.
 
-        An n-gram is drawn first and only its words are looked at: a word's own draw does not depend on the cut, so it comes to the same.
+        An n-gram is drawn first and only its words are looked at: a word's own draw does not depend
+        on the cut, so it comes to the same.
 
         Returns:
-            Word numbers (W,), their places in the block (W,), offsets (M + 1,), start (M,), stop (M,), each word's X (W,) uint64.
+            Word numbers (W,), their places in the block (W,), offsets (M + 1,), start (M,), stop
+            (M,), each word's X (W,) uint64.
         """
         length = block.lengths[rows]
         cut = high(draw(keys, np.full(len(keys), _CUT_OR_NOT))) < np.uint64(self.p_ng)
@@ -109,4 +128,6 @@ def any_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def lists_of(values: np.ndarray, flags: np.ndarray, offsets: np.ndarray) -> pa.ListArray:
     """Turn the values of the flagged elements, in order, into one list for each of the M lists that `offsets` bounds."""
     total = np.concatenate([[0], np.cumsum(flags)])
-    return pa.ListArray.from_arrays(pa.array(total[offsets].astype(np.int32)), pa.array(values.astype(np.int32)))
+    return pa.ListArray.from_arrays(
+        pa.array(total[offsets].astype(np.int32)), pa.array(values.astype(np.int32))
+    )

@@ -31,11 +31,20 @@ _QUOTES = str.maketrans("’‘“”", "''\"\"")
 
 
 def cut_sentences(
-    documents: Iterable[pa.Table], wanted: int, style: str, config: SentencesConfig, seed: int, work: Path, *, engine: Engine, workers: int
-) -> Iterator[pa.Table]:  # fmt: skip
+    documents: Iterable[pa.Table],
+    wanted: int,
+    style: str,
+    config: SentencesConfig,
+    seed: int,
+    work: Path,
+    *,
+    engine: Engine,
+    workers: int,
+) -> Iterator[pa.Table]:
     """Cut documents into sentences and draw some of them.
 
-    Every sentence has a 64-bit number; those with the smallest are taken. Of whole documents, and of all the sentences, memory holds a block.
+    Every sentence has a 64-bit number; those with the smallest are taken. Of whole documents, and
+    of all the sentences, memory holds a block.
 
     Args:
         documents: Tables with `text`, block by block.
@@ -65,8 +74,18 @@ def cut_sentences(
     if not wanted:
         return
     settings = json.dumps([asdict(config), style]).encode()
-    steps = each(partial(_cut, config, style, settings), paths, engine=engine, workers=processes(workers, len(paths)))
-    cut = [Path(path) for path in tqdm(steps, desc="augment: sentences", total=len(paths), unit="block", disable=None)]
+    steps = each(
+        partial(_cut, config, style, settings),
+        paths,
+        engine=engine,
+        workers=processes(workers, len(paths)),
+    )
+    cut = [
+        Path(path)
+        for path in tqdm(
+            steps, desc="augment: sentences", total=len(paths), unit="block", disable=None
+        )
+    ]
     key = seed_key(seed, _SEQUENCE)
     numbers = partial(_numbers, key, [len(read_arrow(path)) for path in cut])
     last = _smallest(numbers, wanted, len(cut))
@@ -93,7 +112,9 @@ def style_of(style: str, texts: Sequence[str]) -> str:
     if style != "auto":
         return style
     sample = list(texts[:1000])
-    spaced, tight = (sum(len(p.findall(text)) for text in sample) for p in (_SPACE_BEFORE, _NO_SPACE_BEFORE))
+    spaced, tight = (
+        sum(len(p.findall(text)) for text in sample) for p in (_SPACE_BEFORE, _NO_SPACE_BEFORE)
+    )
     small = sum(text == text.lower() for text in sample)
     return "penn" if small > 0.99 * len(sample) and spaced > 20 * tight else "plain"
 
@@ -107,7 +128,9 @@ def _cut(config: SentencesConfig, style: str, settings: bytes, path: Path) -> st
         count = split_characters if is_unsegmented(documents) else split_words
         found = (sentence for text in documents for sentence in sentences_of(text))
         written = map(penn, found) if style == "penn" else found
-        kept = [text for text in written if config.min_words <= len(count(text)) <= config.max_words]
+        kept = [
+            text for text in written if config.min_words <= len(count(text)) <= config.max_words
+        ]
         write_arrow(pa.table({"text": pa.array(kept, pa.string())}), target)
     return str(target)
 
@@ -128,4 +151,6 @@ def _smallest(numbers: partial[np.ndarray], wanted: int, blocks: int) -> np.uint
         return np.uint64(2**64 - 1)
     bucket = int(np.searchsorted(total, wanted))
     inside = [u[(u >> shift) == np.uint64(bucket)] for u in map(numbers, range(blocks))]
-    return np.partition(np.concatenate(inside), (nth := wanted - int(total[bucket] - counts[bucket]) - 1))[nth]
+    return np.partition(
+        np.concatenate(inside), (nth := wanted - int(total[bucket] - counts[bucket]) - 1)
+    )[nth]

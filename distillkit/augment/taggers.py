@@ -14,7 +14,8 @@ from distillkit.data.functions import function_version, load_function
 from distillkit.data.words import WORD_PATTERN, is_chinese, split_words
 from distillkit.errors import InputError
 
-# Words come in the order of the text and stand in it letter by letter; what lies between them is kept as spacing.
+# Words come in the order of the text and stand in it letter by letter; what lies between them is
+# kept as spacing.
 Tagger = Callable[[Sequence[str]], Iterable[TaggedText]]
 _SETTING = "augment.tagger"
 
@@ -28,7 +29,8 @@ def load_tagger(name: str, texts: Sequence[str] = ()) -> Tagger:
     """Find a tagger by name.
 
     Args:
-        name: `pattern`, `spacy`, `spacy:PIPELINE`, `nltk`, `jieba`, `none`, `MODULE:FUNCTION`, or `auto`.
+        name: `pattern`, `spacy`, `spacy:PIPELINE`, `nltk`, `jieba`, `none`, `MODULE:FUNCTION`, or
+            `auto`.
         texts: Looked at by `auto`.
 
     Raises:
@@ -50,7 +52,8 @@ def load_tagger(name: str, texts: Sequence[str] = ()) -> Tagger:
 def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
     """Tag texts, or find their tags where the same tagger has met the same texts before.
 
-    The tags are kept in `$DISTILLKIT_CACHE/tags`, or `distillkit/tags` in the user's cache folder, which may be deleted at any time.
+    The tags are kept in `$DISTILLKIT_CACHE/tags`, or `distillkit/tags` in the user's cache folder,
+    which may be deleted at any time.
 
     Args:
         name: A tagger, not `auto`.
@@ -67,7 +70,8 @@ def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
         with contextlib.suppress(pa.ArrowInvalid, OSError):
             return read_arrow(path).to_batches()[0]
     batch = tagged_batch(texts, _loaded(name)(texts))
-    with contextlib.suppress(InputError, OSError):  # a cache that cannot be written is no reason to stop
+    # a cache that cannot be written is no reason to stop
+    with contextlib.suppress(InputError, OSError):
         write_arrow(pa.Table.from_batches([batch]), path)
     return batch
 
@@ -105,7 +109,8 @@ def _pattern() -> Tagger:
     from textblob.en import parser
 
     return lambda texts: (
-        [(word, tag) for word, tag, *_ in parser.find_tags(words)] if words else [] for words in map(split_words, texts)
+        [(word, tag) for word, tag, *_ in parser.find_tags(words)] if words else []
+        for words in map(split_words, texts)
     )
 
 
@@ -134,7 +139,8 @@ def _jieba() -> Tagger:
         raise InputError("augment.tagger jieba: pip install 'distillkit[zh]'") from None
     jieba.setLogLevel("ERROR")
     return lambda texts: (
-        [(pair.word, pair.flag) for pair in jieba.posseg.cut(text) if pair.word.strip()] for text in texts
+        [(pair.word, pair.flag) for pair in jieba.posseg.cut(text) if pair.word.strip()]
+        for text in texts
     )
 
 
@@ -157,9 +163,17 @@ def _spacy(pipeline: str) -> Tagger:
 
     def tag(texts: Sequence[str]) -> Iterable[TaggedText]:
         docs = (Doc(nlp.vocab, words=split_words(text)) for text in texts)
-        return ([(token.text, token.tag_ or token.pos_) for token in doc] for doc in nlp.pipe(docs, batch_size=256))
+        return (
+            [(token.text, token.tag_ or token.pos_) for token in doc]
+            for doc in nlp.pipe(docs, batch_size=256)
+        )
 
     return tag
 
 
-_BUILT_IN: dict[str, Callable[[], Tagger]] = {"pattern": _pattern, "nltk": _nltk, "jieba": _jieba, "none": _none}
+_BUILT_IN: dict[str, Callable[[], Tagger]] = {
+    "pattern": _pattern,
+    "nltk": _nltk,
+    "jieba": _jieba,
+    "none": _none,
+}

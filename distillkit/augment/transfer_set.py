@@ -1,9 +1,11 @@
 """The transfer set: originals, unlabelled text and variants, duplicates and leaks left out, however many rows there are.
 
-    sources -> blocks of rows -> tags -> lexicon -> candidates, a hash each -> which come first -> the rows that stay -> Parquet
+    sources -> blocks of rows -> tags -> lexicon -> candidates, a hash each -> which come first ->
+    the rows that stay -> Parquet
 
-Each arrow reads files of a work folder and leaves files there, and knows nothing else. So memory holds a block and a share of the hashes,
-any process of any machine may do any block, and a killed run goes on from the files that are there.
+Each arrow reads files of a work folder and leaves files there, and knows nothing else. So memory
+holds a block and a share of the hashes, any process of any machine may do any block, and a killed
+run goes on from the files that are there.
 """
 
 import hashlib
@@ -35,14 +37,22 @@ from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, ru
 from distillkit.augment.yields import count_rows, yield_report
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.labels import LABEL_TYPES
-from distillkit.data.tables import content_hashes, paired, resized, table_writer, texts_of, with_mask
+from distillkit.data.tables import (
+    content_hashes,
+    paired,
+    resized,
+    table_writer,
+    texts_of,
+    with_mask,
+)
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, Engine
 
 BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
-_DRAWN = 4  # sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
+# sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
+_DRAWN = 4
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
 NO_MODELS = Models()
 _FORMAT = 1  # of the work folder and of what is written: raised when either changes
@@ -92,24 +102,28 @@ def build_transfer_set(
     """Build the transfer set and write it as one Parquet file.
 
     Args:
-        sources: Canonical tables, block by block, of each origin: `original` (their texts come back byte for byte, each once, with their
-            label, of any kind of task; a text with two labels comes back with none), `unlabelled` (cut into sentences where the mix has
-            them), `generated`.
+        sources: Canonical tables, block by block, of each origin: `original` (their texts come back
+            byte for byte, each once, with their label, of any kind of task; a text with two labels
+            comes back with none), `unlabelled` (cut into sentences where the mix has them),
+            `generated`.
         target: Parquet file to write, whole or not at all; docs/files.md has its columns.
         config: How variants of `original`, and where it says so of `unlabelled`, are made.
         seed: Draws everything.
-        held_out: Dev and test tables; an added row equal to one of theirs, case and white space aside, is left out.
+        held_out: Dev and test tables; an added row equal to one of theirs, case and white space
+            aside, is left out.
         tagger: In place of `config.tagger`; its tags are not kept for another time.
         models: Those that `config.mix` uses.
         engine: Where the work is done; the bytes written do not depend on it,
         workers: nor on the number of processes (0: one a core where there is work enough).
 
     Returns:
-        The yield: `rows`, and of these `original`, `unlabelled`, `generated`, `augmented`; `duplicates` and `leaks` left out; `rules`: rows that
+        The yield: `rows`, and of these `original`, `unlabelled`, `generated`, `augmented`;
+            `duplicates` and `leaks` left out; `rules`: rows that
         each had a part in; `lengths`: rows by number of words ("9-16": rows).
 
     Raises:
-        InputError: Pairs and single texts are mixed, a text holds the mask word, the tagger is not to be had, or another process is at it.
+        InputError: Pairs and single texts are mixed, a text holds the mask word, the tagger is not
+            to be had, or another process is at it.
     """
     target = target.absolute()  # workers may stand elsewhere
     work = target.with_name(f".{target.name}.work")
@@ -118,9 +132,13 @@ def build_transfer_set(
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise InputError(f"{target}: another process is making it; wait for it, or choose another target") from None
+        raise InputError(
+            f"{target}: another process is making it; wait for it, or choose another target"
+        ) from None
     try:
-        report = _build(sources, target, work, config, seed, held_out, tagger, models, engine, workers)
+        report = _build(
+            sources, target, work, config, seed, held_out, tagger, models, engine, workers
+        )
         shutil.rmtree(work, ignore_errors=True)
     except InputError:
         shutil.rmtree(work, ignore_errors=True)
@@ -131,15 +149,35 @@ def build_transfer_set(
 
 
 def _build(
-    sources: Mapping[str, Iterable[pa.Table]], target: Path, work: Path, config: AugmentConfig, seed: int, held_out: Sequence[pa.Table],
-    tagger: Tagger | None, models: Models, engine: Engine, workers: int,
-) -> dict[str, Any]:  # fmt: skip
+    sources: Mapping[str, Iterable[pa.Table]],
+    target: Path,
+    work: Path,
+    config: AugmentConfig,
+    seed: int,
+    held_out: Sequence[pa.Table],
+    tagger: Tagger | None,
+    models: Models,
+    engine: Engine,
+    workers: int,
+) -> dict[str, Any]:
     job, blocks, digest = _lay_out(sources, work, config, seed, held_out, models, engine, workers)
     varied = [block for block in blocks if block.varied]
-    name = "" if tagger is not None else resolve_tagger(config.tagger, _first_texts(work)) if varied else "none"
+    name = (
+        ""
+        if tagger is not None
+        else resolve_tagger(config.tagger, _first_texts(work))
+        if varied
+        else "none"
+    )
     # Two callables cannot be told apart, so their work is not taken up again.
     version = uuid4().hex if tagger is not None else tagger_version(name)
-    settings = [_FORMAT, asdict(replace(config, tagger=version, memory_mb=1)), seed, digest, models.fingerprints()]
+    settings = [
+        _FORMAT,
+        asdict(replace(config, tagger=version, memory_mb=1)),
+        seed,
+        digest,
+        models.fingerprints(),
+    ]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     job = replace(job, folder=work / key)
     for old in work.glob("????????????????"):
@@ -160,7 +198,14 @@ def _build(
         batches = (read_arrow(path) for block in varied for path in _tag_paths(job, block.block))
         Lexicon.build((table.to_batches()[0] for table in batches), config.mask).save(job.folder)
     if varied:
-        prepare(Lexicon.load(job.folder), config, models, partial(_drawn_texts, job, varied), seed, job.folder)
+        prepare(
+            Lexicon.load(job.folder),
+            config,
+            models,
+            partial(_drawn_texts, job, varied),
+            seed,
+            job.folder,
+        )
     candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
     shares = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
     for _ in go("compare", partial(_compare, job, len(units), shares), range(shares)):
@@ -169,9 +214,13 @@ def _build(
     table_schema = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), config.mask).schema
     with table_writer(target, table_schema) as writer:
         group: list[pa.Table] = []
-        for number, counts in enumerate(go("write", partial(_finish, job, shares), range(len(units)))):
+        for number, counts in enumerate(
+            go("write", partial(_finish, job, shares), range(len(units)))
+        ):
             total.update(counts)
-            group.append(read_arrow(job.path("done", number)).replace_schema_metadata(table_schema.metadata))
+            group.append(
+                read_arrow(job.path("done", number)).replace_schema_metadata(table_schema.metadata)
+            )
             if sum(map(len, group)) >= _GROUP_ROWS or number == len(units) - 1:
                 writer.write_table(pa.concat_tables(group))
                 group = []
@@ -179,9 +228,15 @@ def _build(
 
 
 def _lay_out(
-    sources: Mapping[str, Iterable[pa.Table]], work: Path, config: AugmentConfig, seed: int, held_out: Sequence[pa.Table], models: Models,
-    engine: Engine, workers: int,
-) -> tuple[_Job, list[_Unit], str]:  # fmt: skip
+    sources: Mapping[str, Iterable[pa.Table]],
+    work: Path,
+    config: AugmentConfig,
+    seed: int,
+    held_out: Sequence[pa.Table],
+    models: Models,
+    engine: Engine,
+    workers: int,
+) -> tuple[_Job, list[_Unit], str]:
     """Write every source's rows, block by block, and the rows to guard against; return a digest of them all."""
     laid = _Laid(work, config, {"text_pair" in table.column_names for table in held_out})
     for origin, tables in sources.items():
@@ -193,7 +248,14 @@ def _lay_out(
                 style_of(config.sentences.style, _first_texts(work)),
             )
             tables = cut_sentences(
-                tables, wanted, style, config.sentences, seed, work / "sentences", engine=engine, workers=workers
+                tables,
+                wanted,
+                style,
+                config.sentences,
+                seed,
+                work / "sentences",
+                engine=engine,
+                workers=workers,
             )
         laid.add(origin, tables)
     if config.mix.generated:
@@ -203,18 +265,36 @@ def _lay_out(
             share_of(config, "generated", laid.rows),
             json.dumps([asdict(config.generated), seed, models.fingerprints()]),
         )
-        folder = work / f"generated-{hashlib.sha256((laid.originals + print_of).encode()).hexdigest()[:16]}"
+        folder = (
+            work
+            / f"generated-{hashlib.sha256((laid.originals + print_of).encode()).hexdigest()[:16]}"
+        )
         originals = (read_arrow(path) for path in laid.paths("original"))
-        laid.add("generated", generate(
-            originals, wanted, models.generated, config.generated, seed, config.mask, folder, engine=engine, workers=workers
-        ))  # fmt: skip
+        laid.add(
+            "generated",
+            generate(
+                originals,
+                wanted,
+                models.generated,
+                config.generated,
+                seed,
+                config.mask,
+                folder,
+                engine=engine,
+                workers=workers,
+            ),
+        )
     rows = [row for table in held_out for row in paired(*texts_of(table))]
     if config.swap:  # a pair says the same the other way round
         rows += [(pair, text) for text, pair in rows if pair is not None]
     guarded = sorted({_normal(*row) for row in rows})
     write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), work / "held-out.arrow")
     laid.digest.update(fingerprint(work / "held-out.arrow").encode())
-    return _Job(work, config, seed, True in laid.kinds, laid.label), laid.blocks, laid.digest.hexdigest()
+    return (
+        _Job(work, config, seed, True in laid.kinds, laid.label),
+        laid.blocks,
+        laid.digest.hexdigest(),
+    )
 
 
 class _Laid:
@@ -234,14 +314,18 @@ class _Laid:
         for table in resized(tables, BLOCK_ROWS):
             self.kinds.add("text_pair" in table.column_names)
             if len(self.kinds) > 1:
-                raise InputError("some tables have pairs and some single texts; give all of them the same columns")
+                raise InputError(
+                    "some tables have pairs and some single texts; give all of them the same columns"
+                )
             names = [name for name in ("text", "text_pair", "label") if name in table.column_names]
             table = table.select(names).replace_schema_metadata(None).combine_chunks()
             if "label" in names and table["label"].type in LABEL_TYPES.values():
                 self.label = table["label"].type
             for column in names[: 2 if True in self.kinds else 1]:
                 refuse_mask(table[column].to_pylist(), config.mask)
-            varied = config.n_iter > 0 and (origin == "original" or (origin == "unlabelled" and config.vary_unlabelled))
+            varied = config.n_iter > 0 and (
+                origin == "original" or (origin == "unlabelled" and config.vary_unlabelled)
+            )
             write_arrow(table, path := self.work / f"rows-{len(self.blocks):06}.arrow")
             self.digest.update(f"{origin}{fingerprint(path)}".encode())
             self.blocks.append(_Unit(len(self.blocks), origin, first, 0, len(table), varied))
@@ -250,7 +334,11 @@ class _Laid:
             self.rows, self.originals = first, self.digest.hexdigest()
 
     def paths(self, origin: str) -> list[Path]:
-        return [self.work / f"rows-{block.block:06}.arrow" for block in self.blocks if block.origin == origin]
+        return [
+            self.work / f"rows-{block.block:06}.arrow"
+            for block in self.blocks
+            if block.origin == origin
+        ]
 
 
 def _drawn_texts(job: _Job, blocks: Sequence[_Unit], count: int) -> list[str]:
@@ -262,8 +350,12 @@ def _drawn_texts(job: _Job, blocks: Sequence[_Unit], count: int) -> list[str]:
     for number, block in enumerate(blocks):
         rows = _rows(job, block.block)
         for side, name in enumerate(("text", "text_pair")[: 1 + job.pairs]):
-            mine = np.flatnonzero((block_of == number) & (np.arange(count) % (1 + job.pairs) == side))
-            texts[mine] = rows[name].take(pa.array(at[mine] - (ends[number] - block.stop))).to_pylist()
+            mine = np.flatnonzero(
+                (block_of == number) & (np.arange(count) % (1 + job.pairs) == side)
+            )
+            texts[mine] = (
+                rows[name].take(pa.array(at[mine] - (ends[number] - block.stop))).to_pylist()
+            )
     return texts.tolist()
 
 
@@ -272,7 +364,12 @@ def _units(block: _Unit, config: AugmentConfig) -> Iterator[_Unit]:
     while rows > 1 and rows * made > _UNIT_CANDIDATES:
         rows //= 2
     for start in range(0, block.stop, rows):
-        yield replace(block, first_row=block.first_row + start, start=start, stop=min(start + rows, block.stop))
+        yield replace(
+            block,
+            first_row=block.first_row + start,
+            start=start,
+            stop=min(start + rows, block.stop),
+        )
 
 
 def _rows(job: _Job, block: int) -> pa.Table:
@@ -307,21 +404,32 @@ def _make(job: _Job, numbered: tuple[int, _Unit]) -> int:
     if unit.varied:
         lexicon, ways = _ways(job.folder, job.config)
         for tags in _tag_paths(job, unit.block):
-            blocks.append(lexicon.block(read_arrow(tags).slice(unit.start, len(rows)).combine_chunks().to_batches()[0]))
+            blocks.append(
+                lexicon.block(
+                    read_arrow(tags).slice(unit.start, len(rows)).combine_chunks().to_batches()[0]
+                )
+            )
     tables = [_as_they_are(rows, unit, job)]
     if job.config.swap and job.pairs and unit.origin == "original":
         tables.append(_turned(tables[0]))
     if unit.varied:
-        maker = VariantMaker(job.config, job.seed, ways, unlabelled=unit.origin == "unlabelled", label=job.label)
+        maker = VariantMaker(
+            job.config, job.seed, ways, unlabelled=unit.origin == "unlabelled", label=job.label
+        )
         tables.extend(maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row))
     table = pa.concat_tables(tables).combine_chunks()
     write_arrow(table, path)
     origins = table["origin"].chunk(0).indices.to_numpy() if len(table) else np.empty(0, np.int8)
     classes = np.array([_CLASSES[name] for name in ORIGINS])[origins]
-    numbers = [0 if label is None else zlib.crc32(str(label).encode()) | 1 for label in tables[0]["label"].to_pylist()]
+    numbers = [
+        0 if label is None else zlib.crc32(str(label).encode()) | 1
+        for label in tables[0]["label"].to_pylist()
+    ]
     labels = np.array(numbers, np.uint32)
     labels = np.concatenate([labels, np.zeros(len(table) - len(labels), np.uint32)])
-    content = content_hashes(table["text"].chunk(0), table["text_pair"].chunk(0) if job.pairs else None)
+    content = content_hashes(
+        table["text"].chunk(0), table["text_pair"].chunk(0) if job.pairs else None
+    )
     write_hashes(hashes, content, classes, number, labels)
     return len(table)
 
@@ -340,12 +448,17 @@ def _as_they_are(rows: pa.Table, unit: _Unit, job: _Job) -> pa.Table:
     columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
     columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
     wanted = schema(job.pairs, job.label)
-    return pa.table([columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted], schema=wanted)
+    return pa.table(
+        [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted],
+        schema=wanted,
+    )
 
 
 def _turned(table: pa.Table) -> pa.Table:
     """Return pairs the other way round; their labels are for the teacher to say."""
-    table = table.set_column(0, "text", table["text_pair"]).set_column(1, "text_pair", table["text"])
+    table = table.set_column(0, "text", table["text_pair"]).set_column(
+        1, "text_pair", table["text"]
+    )
     columns = {
         "label": pa.nulls(len(table), table["label"].type),
         "origin": origin_column("augmented", len(table)),
@@ -359,7 +472,9 @@ def _turned(table: pa.Table) -> pa.Table:
 def _compare(job: _Job, units: int, shares: int, share: int) -> None:
     target = _share_path(job, share, shares)
     if not target.is_file():
-        keep_first([job.path("hashes", unit, "npy") for unit in range(units)], share, shares, target)
+        keep_first(
+            [job.path("hashes", unit, "npy") for unit in range(units)], share, shares, target
+        )
 
 
 def _share_path(job: _Job, share: int, shares: int) -> Path:
@@ -387,21 +502,28 @@ def _finish(job: _Job, shares: int, number: int) -> dict[str, int]:
 
 def _plain(of: pa.Schema) -> pa.Schema:
     """Spell dictionaries out: Parquet makes its own, and not every reader takes Arrow's."""
-    return pa.schema([(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in of])
+    return pa.schema(
+        [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in of]
+    )
 
 
 def _without_leaks(table: pa.Table, folder: Path) -> pa.Table:
     guarded = _guarded(folder)
     if not guarded or not len(table):
         return table
-    original = pc.equal(table["origin"].combine_chunks().dictionary_decode(), "original").to_numpy(zero_copy_only=False)
-    leak = np.fromiter((_normal(*row) in guarded for row in paired(*texts_of(table))), bool, len(table))
+    original = pc.equal(table["origin"].combine_chunks().dictionary_decode(), "original").to_numpy(
+        zero_copy_only=False
+    )
+    leak = np.fromiter(
+        (_normal(*row) in guarded for row in paired(*texts_of(table))), bool, len(table)
+    )
     return table.filter(pa.array(original | ~leak)) if (leak & ~original).any() else table
 
 
 @lru_cache(maxsize=1)
 def _guarded(folder: Path) -> frozenset[str]:
-    # Kept by the folder of the settings, whose name depends on what is held out: the file's own path does not.
+    # Kept by the folder of the settings, whose name depends on what is held out: the file's own
+    # path does not.
     return frozenset(read_arrow(folder.parent / "held-out.arrow")["row"].to_pylist())
 
 

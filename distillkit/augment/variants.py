@@ -16,8 +16,11 @@ ORIGINS = ("original", "unlabelled", "generated", "augmented")
 ORIGIN = pa.dictionary(pa.int8(), pa.string())
 RULE = pa.dictionary(pa.int8(), pa.string())
 # Every combination of rules as it is written, found by its bits.
-_NAMES = pa.array(["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * SWAPPED)])
-# Sequences of a slot's own numbers: how it is made, whether the pair is turned; its sides draw from keys of their own.
+_NAMES = pa.array(
+    ["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * SWAPPED)]
+)
+# Sequences of a slot's own numbers: how it is made, whether the pair is turned; its sides draw from
+# keys of their own.
 _WAY, _TURN, _SIDES = 0, 1, 2
 _SLICE = 16_384  # variants worked on at a time: their arrays stay in the processor's cache
 
@@ -36,7 +39,12 @@ def schema(pairs: bool, label: pa.DataType = LABEL_TYPES["classification"]) -> p
     ]
     return pa.schema(
         [(f"text{side}", pa.string()) for side in sides]
-        + [("label", label), ("origin", ORIGIN), ("source_row", pa.int64()), ("iteration", pa.int32())]
+        + [
+            ("label", label),
+            ("origin", ORIGIN),
+            ("source_row", pa.int64()),
+            ("iteration", pa.int32()),
+        ]
         + [("rules", RULE), *where]
     )
 
@@ -76,10 +84,13 @@ class VariantMaker:
         self.key = seed_key(seed, int(unlabelled))
         mix = config.mix
         weights = [mix.rules, mix.infill, mix.neighbours, mix.sentences, mix.generated]
-        # Where the first three end, of 2 ** 32; a slot past them is a sentence's or a generated text's, made elsewhere.
+        # Where the first three end, of 2 ** 32; a slot past them is a sentence's or a generated
+        # text's, made elsewhere.
         self.bounds = np.round(np.cumsum(weights)[:3] / sum(weights) * 2**32).astype(np.uint64)
 
-    def __call__(self, first: Block, second: Block | None, table: pa.Table, first_row: int) -> Iterator[pa.Table]:
+    def __call__(
+        self, first: Block, second: Block | None, table: pa.Table, first_row: int
+    ) -> Iterator[pa.Table]:
         """Make every variant of some rows, row by row, iteration by iteration.
 
         Args:
@@ -89,7 +100,8 @@ class VariantMaker:
             first_row: Number of the first of them in its source.
 
         Yields:
-            Tables of `schema`, some thousand rows each; `source_row` and `iteration` say which variants they are.
+            Tables of `schema`, some thousand rows each; `source_row` and `iteration` say which
+            variants they are.
         """
         n_iter, total = self.config.n_iter, len(first) * self.config.n_iter
         for begin in range(0, total, _SLICE):
@@ -99,8 +111,15 @@ class VariantMaker:
             yield self._slots(first, second, table, first_row, rows, iterations, keys)
 
     def _slots(
-        self, first: Block, second: Block | None, table: pa.Table, first_row: int, rows: np.ndarray, iterations: np.ndarray, keys: np.ndarray
-    ) -> pa.Table:  # fmt: skip
+        self,
+        first: Block,
+        second: Block | None,
+        table: pa.Table,
+        first_row: int,
+        rows: np.ndarray,
+        iterations: np.ndarray,
+        keys: np.ndarray,
+    ) -> pa.Table:
         way = np.searchsorted(self.bounds, high(draw(keys, np.full(len(keys), _WAY))), side="right")
         if way.max(initial=0) > 2:
             made = way <= 2
@@ -108,9 +127,15 @@ class VariantMaker:
         sides = [first] if second is None else [first, second]
         results = []
         for number, block in enumerate(sides):
-            changes = np.ones(len(rows), bool) if second is None else self._changes(iterations, number)
+            changes = (
+                np.ones(len(rows), bool) if second is None else self._changes(iterations, number)
+            )
             own = draw(keys, np.full(len(keys), _SIDES + number))
-            results.append(self._side(block, table.column(("text", "text_pair")[number]), rows, own, way, changes))
+            results.append(
+                self._side(
+                    block, table.column(("text", "text_pair")[number]), rows, own, way, changes
+                )
+            )
         fired = np.bitwise_or.reduce([side.fired for side in results])
         if self.config.swap and second is not None:
             turned = (draw(keys, np.full(len(keys), _TURN)) & np.uint64(1)).astype(bool)
@@ -121,20 +146,36 @@ class VariantMaker:
                 _with_texts(results[1], pc.if_else(turned, a, b)),
             ]
         columns = [side.texts for side in results]
-        columns += [pa.nulls(len(rows), self.label), origin_column("augmented", len(rows)), pa.array(first_row + rows)]
+        columns += [
+            pa.nulls(len(rows), self.label),
+            origin_column("augmented", len(rows)),
+            pa.array(first_row + rows),
+        ]
         columns += [pa.array(iterations.astype(np.int32)), rules_column(fired)]
-        columns += [column for side in results for column in (side.changed, pa.array(side.start), pa.array(side.stop))]
+        columns += [
+            column
+            for side in results
+            for column in (side.changed, pa.array(side.start), pa.array(side.stop))
+        ]
         return pa.table(columns, schema=schema(second is not None, self.label))
 
     def _changes(self, iterations: np.ndarray, side: int) -> np.ndarray:
         """Say of which pairs this side is changed, (M,) bool."""
         if self.config.pair_sides == "turn":  # the first, the second, both
             return iterations % 3 != 1 - side
-        return np.full(len(iterations), self.config.pair_sides in (("first", "second")[side], "both"))
+        return np.full(
+            len(iterations), self.config.pair_sides in (("first", "second")[side], "both")
+        )
 
     def _side(
-        self, block: Block, texts: pa.ChunkedArray, rows: np.ndarray, keys: np.ndarray, way: np.ndarray, changes: np.ndarray
-    ) -> Variants:  # fmt: skip
+        self,
+        block: Block,
+        texts: pa.ChunkedArray,
+        rows: np.ndarray,
+        keys: np.ndarray,
+        way: np.ndarray,
+        changes: np.ndarray,
+    ) -> Variants:
         """Make one side's variants, each in its way, and put them back in order."""
         parts: list[tuple[np.ndarray, Variants]] = []
         for number, name in enumerate(("rules", "infill", "neighbours")):
@@ -159,7 +200,9 @@ class VariantMaker:
 
 def _unchanged(block: Block, texts: pa.ChunkedArray, rows: np.ndarray) -> Variants:
     length = block.lengths[rows].astype(np.int32)
-    nothing = pa.ListArray.from_arrays(pa.array(np.zeros(len(rows) + 1, np.int32)), pa.array([], pa.int32()))
+    nothing = pa.ListArray.from_arrays(
+        pa.array(np.zeros(len(rows) + 1, np.int32)), pa.array([], pa.int32())
+    )
     same = pa.chunked_array(texts.take(pa.array(rows))).combine_chunks()
     return Variants(same, np.zeros(len(rows), np.uint8), nothing, np.zeros_like(length), length)
 

@@ -48,7 +48,9 @@ def prepare(name: str, model: str, kinds: Sequence[str], work: Path) -> list[For
     if is_bundle(Path(model)):
         read_bundle(Path(model))
         return [Form(name, BUNDLE, model)]
-    forms = [Form(f"{name}, {kind}", kind, model, model) for kind in kinds if kind.startswith("torch")]
+    forms = [
+        Form(f"{name}, {kind}", kind, model, model) for kind in kinds if kind.startswith("torch")
+    ]
     asked = [kind for kind in kinds if kind.startswith("onnx")]
     if asked:
         from distillkit import pipeline
@@ -67,9 +69,13 @@ def _quantised(whole: Path, target: Path) -> None:
     from distillkit.pipeline.graphs import int8_graph
 
     manifest, files = read_bundle(whole)
-    files = {name: int8_graph(data) if name.endswith(".onnx") else data for name, data in files.items()}
+    files = {
+        name: int8_graph(data) if name.endswith(".onnx") else data for name, data in files.items()
+    }
     target.mkdir()
-    write_bundle(target, replace(manifest, files=described(files), parity={}), files, one_file=False)
+    write_bundle(
+        target, replace(manifest, files=described(files), parity={}), files, one_file=False
+    )
 
 
 def load(form: Form, threads: int) -> Answer:
@@ -93,9 +99,18 @@ def _torch(path: str, threads: int, *, half: bool) -> Answer:
 
     def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
         inputs = tokenizer(
-            list(texts), None if pairs is None else list(pairs), padding=True, truncation=True, max_length=limit, return_tensors="pt"
-        )  # fmt: skip
-        with on_threads(threads), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            list(texts),
+            None if pairs is None else list(pairs),
+            padding=True,
+            truncation=True,
+            max_length=limit,
+            return_tensors="pt",
+        )
+        with (
+            on_threads(threads),
+            torch.inference_mode(),
+            torch.autocast("cpu", torch.bfloat16, enabled=half),
+        ):
             return model(**inputs).logits.float().numpy()
 
     return answer

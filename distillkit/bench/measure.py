@@ -17,7 +17,8 @@ from distillkit.errors import InputError
 Row = tuple[str, str | None]
 _BLOCKS = 5  # turns that each form has at each batch size
 _STARTS = 3
-_WARM, _WARM_SECONDS = 20, 0.05  # calls that are not counted when a form takes its turn: so many, or those of so long
+# calls that are not counted when a form takes its turn: so many, or those of so long
+_WARM, _WARM_SECONDS = 20, 0.05
 
 
 def times(
@@ -32,14 +33,20 @@ def times(
         progress: Name of the progress bar.
 
     Returns:
-        Seconds of each call, (calls,) float64, by name: as many calls as the rows fill, 5 at least. They are cut into five blocks, and in each block the
-        forms take turns in an order drawn anew, each with its calls on end, as a server that has its caches to itself would have them.
+        Seconds of each call, (calls,) float64, by name: as many calls as the rows fill, 5 at least.
+        They are cut into five blocks, and in each block the forms take turns in an order drawn
+        anew, each with its calls on end, as a server that has its caches to itself would have them.
     """
     calls = max(_BLOCKS, -(-len(rows) // batch))
     taken: dict[str, list[float]] = {name: [] for name in answers}
     turns = np.random.default_rng(0)
     parts = [_call(rows, batch, number) for number in range(calls)]
-    with tqdm(total=_BLOCKS * len(answers), desc=progress, unit="block", disable=None if progress else True) as bar:
+    with tqdm(
+        total=_BLOCKS * len(answers),
+        desc=progress,
+        unit="block",
+        disable=None if progress else True,
+    ) as bar:
         for block in np.array_split(np.arange(calls), _BLOCKS):
             for name in turns.permutation(list(answers)):
                 _warm(answers[name], [parts[(block[0] - i) % calls] for i in range(_WARM, 0, -1)])
@@ -62,7 +69,9 @@ def _warm(answer: Answer, parts: Sequence[tuple[list[str], list[str] | None]]) -
 
 def _call(rows: Sequence[Row], batch: int, number: int) -> tuple[list[str], list[str] | None]:
     part = [rows[(number * batch + i) % len(rows)] for i in range(batch)]
-    return [text for text, _ in part], None if part[0][1] is None else [pair or "" for _, pair in part]
+    return [text for text, _ in part], None if part[0][1] is None else [
+        pair or "" for _, pair in part
+    ]
 
 
 def start(form: Form, row: Row) -> dict[str, float]:
@@ -73,7 +82,8 @@ def start(form: Form, row: Row) -> dict[str, float]:
         row: To answer.
 
     Returns:
-        Medians: `start_seconds`, from before the process is begun to its first answer, and `peak_megabytes`, its resident memory at most.
+        Medians: `start_seconds`, from before the process is begun to its first answer, and
+            `peak_megabytes`, its resident memory at most.
 
     Raises:
         InputError: The process does not answer.
@@ -83,8 +93,12 @@ def start(form: Form, row: Row) -> dict[str, float]:
         began = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "distillkit.bench.cold", form.kind, form.path],
-            input=json.dumps(row), capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+            input=json.dumps(row),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise InputError(
@@ -98,4 +112,9 @@ def start(form: Form, row: Row) -> dict[str, float]:
 def speed(seconds: np.ndarray, batch: int) -> dict[str, float]:
     """Return what calls come to: `p50`, `p95`, `p99` milliseconds a call, and `rows_per_second` over all of them."""
     p50, p95, p99 = np.quantile(seconds, [0.5, 0.95, 0.99]) * 1000
-    return {"p50": p50, "p95": p95, "p99": p99, "rows_per_second": batch * len(seconds) / float(seconds.sum())}
+    return {
+        "p50": p50,
+        "p95": p95,
+        "p99": p99,
+        "rows_per_second": batch * len(seconds) / float(seconds.sum()),
+    }

@@ -40,9 +40,19 @@ def bench_tables(result: Mapping[str, Any]) -> str:
                 *(f"{calls[key]:.3f}" if calls else "" for key in ("p50", "p95", "p99")),
             ]
         )
-    counts = [["rows a second", *(f"{n} thread{'s' * (n > 1)}, batch {size}" for n in threads for size in batches)]]
+    counts = [
+        [
+            "rows a second",
+            *(f"{n} thread{'s' * (n > 1)}, batch {size}" for n in threads for size in batches),
+        ]
+    ]
     for form in forms:
-        counts.append([form["name"], *(_rate(form, forms[-1], f"{n} x {size}") for n in threads for size in batches)])
+        counts.append(
+            [
+                form["name"],
+                *(_rate(form, forms[-1], f"{n} x {size}") for n in threads for size in batches),
+            ]
+        )
     return f"{table(rows)}\n\n{table(counts)}\n\nIn brackets: times {forms[-1]['name']}."
 
 
@@ -73,7 +83,9 @@ def draw_bench(result: Mapping[str, Any], target: Path) -> None:
             for form in result["forms"]:
                 rates = [form["speed"][f"{count} x {size}"]["rows_per_second"] for size in batches]
                 panel.plot(batches, rates, marker="o", markersize=4, label=form["name"])
-            panel.set(xscale="log", yscale="log", xlabel=f"rows a call, {count} thread{'s' * (count > 1)}")
+            panel.set(
+                xscale="log", yscale="log", xlabel=f"rows a call, {count} thread{'s' * (count > 1)}"
+            )
             panel.set_xticks(batches, [str(size) for size in batches])
             panel.grid(color="0.9")
             panel.set_axisbelow(True)

@@ -34,7 +34,8 @@ def bench(
     """Measure models in every form that they can be served in.
 
     Args:
-        models: Folders, packages or hub names of classifiers, or bundles; the last is what the others are compared with, say the teacher.
+        models: Folders, packages or hub names of classifiers, or bundles; the last is what the
+            others are compared with, say the teacher.
         source: Texts or pairs to answer.
         output: Folder for `bench.json`, `bench.md` and `bench.svg`.
         columns: Names of the source's columns.
@@ -59,7 +60,12 @@ def bench(
         raise InputError(f"{source}: no rows to answer")
     texts = list(paired(*texts_of(asked)))
     counts = list(threads) or sorted(
-        {1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
+        {
+            1,
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1,
+        }
     )
     with tempfile.TemporaryDirectory() as work:
         prepared = [
@@ -68,7 +74,8 @@ def bench(
             for form in prepare(_name(models, number), model, forms, Path(work) / str(number))
         ]
         sizes = {
-            model: parameter_counts(load_classifier(model)[0]) for model in {form.model for form in prepared} - {""}
+            model: parameter_counts(load_classifier(model)[0])
+            for model in {form.model for form in prepared} - {""}
         }
         result: dict[str, Any] = {
             "distillkit": __version__,
@@ -76,7 +83,10 @@ def bench(
             "rows": len(texts),
             "batch_sizes": list(batch_sizes),
             "threads": counts,
-            "forms": [{**_figures(form, texts[0]), "parameters": sizes.get(form.model)} for form in prepared],
+            "forms": [
+                {**_figures(form, texts[0]), "parameters": sizes.get(form.model)}
+                for form in prepared
+            ],
         }
         for count in counts:
             answers = {form.name: load(form, count) for form in prepared}

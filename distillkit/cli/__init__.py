@@ -78,9 +78,15 @@ def _status(name: str, error: BaseException) -> int:
         extra = "serve" if name == "serve" else extra
         line = f"{name} needs {error.name}: pip install 'distillkit[{extra}]'"
     elif isinstance(error, Preempted):
-        line, status = f"{error}; the same command goes on from there", 130 if error.signal == signal.SIGINT else 0
+        line, status = (
+            f"{error}; the same command goes on from there",
+            130 if error.signal == signal.SIGINT else 0,
+        )
     elif isinstance(error, KeyboardInterrupt):
-        line, status = "interrupted; the same command begins again, from what is finished if anything is", 130
+        line, status = (
+            "interrupted; the same command begins again, from what is finished if anything is",
+            130,
+        )
     sys.stderr.write(f"distillkit: {line}\n")
     return status
 
@@ -98,8 +104,11 @@ def parse(name: str, argv: list[str]) -> Any:
         return tyro.cli(kind, args=argv, **options)
     fixed = from_shelf(argv[0])
 
-    # What the shelf file says stands in for the defaults; a field without a default is still required.
-    required = (f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
+    # What the shelf file says stands in for the defaults; a field without a default is still
+    # required.
+    required = (
+        f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
+    )
     missing = {name: tyro.MISSING for name in required if name not in fixed}
     return tyro.cli(kind, args=argv[1:], default=kind(**fixed, **missing), **options)
 
@@ -122,7 +131,8 @@ def _overview() -> str:
         "",
     ]
     lines += [
-        f"  {name:<14} {(command.kind.__doc__ or '').partition(chr(10))[0]}" for name, command in COMMANDS.items()
+        f"  {name:<14} {(command.kind.__doc__ or '').partition(chr(10))[0]}"
+        for name, command in COMMANDS.items()
     ]
     lines += [
         "",

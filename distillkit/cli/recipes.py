@@ -45,7 +45,8 @@ class Run:
 class Ladder:
     """Train a recipe's student on more and more, from gold labels to the full transfer set, and say what each step is worth.
 
-    Finished students are kept, so the same command resumes, and more seeds or rungs are added to what is there.
+    Finished students are kept, so the same command resumes, and more seeds or rungs are added to
+    what is there.
 
     Example: distillkit ladder quickstart --seeds 3 --rungs gold originals full
     """
@@ -53,9 +54,11 @@ class Ladder:
     recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
     """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
     rungs: tuple[str, ...] = ()
-    """Which to train: majority, tfidf, gold, hard, originals, no-RULE, full, in-domain, teacher; none: all that the recipe has."""
+    """Which to train: majority, tfidf, gold, hard, originals, no-RULE, full, in-domain, teacher;
+    none: all that the recipe has."""
     seeds: int = 3
-    """Students of each rung, with the seeds --seed, --seed + 1, ...; the teacher is the one of --seed."""
+    """Students of each rung, with the seeds --seed, --seed + 1, ...; the teacher is the one of
+    --seed."""
     name: str = ""
     """Name of the run's folder; empty: the recipe's."""
     runs: Path = Path("runs")
@@ -78,7 +81,8 @@ class Doctor:
     logits: str = ""
     """A logit store to examine; empty: that of the run's folder, if it is there."""
     rows: int = 1000
-    """Dev rows that the teacher is asked about, at most; about half of them it is asked ten times, their words in another order or masked."""
+    """Dev rows that the teacher is asked about, at most; about half of them it is asked ten times,
+    their words in another order or masked."""
     name: str = ""
     """Name of the run's folder; empty: the recipe's."""
     runs: Path = Path("runs")
@@ -91,23 +95,27 @@ class Doctor:
 class Tune:
     """Search a student's settings over a run's logits: dev score against milliseconds and megabytes.
 
-    Finished trials are kept, so the same command resumes, and a larger --trials adds to what is there.
+    Finished trials are kept, so the same command resumes, and a larger --trials adds to what is
+    there.
 
     Example: distillkit tune quickstart --trials 40
     """
 
     recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
-    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below, its student the first trial."""
+    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below, its student
+    the first trial."""
     trials: int = 40
     """Students in all, those from before included."""
     tolerance: float = 0.5
-    """How far below the best dev score best.yaml may be, in points (hundredths), to be faster and smaller."""
+    """How far below the best dev score best.yaml may be, in points (hundredths), to be faster and
+    smaller."""
     study: str = ""
     """Name of one of several searches over the same logits; empty: the one without a name."""
     name: str = ""
     """Name of the run's folder; empty: the recipe's."""
     runs: Path = Path("runs")
-    """Folder that holds runs; the search is in <runs>/<name>/tune, or <runs>/<name>/tune-<study>."""
+    """Folder that holds runs; the search is in <runs>/<name>/tune, or
+    <runs>/<name>/tune-<study>."""
     search: SearchConfig = field(default_factory=SearchConfig)
     settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
     """Everything a recipe can say."""
@@ -164,7 +172,9 @@ def _doctor(command: Doctor) -> Iterator[dict[str, Any]]:
     sys.stderr.write(findings_table(report) + "\n")
     yield report
     if report["errors"]:
-        raise InputError(f"{command.recipe}: errors found: {report['errors']}; what to do stands above")
+        raise InputError(
+            f"{command.recipe}: errors found: {report['errors']}; what to do stands above"
+        )
 
 
 def _tune(command: Tune) -> dict[str, Any]:
@@ -172,9 +182,13 @@ def _tune(command: Tune) -> dict[str, Any]:
 
     _in_one_process("tune")
     folder = command.runs / (command.name or Path(command.recipe).stem)
-    result = tune(command.settings, folder, command.search, command.trials, command.tolerance, command.study)
+    result = tune(
+        command.settings, folder, command.search, command.trials, command.tolerance, command.study
+    )
     shown = ("trial", "score", "milliseconds", "megabytes")
-    recipes, best = ({key: result["trials"][number][key] for key in shown} for number in (0, result["best"]))
+    recipes, best = (
+        {key: result["trials"][number][key] for key in shown} for number in (0, result["best"])
+    )
     output = str(folder / (f"tune-{command.study}" if command.study else "tune"))
     return {"output": output, "trials": len(result["trials"]), "recipe": recipes, "best": best}
 

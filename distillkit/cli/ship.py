@@ -15,11 +15,13 @@ from distillkit.recipe import ColumnsConfig, CompressConfig, LossConfig, Recipe,
 class Export:
     """Write a model as a bundle that answers by ONNX Runtime, without torch, and hold its answers against torch's first.
 
-    Example: distillkit export runs/quickstart/student/model runs/quickstart/bundle --source embedded:reviews/dev
+    Example: distillkit export runs/quickstart/student/model runs/quickstart/bundle --source
+    embedded:reviews/dev
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or teacher."""
+    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or
+    teacher."""
     target: Annotated[Path, Positional, arg(metavar="TARGET")]
     """Folder to write; with --one-file a file."""
     source: str = ""
@@ -27,7 +29,8 @@ class Export:
     one_file: bool = False
     """Write one file in place of a folder."""
     int8: bool = False
-    """Compute in int8: faster for wide models, and no longer within 0.0001 of torch; how far away is said."""
+    """Compute in int8: faster for wide models, and no longer within 0.0001 of torch; how far away
+    is said."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
 
@@ -35,11 +38,13 @@ class Export:
 class Compress:
     """Make a model smaller, in steps that are measured one by one, and train it again on the teacher's logits as it will be stored.
 
-    Example: distillkit compress runs/student runs/small --dev dev.tsv --transfer-set runs/transfer.parquet --logits runs/logits --max-mb 1 --max-drop 0.5
+    Example: distillkit compress runs/student runs/small --dev dev.tsv --transfer-set
+    runs/transfer.parquet --logits runs/logits --max-mb 1 --max-drop 0.5
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or teacher."""
+    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or
+    teacher."""
     output: Annotated[Path, Positional, arg(metavar="OUTPUT")]
     """Folder for bundle.zip, a checkpoint with the same answers, and the figures."""
     dev: str
@@ -66,10 +71,20 @@ def _compress(command: Compress) -> dict[str, Any]:
     from distillkit.compress.run import compress
 
     result = compress(
-        command.model, command.output, command.dev, command.compress, transfer_set=command.transfer_set, logits=command.logits,
-        loss=command.loss, training=command.training, columns=command.columns, max_mb=command.max_mb, max_drop=command.max_drop,
-        seed=command.seed, resume=command.resume,
-    )  # fmt: skip
+        command.model,
+        command.output,
+        command.dev,
+        command.compress,
+        transfer_set=command.transfer_set,
+        logits=command.logits,
+        loss=command.loss,
+        training=command.training,
+        columns=command.columns,
+        max_mb=command.max_mb,
+        max_drop=command.max_drop,
+        seed=command.seed,
+        resume=command.resume,
+    )
     return {"output": str(command.output), "steps": result["steps"]}
 
 
@@ -77,11 +92,13 @@ def _compress(command: Compress) -> dict[str, Any]:
 class Bench:
     """Measure what models cost to serve: size, memory, start, milliseconds and rows a second, in torch and in ONNX Runtime, by turns.
 
-    Example: distillkit bench runs/quickstart/student/model runs/quickstart/teacher/model --source embedded:reviews/dev
+    Example: distillkit bench runs/quickstart/student/model runs/quickstart/teacher/model --source
+    embedded:reviews/dev
     """
 
     models: Annotated[tuple[str, ...], Positional, arg(metavar="MODEL...")]
-    """Classifiers (folder, package:NAME, hub name) or bundles; the last is what the others are compared with."""
+    """Classifiers (folder, package:NAME, hub name) or bundles; the last is what the others are
+    compared with."""
     source: str
     """Texts or pairs to answer, yours if you can."""
     output: Path = Path("runs/bench")
@@ -101,11 +118,19 @@ def _bench(command: Bench) -> dict[str, Any]:
     from distillkit.bench.run import bench
 
     result = bench(
-        command.models, command.source, command.output, command.columns, forms=command.forms, batch_sizes=command.batch_sizes,
-        threads=command.threads, rows=command.rows,
-    )  # fmt: skip
+        command.models,
+        command.source,
+        command.output,
+        command.columns,
+        forms=command.forms,
+        batch_sizes=command.batch_sizes,
+        threads=command.threads,
+        rows=command.rows,
+    )
     first = f"{result['threads'][0]} x {command.batch_sizes[0]}"
-    rates = {form["name"]: round(form["speed"][first]["rows_per_second"], 1) for form in result["forms"]}
+    rates = {
+        form["name"]: round(form["speed"][first]["rows_per_second"], 1) for form in result["forms"]
+    }
     return {"output": str(command.output), "rows_per_second": rates}
 
 
@@ -123,7 +148,8 @@ class Cascade:
     source: Annotated[str, Positional, arg(metavar="SOURCE")]
     """Labelled dev rows."""
     accuracy: float = 0.0
-    """Wanted, in percent, with as few rows to the teacher as can be; with neither this nor --share the teacher's own."""
+    """Wanted, in percent, with as few rows to the teacher as can be; with neither this nor --share
+    the teacher's own."""
     share: float = 0.0
     """Of the rows that may go to the teacher, 0 to 1, with the best accuracy."""
     output: Path = Path("runs/cascade")
@@ -135,8 +161,14 @@ def _cascade(command: Cascade) -> dict[str, Any]:
     from distillkit.cascade import cascade
 
     result = cascade(
-        command.student, command.teacher, command.source, command.output, command.columns, accuracy=command.accuracy, share=command.share
-    )  # fmt: skip
+        command.student,
+        command.teacher,
+        command.source,
+        command.output,
+        command.columns,
+        accuracy=command.accuracy,
+        share=command.share,
+    )
     shown = (
         "threshold",
         "temperature",
@@ -160,7 +192,8 @@ class Serve:
     bundle: Annotated[str, Positional, arg(metavar="BUNDLE")]
     """What distillkit export wrote."""
     teacher: str = ""
-    """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the student is not sure."""
+    """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the
+    student is not sure."""
     host: str = "127.0.0.1"
     """Address to listen at; 0.0.0.0: at all."""
     port: int = 8000
@@ -176,7 +209,8 @@ class Serve:
     max_body_kb: int = 256
     """Of a request, in units of 1,024 bytes."""
     max_waiting: int = 1024
-    """Rows that may wait for a call, and requests at once; what comes beyond is refused with 503."""
+    """Rows that may wait for a call, and requests at once; what comes beyond is refused with
+    503."""
 
 
 def _serve(command: Serve) -> dict[str, int]:
@@ -184,9 +218,16 @@ def _serve(command: Serve) -> dict[str, int]:
     from distillkit.serve.server import serve
 
     limits = Limits(
-        command.threads, command.batch_rows, command.batch_wait_ms, command.max_rows, command.max_body_kb, command.max_waiting
-    )  # fmt: skip
-    return serve(command.bundle, teacher=command.teacher, host=command.host, port=command.port, limits=limits)
+        command.threads,
+        command.batch_rows,
+        command.batch_wait_ms,
+        command.max_rows,
+        command.max_body_kb,
+        command.max_waiting,
+    )
+    return serve(
+        command.bundle, teacher=command.teacher, host=command.host, port=command.port, limits=limits
+    )
 
 
 @dataclass
@@ -199,7 +240,8 @@ class Push:
     run: Annotated[Path, Positional, arg(metavar="RUN")]
     """Folder of a finished run: runs/NAME."""
     repo: Annotated[str, Positional, arg(metavar="REPO")]
-    """OWNER/NAME on the hub, made where there is none; HF_ENDPOINT says which hub, hf auth login or HF_TOKEN who you are."""
+    """OWNER/NAME on the hub, made where there is none; HF_ENDPOINT says which hub, hf auth login or
+    HF_TOKEN who you are."""
     bundle: Path | None = None
     """What distillkit export or compress wrote; none: RUN/bundle, where there is one."""
     private: bool = False
@@ -211,14 +253,21 @@ class Push:
 def _push(command: Push) -> dict[str, Any]:
     from distillkit.push import push
 
-    return push(command.run, command.repo, bundle=command.bundle, private=command.private, to=command.to)
+    return push(
+        command.run, command.repo, bundle=command.bundle, private=command.private, to=command.to
+    )
 
 
 def _export(command: Export) -> dict[str, Any]:
     from distillkit import pipeline
 
     return pipeline.export(
-        command.model, command.target, command.source, command.columns, one_file=command.one_file, int8=command.int8
+        command.model,
+        command.target,
+        command.source,
+        command.columns,
+        one_file=command.one_file,
+        int8=command.int8,
     )
 
 

@@ -36,7 +36,8 @@ TaskKind = Annotated[Task, arg(name="data.task")]
 class TrainTeacher:
     """Fine-tune an encoder on labelled text; keep the epoch that is best on dev.
 
-    Example: distillkit train-teacher minilm-l6 --data.train embedded:reviews/train --data.dev embedded:reviews/dev --output runs/teacher
+    Example: distillkit train-teacher minilm-l6 --data.train embedded:reviews/train --data.dev
+    embedded:reviews/dev --output runs/teacher
     """
 
     teacher_name: Annotated[str, Positional, arg(metavar="TEACHER")]
@@ -55,15 +56,18 @@ class TrainTeacher:
 class AdaptTeacher:
     """Go on with an encoder's pre-training on text of the task's domain, before it is fine-tuned; or train a small one from scratch.
 
-    Example: distillkit adapt-teacher minilm-l6 --adapt.text.sources reviews.txt --output runs/adapted
+    Example: distillkit adapt-teacher minilm-l6 --adapt.text.sources reviews.txt --output
+    runs/adapted
     """
 
     teacher_name: Annotated[str, Positional, arg(metavar="TEACHER")]
-    """A teacher's name on the shelf, or a .yaml file: its model is where this starts (scratch-small: from nothing)."""
+    """A teacher's name on the shelf, or a .yaml file: its model is where this starts
+    (scratch-small: from nothing)."""
     output: Path
     """Folder for the adapted checkpoint, which train-teacher takes as --teacher.model."""
     model: str = ""
-    """The checkpoint to start from, in place of the teacher's: a folder, package:NAME, a hub name, or scratch."""
+    """The checkpoint to start from, in place of the teacher's: a folder, package:NAME, a hub name,
+    or scratch."""
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
     seed: int = 1
     """Draws the held-out masks, new heads, the order of rows, masks, dropout."""
@@ -75,7 +79,8 @@ class AdaptTeacher:
 class Augment:
     """Build the transfer set of a file by the three rules of Tang et al. 2019 and, where augment.mix says so, in other ways.
 
-    Example: distillkit augment embedded:reviews/train runs/transfer.parquet --held-out embedded:reviews/dev embedded:reviews/test
+    Example: distillkit augment embedded:reviews/train runs/transfer.parquet --held-out
+    embedded:reviews/dev embedded:reviews/test
     """
 
     source: Annotated[str, Positional, arg(metavar="SOURCE")]
@@ -85,15 +90,18 @@ class Augment:
     held_out: tuple[str, ...] = ()
     """Dev and test sources: no added row equals one of theirs."""
     unlabelled: tuple[str, ...] = ()
-    """More text; cut into sentences with --augment.mix.sentences, varied only with --augment.vary-unlabelled."""
+    """More text; cut into sentences with --augment.mix.sentences, varied only with
+    --augment.vary-unlabelled."""
     teacher: str = ""
-    """Encoder that infilling and neighbours ask where they do not name another: a folder, package:NAME, or a hub name."""
+    """Encoder that infilling and neighbours ask where they do not name another: a folder,
+    package:NAME, or a hub name."""
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"
     """What a label is: one class a text, any number of labels, or a number."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     engine: Engine = "local"
-    """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The bytes written are the same."""
+    """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The
+    bytes written are the same."""
     workers: int = 0
     """Processes; 0: one a core where there is work enough."""
     seed: int = 1
@@ -114,17 +122,21 @@ class Label:
     teacher: str = ""
     """Checkpoint of a fine-tuned classifier: a folder, package:NAME, or a hub name."""
     logits: str = ""
-    """In place of a teacher, logits from anywhere: a .parquet or .jsonl file with text and logits, a list of numbers a row."""
+    """In place of a teacher, logits from anywhere: a .parquet or .jsonl file with text and logits,
+    a list of numbers a row."""
     labels: tuple[str, ...] = ()
-    """What the logits of that file mean, in their order; none: what the file says, or else the source's labels."""
+    """What the logits of that file mean, in their order; none: what the file says, or else the
+    source's labels."""
     name: str = "teacher"
     """The teacher's folder in the store, which may hold several teachers side by side."""
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"
-    """What the logits of that file are for: one class a text, any number of labels, or a number; a teacher says it itself."""
+    """What the logits of that file are for: one class a text, any number of labels, or a number; a
+    teacher says it itself."""
     label: LabelConfig = field(default_factory=LabelConfig)
     engine: Engine = "local"
-    """local: this process, and all others on the same store; ray: actors on a Ray cluster (pip install 'distillkit[ray]')."""
+    """local: this process, and all others on the same store; ray: actors on a Ray cluster (pip
+    install 'distillkit[ray]')."""
     workers: int = 0
     """On Ray, how many actors; 0: one a GPU, or without any one a CPU but one."""
 
@@ -133,8 +145,8 @@ class Label:
 class TrainStudent:
     """Train a student on a transfer set and its logits; keep the epoch that is best on dev.
 
-    Example: distillkit train-student bilstm --transfer-set runs/transfer.parquet --logits runs/logits --teacher runs/teacher
-    --dev embedded:reviews/dev --output runs/student
+    Example: distillkit train-student bilstm --transfer-set runs/transfer.parquet --logits
+    runs/logits --teacher runs/teacher --dev embedded:reviews/dev --output runs/student
     """
 
     student_name: Annotated[str, Positional, arg(metavar="STUDENT")]
@@ -151,7 +163,8 @@ class TrainStudent:
     """The teacher's checkpoint, where student.embeddings.source or student.kind needs it."""
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"
-    """Without --logits, what a label is: one class a text, any number of labels, or a number; a store says it itself."""
+    """Without --logits, what a label is: one class a text, any number of labels, or a number; a
+    store says it itself."""
     student: StudentConfig = field(default_factory=StudentConfig)
     training: TrainingConfig = field(default_factory=lambda: Recipe().training)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -165,7 +178,8 @@ class TrainStudent:
 class Evaluate:
     """Measure a model, student or teacher, on labelled text; it says itself whether for classes, labels or scores.
 
-    Example: distillkit evaluate runs/quickstart/student/model embedded:reviews/test --teacher runs/quickstart/teacher/model
+    Example: distillkit evaluate runs/quickstart/student/model embedded:reviews/test --teacher
+    runs/quickstart/teacher/model
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
@@ -185,24 +199,30 @@ class Predict:
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier, or a bundle that distillkit export wrote."""
+    """Folder, package:NAME or hub name of a classifier, or a bundle that distillkit export
+    wrote."""
     source: Annotated[str, Positional, arg(metavar="SOURCE")] = "-"
     """A source, or - for stdin: one text a line, the two texts of a pair split by a tab."""
     teacher: str = ""
-    """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the student is not sure."""
+    """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the
+    student is not sure."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
 
 def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
     from distillkit import pipeline
 
-    return pipeline.train_teacher(command.data, command.teacher, command.output, command.seed, resume=command.resume)
+    return pipeline.train_teacher(
+        command.data, command.teacher, command.output, command.seed, resume=command.resume
+    )
 
 
 def _adapt_teacher(command: AdaptTeacher) -> dict[str, Any]:
     from distillkit import pipeline
 
-    return pipeline.adapt_teacher(command.adapt, command.model, command.output, command.seed, resume=command.resume)
+    return pipeline.adapt_teacher(
+        command.adapt, command.model, command.output, command.seed, resume=command.resume
+    )
 
 
 def _augment(command: Augment) -> dict[str, Any]:
@@ -227,18 +247,37 @@ def _label(command: Label) -> dict[str, Any]:
     from distillkit import pipeline
 
     return pipeline.label(
-        command.source, command.target, command.teacher, command.label, command.columns, task=command.task, logits=command.logits,
-        labels=command.labels, name=command.name, engine=command.engine, workers=command.workers,
-    )  # fmt: skip
+        command.source,
+        command.target,
+        command.teacher,
+        command.label,
+        command.columns,
+        task=command.task,
+        logits=command.logits,
+        labels=command.labels,
+        name=command.name,
+        engine=command.engine,
+        workers=command.workers,
+    )
 
 
 def _train_student(command: TrainStudent) -> dict[str, Any]:
     from distillkit import pipeline
 
     return pipeline.train_student(
-        command.transfer_set, command.dev, command.output, command.student, logits=command.logits, teacher=command.teacher,
-        loss=command.loss, training=command.training, columns=command.columns, task=command.task, seed=command.seed, resume=command.resume,
-    )  # fmt: skip
+        command.transfer_set,
+        command.dev,
+        command.output,
+        command.student,
+        logits=command.logits,
+        teacher=command.teacher,
+        loss=command.loss,
+        training=command.training,
+        columns=command.columns,
+        task=command.task,
+        seed=command.seed,
+        resume=command.resume,
+    )
 
 
 def _evaluate(command: Evaluate) -> dict[str, Any]:
@@ -265,7 +304,11 @@ def _predict(command: Predict) -> Iterator[dict[str, Any]]:
         raise InputError(
             f"--teacher: {command.model} is no bundle; distillkit export writes one, distillkit cascade gives it a threshold"
         )
-    if find_spec("torch") is None and not command.model.startswith("package:") and not Path(command.model).exists():
+    if (
+        find_spec("torch") is None
+        and not command.model.startswith("package:")
+        and not Path(command.model).exists()
+    ):
         raise InputError(
             f"{command.model}: no such folder or file; expected a distillkit export bundle (other models need torch: pip install 'distillkit[train]')"
         )
@@ -279,7 +322,9 @@ def _rows(command: Predict, pairs: bool | None = None) -> Iterable[tuple[str, st
     if command.source == "-":
         return _stdin_rows(pairs)
     if ":" not in command.source and not Path(command.source).exists():
-        raise InputError(f"{command.source}: no such file or folder; expected a source, or - for stdin")
+        raise InputError(
+            f"{command.source}: no such file or folder; expected a source, or - for stdin"
+        )
     from distillkit.data.tables import paired, read_table, texts_of
 
     return paired(*texts_of(read_table(command.source, command.columns, labels="ignored")))
@@ -290,10 +335,16 @@ def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
         try:
             line = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise InputError(f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8") from None
+            raise InputError(
+                f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8"
+            ) from None
         text, _, pair = line.partition("\t")
         if pairs is not None and pairs != bool(pair):
-            wanted = "pairs, their two texts split by a tab" if pairs else "single texts, and this line has a tab"
+            wanted = (
+                "pairs, their two texts split by a tab"
+                if pairs
+                else "single texts, and this line has a tab"
+            )
             raise InputError(f"stdin:{number}: this model answers {wanted}")
         yield text, pair or None
 

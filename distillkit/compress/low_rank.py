@@ -15,11 +15,13 @@ from distillkit.student.words import WordEmbedding
 def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     """Give each token fewer numbers, in place.
 
-    What the first layer makes of a token, before it is joined with anything else, is the product of the tables and that layer's weights. Of all
-    products of matrices of so many columns and rows, the nearest to it, each token weighed by its use, takes their place (Eckart and Young 1936).
+    What the first layer makes of a token, before it is joined with anything else, is the product of
+    the tables and that layer's weights. Of all products of matrices of so many columns and rows,
+    the nearest to it, each token weighed by its use, takes their place (Eckart and Young 1936).
 
     Args:
-        model: A bilstm or textcnn student with a table a token; two tables side by side become one, which is trained.
+        model: A bilstm or textcnn student with a table a token; two tables side by side become one,
+            which is trained.
         counts: Times that each token is used, (V,); one that is not counts as used once.
         size: Numbers a token.
 
@@ -28,20 +30,28 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     """
     encoder = getattr(model, "encoder", None)
     words: Any = getattr(encoder, "embedding", None)
-    if not isinstance(encoder, BiLSTMEncoder | TextCNNEncoder) or not isinstance(words, WordEmbedding):
+    if not isinstance(encoder, BiLSTMEncoder | TextCNNEncoder) or not isinstance(
+        words, WordEmbedding
+    ):
         raise InputError(
             f"compress.embedding_size: only a bilstm or textcnn with a table of words can have narrower ones, not this {model.config.model_type}"
         )
     embedding: Any = words
     if size >= embedding.width:
-        raise InputError(f"compress.embedding_size is {size}: expected less than the {embedding.width} that there are")
-    tables = [table.weight for table in (embedding.frozen_table, embedding.table) if table is not None]
+        raise InputError(
+            f"compress.embedding_size is {size}: expected less than the {embedding.width} that there are"
+        )
+    tables = [
+        table.weight for table in (embedding.frozen_table, embedding.table) if table is not None
+    ]
     table = torch.cat([weight.detach() for weight in tables], dim=1).double()  # (V, W)
     reads = _readers(encoder)
-    above = torch.cat([weight.detach().flatten(0, -2) for weight in map(_by_input, reads)]).double()  # (F, W)
+    # (F, W)
+    above = torch.cat([weight.detach().flatten(0, -2) for weight in map(_by_input, reads)]).double()
     weight = torch.from_numpy(np.sqrt(np.maximum(counts, 1)))[:, None]
     product = weight * (table @ above.T)  # (V, F)
-    # The singular vectors on the side of F, by the product's square, which is far smaller than itself; in ascending order.
+    # The singular vectors on the side of F, by the product's square, which is far smaller than
+    # itself; in ascending order.
     squares, vectors = torch.linalg.eigh(product.T @ product)
     right, strength = vectors.flip(1)[:, :size], squares.flip(0)[:size].clamp(min=1e-12).sqrt()
     share = strength.sqrt()  # of both sides alike, so that both are of one size
@@ -54,7 +64,11 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
         rows = old[..., 0].numel()
         part = new[start : start + rows].view(*old.shape[:-1], size)
         # A convolution's weight is (filters, W, words), an LSTM's (4H, W).
-        setattr(module, name, nn.Parameter((part.transpose(1, 2) if part.ndim == 3 else part).contiguous()))
+        setattr(
+            module,
+            name,
+            nn.Parameter((part.transpose(1, 2) if part.ndim == 3 else part).contiguous()),
+        )
         start += rows
         if isinstance(module, nn.LSTM):
             module.input_size = size

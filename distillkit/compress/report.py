@@ -14,10 +14,29 @@ def steps_table(result: Mapping[str, Any]) -> str:
     """
     steps = result["steps"]
     score = next(name for name in SCORE_NAMES if name in steps[0])
-    rows = [["", f"dev {SCORE_NAMES[score]}", "lost", "agreement", "MB", "times smaller", "parameters", "ms a row"]]
+    rows = [
+        [
+            "",
+            f"dev {SCORE_NAMES[score]}",
+            "lost",
+            "agreement",
+            "MB",
+            "times smaller",
+            "parameters",
+            "ms a row",
+        ]
+    ]
     for step in steps:
-        rows.append([
-            step["step"], f"{100 * step[score]:.2f}", f"{100 * (steps[0][score] - step[score]):.2f}", f"{100 * step['agreement']:.1f}",
-            f"{step['megabytes']:.2f}", f"{steps[0]['megabytes'] / step['megabytes']:.1f}", f"{step['parameters']:,}", f"{step['milliseconds']:.3f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                step["step"],
+                f"{100 * step[score]:.2f}",
+                f"{100 * (steps[0][score] - step[score]):.2f}",
+                f"{100 * step['agreement']:.1f}",
+                f"{step['megabytes']:.2f}",
+                f"{steps[0]['megabytes'] / step['megabytes']:.1f}",
+                f"{step['parameters']:,}",
+                f"{step['milliseconds']:.3f}",
+            ]
+        )
     return table(rows)

@@ -21,12 +21,27 @@ from distillkit.data.files import check_replaceable, whole_folder
 from distillkit.data.labels import task_of_model
 from distillkit.data.logits import joined_labels
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import check_labels_known, gold_of, mask_of, paired, read_table, texts_of
+from distillkit.data.tables import (
+    check_labels_known,
+    gold_of,
+    mask_of,
+    paired,
+    read_table,
+    texts_of,
+)
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError
 from distillkit.pipeline.export import check_fast, check_installed, export_model
 from distillkit.processes import rank
-from distillkit.recipe import SCORES, ColumnsConfig, CompressConfig, LossConfig, Task, TrainingConfig, dump
+from distillkit.recipe import (
+    SCORES,
+    ColumnsConfig,
+    CompressConfig,
+    LossConfig,
+    Task,
+    TrainingConfig,
+    dump,
+)
 from distillkit.runs import log
 from distillkit.runtime import Predictor
 from distillkit.student.train import train_student_model
@@ -71,16 +86,33 @@ class Lesson:
         if rank() == 0:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def give(self, model: Model, compress: CompressConfig, dev: pa.Table, name: str, epochs: int) -> None:
+    def give(
+        self, model: Model, compress: CompressConfig, dev: pa.Table, name: str, epochs: int
+    ) -> None:
         """Train a model on it, with weights as they will be stored."""
-        made_from = {"compress": asdict(compress), "loss": asdict(self.loss), "targets (SHA-256)": digest(self.targets)}
-        place = self.folder / f"{digest(asdict(compress))[:8]}-{name}"  # other plans have other folders
+        made_from = {
+            "compress": asdict(compress),
+            "loss": asdict(self.loss),
+            "targets (SHA-256)": digest(self.targets),
+        }
+        place = (
+            self.folder / f"{digest(asdict(compress))[:8]}-{name}"
+        )  # other plans have other folders
         training = replace(self.training, epochs=epochs)
         watch(model.network, compress)
         train_student_model(
-            model.network, model.tokenizer, self.table, self.targets, dev, self.loss, training, self.seed, mask=mask_of(self.table),
-            progress=f"compress: {name}", checkpoints=Checkpoints(place, made_from, resume=self.resume),
-        )  # fmt: skip
+            model.network,
+            model.tokenizer,
+            self.table,
+            self.targets,
+            dev,
+            self.loss,
+            training,
+            self.seed,
+            mask=mask_of(self.table),
+            progress=f"compress: {name}",
+            checkpoints=Checkpoints(place, made_from, resume=self.resume),
+        )
         settle(model.network.cpu())
 
 
@@ -103,11 +135,14 @@ def compress(
     """Make a model smaller, in steps, and say after each what is left.
 
     Args:
-        model: Folder, package or hub name of a classifier with a fast tokenizer, student or teacher.
-        output: Folder for `bundle.zip`, `model` (a checkpoint with the same answers), `compress.json`, `compress.md` and `compress.yaml`.
+        model: Folder, package or hub name of a classifier with a fast tokenizer, student or
+            teacher.
+        output: Folder for `bundle.zip`, `model` (a checkpoint with the same answers),
+            `compress.json`, `compress.md` and `compress.yaml`.
         dev: Labelled rows, on which each step is measured and an epoch is chosen.
         settings: What it is to lose.
-        transfer_set: What says which tokens are used, and what the model is trained on again; none: `dev` for the first, and no training.
+        transfer_set: What says which tokens are used, and what the model is trained on again; none:
+            `dev` for the first, and no training.
         logits: The teacher's, for `transfer_set`; None: no training.
         loss: What to match.
         training: How; of 0 epochs, not at all.
@@ -118,17 +153,21 @@ def compress(
         resume: Go on from the checkpoints that a killed training left.
 
     Returns:
-        What is written to `compress.json`: the settings, and by step score, agreement with the model as it was, MB, and milliseconds a row.
+        What is written to `compress.json`: the settings, and by step score, agreement with the
+            model as it was, MB, and milliseconds a row.
 
     Raises:
-        InputError: Something given is wrong, or the target is not met; the line says how near it came, and nothing is written.
+        InputError: Something given is wrong, or the target is not met; the line says how near it
+            came, and nothing is written.
     """
     check_installed("compress")
     check_replaceable(output, "compress.json")
     if logits is not None and not transfer_set:
         raise InputError("--logits: expected --transfer-set with it, whose rows they are for")
     settings = settings or CompressConfig()
-    changes = settings.changes_tensors or settings.embeddings != "fp32" or settings.weights != "fp32"
+    changes = (
+        settings.changes_tensors or settings.embeddings != "fp32" or settings.weights != "fp32"
+    )
     if max_mb and changes:
         raise InputError("--max-mb chooses the settings: give it, or --compress.*, not both")
     if not max_mb and not changes:
@@ -146,15 +185,29 @@ def compress(
     task, names = task_of_model(network.config), labels_of(network)
     dev_table = read_table(dev, columns, task=task)
     check_labels_known(dev_table, names, dev)
-    table = read_table(transfer_set, columns, task=task, labels="optional") if transfer_set else None
-    reading = Reading(*_lists(dev_table)) if table is None else Reading(*_lists(table), mask=mask_of(table))
+    table = (
+        read_table(transfer_set, columns, task=task, labels="optional") if transfer_set else None
+    )
+    reading = (
+        Reading(*_lists(dev_table))
+        if table is None
+        else Reading(*_lists(table), mask=mask_of(table))
+    )
     loss = loss or LossConfig()
-    targets = None if logits is None or table is None else teacher_targets(table, logits, loss, dev_table)[0]
+    targets = (
+        None
+        if logits is None or table is None
+        else teacher_targets(table, logits, loss, dev_table)[0]
+    )
     if logits is not None and (found := joined_labels(logits, loss.teacher_weights())) != names:
-        raise InputError(f"{logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)})")
+        raise InputError(
+            f"{logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)})"
+        )
     lesson = Lesson(table, targets, loss, training, seed, checkpoint_folder(output), resume)
     with tempfile.TemporaryDirectory() as work:
-        steps = _Steps(Path(work), dev_table, gold_of(dev_table, names, task), task, reading, lesson)
+        steps = _Steps(
+            Path(work), dev_table, gold_of(dev_table, names, task), task, reading, lesson
+        )
         steps.measure("as it was", first, None)
         if max_mb:
             plans = find_plans(first, settings, max_mb, reading, steps.dev_reading, seed)
@@ -179,9 +232,22 @@ class _Steps:
     """Models after each step: their bundles, kept until all are timed beside each other, and their figures."""
 
     def __init__(
-        self, work: Path, dev: pa.Table, gold: np.ndarray, task: Task, reading: Reading, lesson: Lesson
+        self,
+        work: Path,
+        dev: pa.Table,
+        gold: np.ndarray,
+        task: Task,
+        reading: Reading,
+        lesson: Lesson,
     ) -> None:
-        self.work, self.dev, self.gold, self.task, self.reading, self.lesson = work, dev, gold, task, reading, lesson
+        self.work, self.dev, self.gold, self.task, self.reading, self.lesson = (
+            work,
+            dev,
+            gold,
+            task,
+            reading,
+            lesson,
+        )
         self.dev_reading = Reading(*_lists(dev))
         self.rows = list(paired(*texts_of(dev)))
         self.done: list[dict[str, Any]] = []
@@ -195,7 +261,9 @@ class _Steps:
     def measure(self, name: str, model: Model, settings: CompressConfig | None) -> None:
         """Write a model's bundle and measure it; the time comes later."""
         place = self.work / f"{len(self.done)}.zip"
-        written = export_model(model.network, model.tokenizer, place, self.rows, settings, one_file=True)
+        written = export_model(
+            model.network, model.tokenizer, place, self.rows, settings, one_file=True
+        )
         found = Predictor(place, threads=0).logits(*texts_of(self.dev))
         self.first = found if self.first is None else self.first
         figures = {
@@ -207,7 +275,9 @@ class _Steps:
             "parity": written["parity"]["largest"],
         }
         self.done.append(figures)
-        log(f"compress: {name}: {100 * figures[SCORES[self.task]]:.2f}, {figures['megabytes']:.2f} MB")
+        log(
+            f"compress: {name}: {100 * figures[SCORES[self.task]]:.2f}, {figures['megabytes']:.2f} MB"
+        )
 
     def take(self, model: Model, settings: CompressConfig) -> None:
         """Take all steps of a configuration, measuring after each."""
@@ -215,9 +285,17 @@ class _Steps:
         for name in shrink(model, settings, self.reading, lesson.seed):
             self.measure(name, model, None)
         for number in range(1, settings.rounds + 1) if settings.sparsity else ():
-            self.measure(make_zeros(model, settings, self.reading, lesson.seed, number), model, None)
+            self.measure(
+                make_zeros(model, settings, self.reading, lesson.seed, number), model, None
+            )
             if lesson.is_given and number < settings.rounds:
-                lesson.give(model, CompressConfig(sparsity=settings.sparsity), self.dev, f"round {number}", 1)
+                lesson.give(
+                    model,
+                    CompressConfig(sparsity=settings.sparsity),
+                    self.dev,
+                    f"round {number}",
+                    1,
+                )
         stored = settings.embeddings != "fp32" or settings.weights != "fp32"
         if stored:
             whole = copy.deepcopy(model.network)
@@ -232,7 +310,10 @@ class _Steps:
 
     def timed(self) -> list[dict[str, Any]]:
         """Time all bundles by turns, one row a call on one thread, and return the figures."""
-        answers = {str(i): Predictor(self.work / f"{i}.zip", threads=1).logits for i in range(len(self.done))}
+        answers = {
+            str(i): Predictor(self.work / f"{i}.zip", threads=1).logits
+            for i in range(len(self.done))
+        }
         taken = times(answers, self.rows[:_TIMED], 1)
         for number, figures in enumerate(self.done):
             figures["milliseconds"] = float(np.median(taken[str(number)])) * 1000
@@ -259,10 +340,14 @@ def _met(
             return plan, trial
         near.append(f"{found['megabytes']:.2f} MB with {drop:.2f} points lost")
     how = "" if steps.lesson.is_given else "; --transfer-set and --logits would train it again"
-    raise InputError(f"--max-mb {max_mb:g} --max-drop {max_drop:g}: not met, the nearest: {'; '.join(near)}{how}")
+    raise InputError(
+        f"--max-mb {max_mb:g} --max-drop {max_drop:g}: not met, the nearest: {'; '.join(near)}{how}"
+    )
 
 
-def _write(output: Path, result: dict[str, Any], settings: CompressConfig, model: Model, bundle: Path) -> None:
+def _write(
+    output: Path, result: dict[str, Any], settings: CompressConfig, model: Model, bundle: Path
+) -> None:
     """Write what is left of a model and how it came to that."""
     shown = steps_table(result)
     with whole_folder(output) as folder:

@@ -23,7 +23,8 @@ def saliencies(
 
     Args:
         model: A classifier, in float32.
-        criterion: magnitude: the square of the weight. obd: half of it times the curvature of the squared error of the logits, by its diagonal.
+        criterion: magnitude: the square of the weight. obd: half of it times the curvature of the
+            squared error of the logits, by its diagonal.
         rows: For obd, what the model reads.
         seed: Chooses rows and signs.
 
@@ -42,8 +43,9 @@ def saliencies(
 def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
     """Return the diagonal of the Gauss-Newton matrix of the logits' squared error, by parameter's name, mean over at most 4,000 rows.
 
-    It is the sum, over a row's logits, of the squares of each logit's gradient. Logits with signs drawn at random are summed over a batch and the sum's
-    gradient squared: what different logits have in common cancels out in the mean (Hutchinson 1989), so one pass back does for all of them.
+    It is the sum, over a row's logits, of the squares of each logit's gradient. Logits with signs
+    drawn at random are summed over a batch and the sum's gradient squared: what different logits
+    have in common cancels out in the mean (Hutchinson 1989), so one pass back does for all of them.
     """
     draw = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(rows), generator=draw)[:_ROWS]
@@ -56,7 +58,9 @@ def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
             logits = model(**rows.batch(chosen[batch])).logits
             signs = torch.randint(0, 2, logits.shape, generator=draw) * 2 - 1
             names = list(total)
-            parts = torch.autograd.grad((logits * signs).sum(), list(model.parameters()), allow_unused=True)
+            parts = torch.autograd.grad(
+                (logits * signs).sum(), list(model.parameters()), allow_unused=True
+            )
             for name, part in zip(names, parts, strict=True):
                 if part is not None:
                     total[name] += part.square()
@@ -67,7 +71,9 @@ def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
     return {name: value / max(len(chosen), 1) for name, value in total.items()}
 
 
-def zero_weights(model: Any, share: float, worth: Mapping[str, Tensor], compress: CompressConfig) -> None:
+def zero_weights(
+    model: Any, share: float, worth: Mapping[str, Tensor], compress: CompressConfig
+) -> None:
     """Set the weights that are worth least to zero, in place; tables of vectors, biases and norms stay whole.
 
     Args:
@@ -84,7 +90,9 @@ def zero_weights(model: Any, share: float, worth: Mapping[str, Tensor], compress
     ]
     scores: Any = {part: worth[names[id(getattr(*part))]] for part in parts}
     if compress.scope == "global":
-        prune.global_unstructured(parts, prune.L1Unstructured, importance_scores=scores, amount=share)
+        prune.global_unstructured(
+            parts, prune.L1Unstructured, importance_scores=scores, amount=share
+        )
     else:
         for module, name in parts:
             prune.l1_unstructured(module, name, share, importance_scores=scores[module, name])

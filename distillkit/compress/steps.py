@@ -25,7 +25,8 @@ class Model:
     """A model at work.
 
     Attributes:
-        network: Changed in place by each step; of a transformer without some of its heads the classifier within.
+        network: Changed in place by each step; of a transformer without some of its heads the
+            classifier within.
         tokenizer: Another one once the vocabulary is smaller.
         lost_heads: Whether some of a transformer's heads are gone.
     """
@@ -64,8 +65,13 @@ class Reading:
         """Tokenise them for a model."""
         limit = model.tokenizer.model_max_length
         return encode(
-            model.tokenizer, self.texts, self.pairs, limit, mask=self.mask, progress="compress: tokenise"
-        )  # fmt: skip
+            model.tokenizer,
+            self.texts,
+            self.pairs,
+            limit,
+            mask=self.mask,
+            progress="compress: tokenise",
+        )
 
     def counts(self, model: Model) -> np.ndarray:
         """Return how often a model's tokens are used, (V,) int64."""
@@ -114,11 +120,15 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) 
         prune_layers(model.network, compress.layers)
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
     if compress.heads:
-        gone, count = prune_heads(model.network, compress.heads, _worth(model, compress, reading, seed))
+        gone, count = prune_heads(
+            model.network, compress.heads, _worth(model, compress, reading, seed)
+        )
         model.lost_heads |= gone > 0
         yield f"{gone} of {count} heads gone"
     if compress.feed_forward:
-        prune_feed_forward(model.network, compress.feed_forward, _worth(model, compress, reading, seed))
+        prune_feed_forward(
+            model.network, compress.feed_forward, _worth(model, compress, reading, seed)
+        )
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"
     if compress.embedding_size:
         narrow_embedding(model.network, reading.counts(model), compress.embedding_size)
@@ -128,7 +138,9 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) 
         yield f"{100 * compress.units:g} % of units gone"
 
 
-def make_zeros(model: Model, compress: CompressConfig, reading: Reading, seed: int, number: int) -> str:
+def make_zeros(
+    model: Model, compress: CompressConfig, reading: Reading, seed: int, number: int
+) -> str:
     """Set weights to zero, in place, for one of the configuration's rounds.
 
     Args:

@@ -24,7 +24,11 @@ _TOKENS = (1.0, 0.75, 0.5, 0.35)  # shares of the vocabulary
 _WIDTHS = (128, 96, 64, 48, 32, 24, 16)
 _UNITS = (0.0, 0.3, 0.5)
 _LAYERS = (1.0, 0.67, 0.5, 0.34)  # shares of a transformer's layers
-_STORED: tuple[tuple[Storage, Storage], ...] = (("int8", "int8"), ("int4", "int8"), ("int4", "int4"))
+_STORED: tuple[tuple[Storage, Storage], ...] = (
+    ("int8", "int8"),
+    ("int4", "int8"),
+    ("int4", "int4"),
+)
 _LARGE = 0.6  # of the wanted size: what is smaller yet has lost more than it had to
 _OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither weights nor words
 
@@ -60,10 +64,18 @@ def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
         count = network.config.num_hidden_layers
         layers = sorted({round(share * count) or 1 for share in _LAYERS} - {count}, reverse=True)
         layers = [0, *layers]
-    for kept, width, share, deep, (embeddings, weights) in product(tokens, widths, units, layers, _STORED):
+    for kept, width, share, deep, (embeddings, weights) in product(
+        tokens, widths, units, layers, _STORED
+    ):
         yield replace(
-            base, vocabulary_size=kept, embedding_size=width, units=share, layers=deep, embeddings=embeddings, weights=weights
-        )  # fmt: skip
+            base,
+            vocabulary_size=kept,
+            embedding_size=width,
+            units=share,
+            layers=deep,
+            embeddings=embeddings,
+            weights=weights,
+        )
 
 
 def find_plans(
@@ -103,7 +115,9 @@ def find_plans(
         if guess > 1.15 * max_mb:  # too far above to be worth making
             sizes.append((guess, plan, np.inf))
             continue
-        if guess < _LARGE * max_mb and any(_LARGE * max_mb <= size <= max_mb for size, _, _ in sizes):
+        if guess < _LARGE * max_mb and any(
+            _LARGE * max_mb <= size <= max_mb for size, _, _ in sizes
+        ):
             continue
         small = made(plan)
         size = estimated_megabytes(small, plan)
@@ -111,9 +125,13 @@ def find_plans(
         if size <= max_mb:
             small = copy.deepcopy(small)
             store(small, plan)
-            error = float(np.square(predict_logits(small.network, texts.rows(small)).numpy() - own).mean())
+            error = float(
+                np.square(predict_logits(small.network, texts.rows(small)).numpy() - own).mean()
+            )
         sizes.append((size, plan, error))
-    fitting = sorted((error, size, number) for number, (size, _, error) in enumerate(sizes) if size <= max_mb)
+    fitting = sorted(
+        (error, size, number) for number, (size, _, error) in enumerate(sizes) if size <= max_mb
+    )
     if not fitting:
         smallest = min(size for size, _, _ in sizes)
         raise InputError(
@@ -128,11 +146,17 @@ def _guess(model: Model, plan: CompressConfig) -> float:
     kept = min(1.0, (plan.vocabulary_size or tokens) / tokens)
     words: Any = getattr(getattr(network, "encoder", None), "embedding", None)
     narrow = plan.embedding_size / words.width if plan.embedding_size else 1.0
-    total = _OVERHEAD + kept * len(zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 1))
+    total = _OVERHEAD + kept * len(
+        zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 1)
+    )
     deep = plan.layers / network.config.num_hidden_layers if plan.layers else 1.0
     for module, name, storage in stored_weights(network, plan):
         weight = getattr(module, name)
-        share = kept * narrow if weight.shape[0] == network.config.vocab_size else (1 - plan.units) * deep
+        share = (
+            kept * narrow
+            if weight.shape[0] == network.config.vocab_size
+            else (1 - plan.units) * deep
+        )
         if name == "weight_ih_l0":
             share *= narrow
         total += share * weight.numel() * _BITS[storage] / 8

@@ -23,7 +23,8 @@ def prune_units(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
     Args:
         model: A student of words.
         share: Of each kind of unit, 0 to 1; one at least stays.
-        worth: Of each weight, as `saliency.saliencies` gives it; a unit's is the sum over what goes into it and comes out of it.
+        worth: Of each weight, as `saliency.saliencies` gives it; a unit's is the sum over what goes
+            into it and comes out of it.
 
     Raises:
         InputError: The model is another.
@@ -38,7 +39,11 @@ def prune_units(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
             _keep_inputs(model, *_prune_lstms(encoder, share, worth, _into_head(model, worth)))
         elif isinstance(encoder, TextCNNEncoder):
             _keep_inputs(model, *_prune_filters(encoder, share, worth, _into_head(model, worth)))
-        units = _best(worth["head.dense.weight"].sum(1) + worth["head.out.weight"].sum(0), share) if share else None
+        units = (
+            _best(worth["head.dense.weight"].sum(1) + worth["head.out.weight"].sum(0), share)
+            if share
+            else None
+        )
         if units is not None:
             _keep(head.dense, "weight", units, 0)
             _keep(head.dense, "bias", units, 0)
@@ -63,20 +68,31 @@ def prune_feed_forward(model: Any, share: float, worth: Mapping[str, Tensor]) ->
         for layer in encoder_layers(model, "compress.feed_forward", "compress.units"):
             part: Any = layer
             distil = model.config.model_type == "distilbert"
-            into, out = (part.ffn.lin1, part.ffn.lin2) if distil else (part.intermediate.dense, part.output.dense)
-            rows = _best(worth[names[id(into.weight)]].sum(1) + worth[names[id(out.weight)]].sum(0), share)
+            into, out = (
+                (part.ffn.lin1, part.ffn.lin2)
+                if distil
+                else (part.intermediate.dense, part.output.dense)
+            )
+            rows = _best(
+                worth[names[id(into.weight)]].sum(1) + worth[names[id(out.weight)]].sum(0), share
+            )
             _keep(into, "weight", rows, 0)
             _keep(into, "bias", rows, 0)
             _keep(out, "weight", rows, 1)
             into.out_features = out.in_features = kept = len(rows)
-    setattr(model.config, "hidden_dim" if model.config.model_type == "distilbert" else "intermediate_size", kept)
+    setattr(
+        model.config,
+        "hidden_dim" if model.config.model_type == "distilbert" else "intermediate_size",
+        kept,
+    )
 
 
 def prune_heads(model: Any, share: float, worth: Mapping[str, Tensor]) -> tuple[int, int]:
     """Remove the attention heads that are worth least, of all layers together, in place; layers may keep other numbers of them.
 
     Args:
-        model: A BERT-class classifier; one that has lost heads is saved by `steps.Model.save`, for its configuration says nothing of it.
+        model: A BERT-class classifier; one that has lost heads is saved by `steps.Model.save`, for
+            its configuration says nothing of it.
         share: Of the heads, 0 to 1; each layer keeps one at least.
         worth: Of each weight.
 
@@ -111,7 +127,9 @@ def prune_layers(model: Any, layers: int) -> None:
     """
     found = encoder_layers(model, "compress.layers", "compress.units")
     if layers > len(found):
-        raise InputError(f"compress.layers is {layers}: expected at most the {len(found)} that there are")
+        raise InputError(
+            f"compress.layers is {layers}: expected at most the {len(found)} that there are"
+        )
     chosen = [found[i] for i in layer_map(layers, len(found))]
     del found[:]
     found.extend(chosen)
@@ -134,13 +152,20 @@ def _prune_lstms(
         size = layer.forward_lstm.hidden_size
         prefix = f"encoder.layers.{number}"
         if number + 1 < len(layers):
-            above = sum(worth[f"encoder.layers.{number + 1}.{way}_lstm.weight_ih_l0"].sum(0) for way in ("forward", "backward"))  # fmt: skip
+            above = sum(
+                worth[f"encoder.layers.{number + 1}.{way}_lstm.weight_ih_l0"].sum(0)
+                for way in ("forward", "backward")
+            )
         else:
             above = into_head
         positions = []
         for d, way in enumerate(("forward", "backward")):
-            into = worth[f"{prefix}.{way}_lstm.weight_ih_l0"].sum(1) + worth[f"{prefix}.{way}_lstm.weight_hh_l0"].sum(1)
-            score = into.view(_GATES, size).sum(0) + worth[f"{prefix}.{way}_lstm.weight_hh_l0"].sum(0)
+            into = worth[f"{prefix}.{way}_lstm.weight_ih_l0"].sum(1) + worth[
+                f"{prefix}.{way}_lstm.weight_hh_l0"
+            ].sum(1)
+            score = into.view(_GATES, size).sum(0) + worth[f"{prefix}.{way}_lstm.weight_hh_l0"].sum(
+                0
+            )
             units = _best(score + torch.as_tensor(above)[d * size : (d + 1) * size], share)
             lstm = getattr(layer, f"{way}_lstm")
             gates = [gate * size + unit for gate in range(_GATES) for unit in units]
@@ -183,7 +208,12 @@ def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:
         _keep(into, "bias", positions, 0)
         _keep(out, "weight", positions, 1)
         into.in_features = into.out_features = out.in_features = len(positions)
-    _keep(head.dense, "weight", [side * width + position for side in range(model.sides) for position in positions], 1)
+    _keep(
+        head.dense,
+        "weight",
+        [side * width + position for side in range(model.sides) for position in positions],
+        1,
+    )
     head.dense.in_features = model.sides * len(positions)
     model.encoder.width, model.config.hidden_size = len(positions), units
 

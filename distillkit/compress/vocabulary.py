@@ -16,7 +16,8 @@ from distillkit.student.words import WordEmbedding
 def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) -> Any:
     """Take a model's rarest tokens away, in place.
 
-    Special tokens, single characters and parts of words (`##ing`) stay, for what is taken away is read by them.
+    Special tokens, single characters and parts of words (`##ing`) stay, for what is taken away is
+    read by them.
 
     Args:
         model: A classifier whose tables have a row a token.
@@ -28,7 +29,8 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
         The tokenizer of what is left.
 
     Raises:
-        InputError: The tokenizer is of another kind (BPE, unigrams, bytes), whose tokens cannot be taken away one by one.
+        InputError: The tokenizer is of another kind (BPE, unigrams, bytes), whose tokens cannot be
+            taken away one by one.
     """
     if not isinstance(getattr(model.config, "vocab_size", None), int):
         raise InputError(
@@ -44,12 +46,16 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
     special = {token["id"] for token in state["added_tokens"]}
     special |= {vocabulary[token] for token in tokenizer.all_special_tokens if token in vocabulary}
     part = state["model"].get("continuing_subword_prefix") or "\0"
-    must = special | {i for token, i in vocabulary.items() if token.startswith(part) or len(token) == 1}
+    must = special | {
+        i for token, i in vocabulary.items() if token.startswith(part) or len(token) == 1
+    }
     rest = sorted((i for i in vocabulary.values() if i not in must), key=lambda i: (-counts[i], i))
     kept = sorted(must | set(rest[: max(size - len(must), 0)]))
     new = {old: i for i, old in enumerate(kept)}
     state["model"]["vocab"] = {
-        token: new[i] for token, i in sorted(vocabulary.items(), key=lambda item: item[1]) if i in new
+        token: new[i]
+        for token, i in sorted(vocabulary.items(), key=lambda item: item[1])
+        if i in new
     }
     for token in state["added_tokens"]:
         token["id"] = new[token["id"]]
@@ -57,9 +63,11 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
     _cut_tables(model, kept)
     backend = Tokenizer.from_str(json.dumps(state))
     return type(tokenizer)(
-        tokenizer_object=backend, model_max_length=tokenizer.model_max_length,
-        model_input_names=list(tokenizer.model_input_names), **tokenizer.special_tokens_map,
-    )  # fmt: skip
+        tokenizer_object=backend,
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=list(tokenizer.model_input_names),
+        **tokenizer.special_tokens_map,
+    )
 
 
 def _renumber(state: Any, new: Mapping[int, int]) -> None:
@@ -89,7 +97,14 @@ def _cut_tables(model: Any, kept: list[int]) -> None:
         if isinstance(module, WordEmbedding):
             module.unknown = kept.index(module.unknown)
     config.vocab_size = len(kept)
-    for name in ("pad_token_id", "unk_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+    for name in (
+        "pad_token_id",
+        "unk_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "cls_token_id",
+        "sep_token_id",
+    ):
         old = getattr(config, name, None)
         if isinstance(old, int):
             setattr(config, name, kept.index(old) if old in kept else None)

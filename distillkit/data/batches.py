@@ -19,8 +19,8 @@ _CHUNK = 8192
 class Encoded:
     """N tokenised rows without padding.
 
-    `ids` and `types` are flat (all tokens of all rows, in order), int32; row i is `ids[offsets[i]:offsets[i + 1]]`.
-    `types` is None where the model has no token types.
+    `ids` and `types` are flat (all tokens of all rows, in order), int32; row i is
+    `ids[offsets[i]:offsets[i + 1]]`. `types` is None where the model has no token types.
     """
 
     ids: Tensor
@@ -44,13 +44,18 @@ class Encoded:
             longest: Tokens of the longest of them, where that is known.
 
         Returns:
-            `input_ids`, `attention_mask` and, where the model has them, `token_type_ids`, each (B, T) int64, padded on the right to the longest row.
+            `input_ids`, `attention_mask` and, where the model has them, `token_type_ids`, each (B,
+            T) int64, padded on the right to the longest row.
         """
         start, length = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
-        steps = torch.arange(max(int(length.max()) if longest is None else longest, 1), device=rows.device)
+        steps = torch.arange(
+            max(int(length.max()) if longest is None else longest, 1), device=rows.device
+        )
         mask = steps < length[:, None]  # (B, T)
         places = (start[:, None] + steps).clamp_(max=len(self.ids) - 1)
-        gathered = {name: _gathered(flat, places, mask, fill) for name, flat, fill in self._columns()}
+        gathered = {
+            name: _gathered(flat, places, mask, fill) for name, flat, fill in self._columns()
+        }
         return gathered | {"attention_mask": mask.long()}
 
     def _columns(self) -> Iterator[tuple[str, Tensor, int]]:
@@ -69,7 +74,9 @@ def _gathered(flat: Tensor, places: Tensor, mask: Tensor, fill: int) -> Tensor:
     if not len(flat):  # every row is empty: nothing to gather
         return torch.full(mask.shape, fill, device=mask.device)
     values = flat[places]
-    return (values.float() if values.is_floating_point() else values.long()).masked_fill_(~mask, fill)
+    return (values.float() if values.is_floating_point() else values.long()).masked_fill_(
+        ~mask, fill
+    )
 
 
 def with_own_mask(texts: Sequence[str], mask: str, tokenizer: Any) -> Sequence[str]:
@@ -95,8 +102,10 @@ def encode(
         texts: N texts.
         text_pairs: N second texts, or None.
         max_tokens: Longer rows are truncated; of a pair, the longer side first.
-        mask: The transfer set's mask word, replaced by the tokenizer's own mask token; empty: nothing is replaced.
-        pieces: What `word_pieces` made of the tokenizer, kept from call to call; None: made here where there are rows enough.
+        mask: The transfer set's mask word, replaced by the tokenizer's own mask token; empty:
+            nothing is replaced.
+        pieces: What `word_pieces` made of the tokenizer, kept from call to call; None: made here
+            where there are rows enough.
         progress: Name of the progress bar; empty: none.
     """
     ids: list[np.ndarray] = []
@@ -105,12 +114,22 @@ def encode(
     has_types = "token_type_ids" in tokenizer.model_input_names
     if pieces is None and len(texts) > _CHUNK:
         pieces = word_pieces(tokenizer, max_tokens)
-    with tqdm(total=len(texts), desc=progress, unit="row", unit_scale=True, disable=None if progress else True) as bar:
+    with tqdm(
+        total=len(texts),
+        desc=progress,
+        unit="row",
+        unit_scale=True,
+        disable=None if progress else True,
+    ) as bar:
         for start in range(0, len(texts), _CHUNK):
             part = slice(start, start + _CHUNK)
             first = with_own_mask(texts[part], mask, tokenizer)
-            second = None if text_pairs is None else with_own_mask(text_pairs[part], mask, tokenizer)
-            rows = (pieces.rows if pieces else partial(_asked, tokenizer))(first, second, max_tokens)
+            second = (
+                None if text_pairs is None else with_own_mask(text_pairs[part], mask, tokenizer)
+            )
+            rows = (pieces.rows if pieces else partial(_asked, tokenizer))(
+                first, second, max_tokens
+            )
             for whole, found in zip((ids, types, lengths), rows, strict=True):
                 whole.append(found)
             bar.update(len(first))
@@ -134,10 +153,19 @@ def _asked(
     """Ask the tokenizer itself; the answer is as that of `WordPieces.rows`, without types where it has none."""
     has_types = "token_type_ids" in tokenizer.model_input_names
     out = tokenizer(
-        texts, text_pairs, truncation=True, max_length=max_tokens, return_attention_mask=False, return_token_type_ids=has_types
-    )  # fmt: skip
+        texts,
+        text_pairs,
+        truncation=True,
+        max_length=max_tokens,
+        return_attention_mask=False,
+        return_token_type_ids=has_types,
+    )
     types = _flat(out["token_type_ids"]) if has_types else np.empty(0, np.int32)
-    return _flat(out["input_ids"]), types, np.array([len(row) for row in out["input_ids"]], np.int64)
+    return (
+        _flat(out["input_ids"]),
+        types,
+        np.array([len(row) for row in out["input_ids"]], np.int64),
+    )
 
 
 def _flat(rows: list[list[int]]) -> np.ndarray:
@@ -153,7 +181,8 @@ def shuffled_batches(
         lengths: Tokens a row, (N,) int64, on the CPU.
         batch_size: Rows a batch.
         generator: Draws the order.
-        pool_batches: Rows are sorted by length within pools of this many batches: padding stays low, order stays random.
+        pool_batches: Rows are sorted by length within pools of this many batches: padding stays
+            low, order stays random.
 
     Returns:
         Row numbers of each batch, (B,) int64.
@@ -173,19 +202,25 @@ def drawn_rows(times: Tensor, generator: torch.Generator) -> Tensor:
         generator: Draws which rows come once more, where `times` has a fraction.
 
     Returns:
-        Row numbers, (M,) int64, ascending: row i `floor(times[i])` times, and of the n rows with the same fraction f `round(f * n)` once more. M depends on
-        `times` alone.
+        Row numbers, (M,) int64, ascending: row i `floor(times[i])` times, and of the n rows with
+        the same fraction f `round(f * n)` once more. M depends on `times` alone.
     """
     whole = times.floor()
     found = [torch.arange(len(times)).repeat_interleave(whole.long())]
     rest = times - whole
     for fraction in rest[rest > 0].unique():
         (rows,) = torch.where(rest == fraction)
-        found.append(rows[torch.randperm(len(rows), generator=generator)[: round(float(fraction) * len(rows))]])
+        found.append(
+            rows[
+                torch.randperm(len(rows), generator=generator)[: round(float(fraction) * len(rows))]
+            ]
+        )
     return torch.cat(found).sort().values
 
 
-def budget_batches(lengths: Tensor, max_batch_tokens: int, *, even: bool = False) -> Iterator[Tensor]:
+def budget_batches(
+    lengths: Tensor, max_batch_tokens: int, *, even: bool = False
+) -> Iterator[Tensor]:
     """Cut rows, longest first, into batches of at most `max_batch_tokens` tokens, padding included (one row at least).
 
     Longest first: what does not fit in memory fails at once, and not after an hour.
@@ -193,10 +228,12 @@ def budget_batches(lengths: Tensor, max_batch_tokens: int, *, even: bool = False
     Args:
         lengths: Tokens a row, (N,) int64, on the CPU.
         max_batch_tokens: Tokens a batch.
-        even: A batch that is half full ends where the length changes, so that most batches need neither padding nor a mask.
+        even: A batch that is half full ends where the length changes, so that most batches need
+            neither padding nor a mask.
     """
     order = lengths.argsort(descending=True, stable=True)
-    ends = torch.searchsorted(-lengths[order], -lengths[order], right=True).tolist()  # of the rows of each row's length
+    # of the rows of each row's length
+    ends = torch.searchsorted(-lengths[order], -lengths[order], right=True).tolist()
     start = 0
     while start < len(order):
         longest = max(int(lengths[order[start]]), 1)

@@ -29,12 +29,22 @@ def disk_errors(target: Path) -> Iterator[None]:
         # safetensors and tokenizers raise classes of their own, with the system's words inside.
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if full or "No space left on device" in str(error) or "File too large" in str(error):
-            raise InputError(f"{target}: no space left on the disk; free some and run the same command again") from None
+            raise InputError(
+                f"{target}: no space left on the disk; free some and run the same command again"
+            ) from None
         # What else is absent is no fault of the target's.
-        nowhere = isinstance(error, FileNotFoundError) and error.filename2 is None and error.filename in _made(target)
-        refused = isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError)
+        nowhere = (
+            isinstance(error, FileNotFoundError)
+            and error.filename2 is None
+            and error.filename in _made(target)
+        )
+        refused = isinstance(
+            error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError
+        )
         if nowhere or refused or getattr(error, "errno", None) == errno.EROFS:
-            raise InputError(f"{target}: cannot be written: {getattr(error, 'strerror', error)}") from None
+            raise InputError(
+                f"{target}: cannot be written: {getattr(error, 'strerror', error)}"
+            ) from None
         raise
 
 
@@ -101,8 +111,14 @@ def check_replaceable(folder: Path, *ours: str) -> None:
     check_writable(folder)
     if folder.is_file():
         raise InputError(f"{folder}: is a file; choose a new or empty folder")
-    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).is_file() for name in ours):
-        raise InputError(f"{folder}: holds other files, which would be lost; choose a new or empty folder")
+    if (
+        folder.is_dir()
+        and any(folder.iterdir())
+        and not any((folder / name).is_file() for name in ours)
+    ):
+        raise InputError(
+            f"{folder}: holds other files, which would be lost; choose a new or empty folder"
+        )
 
 
 def _made(target: Path) -> list[str]:
@@ -151,7 +167,9 @@ def _alive(pid: int) -> bool:
 
 def cache_folder(name: str) -> Path:
     """Return where what can be made again is kept for another time: `$DISTILLKIT_CACHE`, or `distillkit` in the user's cache folder, and `name` below it."""
-    root = os.environ.get("DISTILLKIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "distillkit")
+    root = os.environ.get("DISTILLKIT_CACHE") or Path(
+        os.environ.get("XDG_CACHE_HOME", "~/.cache"), "distillkit"
+    )
     return Path(root, name).expanduser()
 
 

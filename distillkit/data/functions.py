@@ -23,7 +23,9 @@ def load_function(name: str, setting: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"{setting} {name!r}: {error}; expected MODULE:FUNCTION that can be imported") from None
+        raise InputError(
+            f"{setting} {name!r}: {error}; expected MODULE:FUNCTION that can be imported"
+        ) from None
     return found
 
 

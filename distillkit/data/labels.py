@@ -1,7 +1,8 @@
 """Task kinds: what a label is in each, how a raw value becomes one, and how a model says which kind it was trained for.
 
-A classification has one class a row, a multi-label task any number of labels, a regression a number. Ordinal tasks are regressions over
-integers: MSE knows that 1 star is nearer to 2 than to 5, which cross-entropy does not.
+A classification has one class a row, a multi-label task any number of labels, a regression a
+number. Ordinal tasks are regressions over integers: MSE knows that 1 star is nearer to 2 than to 5,
+which cross-entropy does not.
 """
 
 import math
@@ -16,7 +17,9 @@ from distillkit.recipe import ColumnsConfig, Task
 # Type of the canonical column `label`.
 LABEL_TYPES: dict[Task, pa.DataType] = {
     "classification": pa.string(),
-    "multi-label": pa.list_(pa.field("element", pa.string())),  # the name that Parquet gives a list's items
+    "multi-label": pa.list_(
+        pa.field("element", pa.string())
+    ),  # the name that Parquet gives a list's items
     "regression": pa.float64(),
 }
 # transformers' word for each in a model's configuration.
@@ -26,7 +29,11 @@ PROBLEM_TYPES: dict[Task, str] = {
     "regression": "regression",
 }
 # What turns a model's logits into an answer: the word of a logit store's manifest.
-HEADS: dict[Task, str] = {"classification": "softmax", "multi-label": "sigmoid", "regression": "none"}
+HEADS: dict[Task, str] = {
+    "classification": "softmax",
+    "multi-label": "sigmoid",
+    "regression": "none",
+}
 SCORE = "score"  # the only label of a regression
 
 Label = str | list[str] | float
@@ -36,8 +43,8 @@ def task_of_model(config: Any) -> Task:
     """Say which kind of task a model was trained for.
 
     Args:
-        config: Its transformers configuration. One that says nothing is a classifier, or, having one output alone, a regression: what
-            transformers itself would train it as.
+        config: Its transformers configuration. One that says nothing is a classifier, or, having
+            one output alone, a regression: what transformers itself would train it as.
     """
     for task, name in PROBLEM_TYPES.items():
         if config.problem_type == name:
@@ -51,7 +58,13 @@ def task_of_labels(kind: pa.DataType) -> Task:
 
 
 def parse_label(
-    row: dict[str, Any], columns: ColumnsConfig, place: str, task: Task, known: Sequence[str], *, required: bool
+    row: dict[str, Any],
+    columns: ColumnsConfig,
+    place: str,
+    task: Task,
+    known: Sequence[str],
+    *,
+    required: bool,
 ) -> Label | None:
     """Read a row's label as the task has it.
 
@@ -59,7 +72,8 @@ def parse_label(
         row: Raw values by column.
         columns: Names the label's column; a column `label` is found too.
         place: Where the row stands, for errors.
-        task: What a label is. An empty text is a missing label, but no label at all (an answer) in a multi-label task.
+        task: What a label is. An empty text is a missing label, but no label at all (an answer) in
+            a multi-label task.
         known: Labels that training saw; empty: any will do.
         required: Refuse a missing label.
 
@@ -83,7 +97,11 @@ def parse_label(
         return None
     if task == "regression":
         return _number(value, where)
-    names = _names(value, where, columns.label_separator) if task == "multi-label" else [_class_name(value, where)]
+    names = (
+        _names(value, where, columns.label_separator)
+        if task == "multi-label"
+        else [_class_name(value, where)]
+    )
     unknown = next((name for name in names if known and name not in known), None)
     if unknown is not None:
         raise unknown_label(place, unknown, known)
@@ -99,7 +117,13 @@ def unknown_label(place: str, label: str, known: Sequence[str]) -> InputError:
 
 
 def _names(value: Any, where: str, separator: str) -> list[str]:
-    items = value.split(separator) if isinstance(value, str) else value if isinstance(value, list) else [value]
+    items = (
+        value.split(separator)
+        if isinstance(value, str)
+        else value
+        if isinstance(value, list)
+        else [value]
+    )
     return sorted({_class_name(item, where).strip() for item in items} - {""})
 
 

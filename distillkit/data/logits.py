@@ -47,8 +47,12 @@ def read_store(store: Path) -> dict[str, dict[str, Any]]:
         InputError: The folder is no logit store.
     """
     if (store / MANIFEST).is_file():
-        raise InputError(f"{store}: a logit store of an older form; delete the folder and label again")
-    found = {path.parent.name: read_manifest(path.parent) for path in sorted(store.glob(f"*/{MANIFEST}"))}
+        raise InputError(
+            f"{store}: a logit store of an older form; delete the folder and label again"
+        )
+    found = {
+        path.parent.name: read_manifest(path.parent) for path in sorted(store.glob(f"*/{MANIFEST}"))
+    }
     if not found:
         raise InputError(
             f"{store}: not a logit store: no folder in it has a {MANIFEST}; make one with distillkit label"
@@ -71,9 +75,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("labels"), list):
         raise InputError(f"{path}: not the manifest of a teacher's logits; {mend}")
     if manifest.get("format") != FORMAT:
-        raise InputError(f"{path}: its format is {manifest.get('format')!r}, expected {FORMAT}; {mend}")
+        raise InputError(
+            f"{path}: its format is {manifest.get('format')!r}, expected {FORMAT}; {mend}"
+        )
     if _head(manifest) not in HEADS.values():
-        raise InputError(f"{path}: its head is {_head(manifest)!r}, expected {', '.join(HEADS.values())}; {mend}")
+        raise InputError(
+            f"{path}: its head is {_head(manifest)!r}, expected {', '.join(HEADS.values())}; {mend}"
+        )
     return manifest
 
 
@@ -85,7 +93,9 @@ def keys_of(table: pa.Table) -> pa.Array:
     """
     columns = table.select([name for name in ("text", "text_pair") if name in table.column_names])
     blocks = [columns.slice(start, _BLOCK_ROWS) for start in range(0, len(table), _BLOCK_ROWS)]
-    return pa.concat_arrays([pa.array([], _KEY), *(pa.array(content_keys(*texts_of(block)), _KEY) for block in blocks)])
+    return pa.concat_arrays(
+        [pa.array([], _KEY), *(pa.array(content_keys(*texts_of(block)), _KEY) for block in blocks)]
+    )
 
 
 def shard_name(keys: pa.Array) -> str:
@@ -98,7 +108,9 @@ def shard_path(folder: Path, name: str) -> Path:
     return folder / f"shard-{name}.parquet"
 
 
-def shard_table(table: pa.Table, logits: np.ndarray, storage: str, source: str, labels: Sequence[str]) -> pa.Table:
+def shard_table(
+    table: pa.Table, logits: np.ndarray, storage: str, source: str, labels: Sequence[str]
+) -> pa.Table:
     """Put texts and their logits together as a shard has them.
 
     Args:
@@ -106,10 +118,12 @@ def shard_table(table: pa.Table, logits: np.ndarray, storage: str, source: str, 
         logits: (N, C) float32.
         storage: fp16 or fp32.
         source: Whose logits they are, for errors.
-        labels: C labels in the order of the logits; kept in the metadata, so that a shard alone says what it holds.
+        labels: C labels in the order of the logits; kept in the metadata, so that a shard alone
+            says what it holds.
 
     Returns:
-        `key`, `text`, `text_pair` (pairs), `logits`; the metadata has the largest rounding error of a stored logit.
+        `key`, `text`, `text_pair` (pairs), `logits`; the metadata has the largest rounding error of
+        a stored logit.
 
     Raises:
         InputError: A logit is not finite, or not in the form it is stored in.
@@ -124,7 +138,9 @@ def shard_table(table: pa.Table, logits: np.ndarray, storage: str, source: str, 
             raise InputError(
                 f"{source}: logits of {text!r} are too large for fp16 ({values[np.abs(values).argmax()]:g}); store them with --label.storage fp32"
             )
-        raise InputError(f"{source}: the logits are not finite for {text!r}; label with --label.precision fp32")
+        raise InputError(
+            f"{source}: the logits are not finite for {text!r}; label with --label.precision fp32"
+        )
     names = [name for name in ("text", "text_pair") if name in table.column_names]
     columns = {"key": keys_of(table)} | {name: table[name].combine_chunks() for name in names}
     columns["logits"] = pa.FixedSizeListArray.from_arrays(pa.array(stored.ravel()), stored.shape[1])
@@ -155,7 +171,10 @@ def stored_keys(folder: Path) -> pa.Array:
 
 def rounding_error(folder: Path) -> float:
     """Return the largest difference between a logit as the teacher gave it and as it is stored."""
-    return max((float((shard.schema.metadata or {})[ROUNDING_ERROR]) for shard in _shards(folder, [])), default=0.0)
+    return max(
+        (float((shard.schema.metadata or {})[ROUNDING_ERROR]) for shard in _shards(folder, [])),
+        default=0.0,
+    )
 
 
 def _shards(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
@@ -166,23 +185,29 @@ def _shards(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
             if table.column_names != columns or ROUNDING_ERROR not in (table.schema.metadata or {}):
                 raise KeyError("not what distillkit label writes")
         except (pa.ArrowInvalid, KeyError) as error:
-            raise InputError(f"{path}: damaged: {error}; delete this shard and label again") from None
+            raise InputError(
+                f"{path}: damaged: {error}; delete this shard and label again"
+            ) from None
         yield table
 
 
-def join_logits(table: pa.Table, store: Path, weights: Mapping[str, float] | None = None) -> np.ndarray:
+def join_logits(
+    table: pa.Table, store: Path, weights: Mapping[str, float] | None = None
+) -> np.ndarray:
     """Look up each row's logits by its content, and average the teachers'.
 
     Args:
         table: Canonical table of N rows, in any order.
         store: A logit store.
-        weights: Weight of each teacher by name, above 0; they are scaled to sum to 1. None or empty: all, alike.
+        weights: Weight of each teacher by name, above 0; they are scaled to sum to 1. None or
+            empty: all, alike.
 
     Returns:
         Logits, (N, C) float32, in the order of the table and of `joined_labels`.
 
     Raises:
-        InputError: A row has no logits, a teacher is unknown, or the teachers' labels are not the same.
+        InputError: A row has no logits, a teacher is unknown, or the teachers' labels are not the
+            same.
     """
     total = sum(chosen_teachers(store, weights).values())
     out = np.zeros((len(table), len(joined_labels(store, weights))), np.float32)
@@ -220,7 +245,8 @@ def with_logits(table: pa.Table, store: Path) -> pa.Table:
         store: A logit store.
 
     Returns:
-        The table with a column `logits_<name>` a teacher, fixed_size_list<float>[C], labels in the order of `joined_labels`.
+        The table with a column `logits_<name>` a teacher, fixed_size_list<float>[C], labels in the
+        order of `joined_labels`.
 
     Raises:
         InputError: As for `join_logits`.
@@ -238,7 +264,8 @@ def joined_labels(store: Path, weights: Mapping[str, float] | None = None) -> li
     """Return what each joined logit means: the labels of the first teacher by name.
 
     Raises:
-        InputError: A teacher is unknown, or the teachers' labels, or kinds of task, are not the same.
+        InputError: A teacher is unknown, or the teachers' labels, or kinds of task, are not the
+            same.
     """
     manifests = read_store(store)
     first, *others = chosen_teachers(store, weights)
@@ -274,10 +301,14 @@ def chosen_teachers(store: Path, weights: Mapping[str, float] | None) -> dict[st
     for name in weights or ():
         if name not in known:
             raise InputError(f"{store}: no teacher {name!r}; there is {', '.join(known)}")
-    return {name: weights[name] if weights else 1.0 for name in known if not weights or name in weights}
+    return {
+        name: weights[name] if weights else 1.0 for name in known if not weights or name in weights
+    }
 
 
-def _teacher_logits(table: pa.Table, keys: pa.Array, folder: Path, labels: Sequence[str]) -> np.ndarray:
+def _teacher_logits(
+    table: pa.Table, keys: pa.Array, folder: Path, labels: Sequence[str]
+) -> np.ndarray:
     """Return a teacher's logits for rows with these keys, (N, C) float32, in the order of `labels`."""
     order = [read_manifest(folder)["labels"].index(name) for name in labels]
     stored, values = [pa.array([], _KEY)], [np.empty((0, len(order)), np.float16)]

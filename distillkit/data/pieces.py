@@ -1,7 +1,8 @@
 """Word pieces gathered: BERT's tokenizer asked once for each distinct word between spaces, and the rows put together with numpy.
 
-BERT's normaliser and pre-tokeniser look at no character beyond a space, so a text's pieces are those of its space-separated chunks, one
-after the other. A transfer set has few distinct chunks in its many rows.
+BERT's normaliser and pre-tokeniser look at no character beyond a space, so a text's pieces are
+those of its space-separated chunks, one after the other. A transfer set has few distinct chunks in
+its many rows.
 """
 
 import json
@@ -46,14 +47,18 @@ class WordPieces:
         Args:
             texts: N texts.
             text_pairs: N second texts, or None.
-            max_tokens: Longer rows are truncated on the right, of a pair the longer side first; 4 at least.
+            max_tokens: Longer rows are truncated on the right, of a pair the longer side first; 4
+                at least.
 
         Returns:
-            Ids and token types of all rows, one after the other, int32, and tokens a row, (N,) int64.
+            Ids and token types of all rows, one after the other, int32, and tokens a row, (N,)
+            int64.
         """
         if len(self._place) > _MOST_CHUNKS:
             self._forget()
-        sides = [self._pieces(side) for side in ([texts] if text_pairs is None else [texts, text_pairs])]
+        sides = [
+            self._pieces(side) for side in ([texts] if text_pairs is None else [texts, text_pairs])
+        ]
         kept = _truncated([np.diff(offsets) for _, offsets in sides], max_tokens - len(sides) - 1)
         lengths = np.sum(kept, axis=0) + len(kept) + 1  # [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
         at = np.cumsum(lengths) - lengths
@@ -83,8 +88,13 @@ class WordPieces:
         """Return each chunk's number, asking the tokenizer for those that are new."""
         new = [chunk for chunk in chunks if chunk not in self._place]
         if new:
-            found = [encoding.ids for encoding in self._backend.encode_batch_fast(new, add_special_tokens=False)]
-            self._place.update(zip(new, range(len(self._place), len(self._place) + len(new)), strict=True))
+            found = [
+                encoding.ids
+                for encoding in self._backend.encode_batch_fast(new, add_special_tokens=False)
+            ]
+            self._place.update(
+                zip(new, range(len(self._place), len(self._place) + len(new)), strict=True)
+            )
             self._ids = np.concatenate([self._ids, *(np.array(ids, np.int32) for ids in found)])
             self._count = np.concatenate([self._count, [len(ids) for ids in found]])
             self._start = np.cumsum(self._count) - self._count
@@ -97,7 +107,9 @@ def gathers(tokenizer: Any, max_tokens: int) -> bool:
         return False
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     kinds = [(backend[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not _frames_as_bert(tokenizer, backend):
+    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not _frames_as_bert(
+        tokenizer, backend
+    ):
         return False
     return not any(
         token["lstrip"] or token["rstrip"] or token["single_word"] or " " in token["content"]
@@ -108,7 +120,8 @@ def gathers(tokenizer: Any, max_tokens: int) -> bool:
 def _frames_as_bert(tokenizer: Any, backend: dict[str, Any]) -> bool:
     """Say whether rows are [CLS] a [SEP] and [CLS] a [SEP] b [SEP], the second side with its [SEP] of type 1."""
     cls, sep = (
-        {"SpecialToken": {"id": token, "type_id": 0}} for token in (str(tokenizer.cls_token), str(tokenizer.sep_token))
+        {"SpecialToken": {"id": token, "type_id": 0}}
+        for token in (str(tokenizer.cls_token), str(tokenizer.sep_token))
     )
     frame = backend["post_processor"] or {}
     if frame.get("type") == "BertProcessing":
@@ -118,10 +131,13 @@ def _frames_as_bert(tokenizer: Any, backend: dict[str, Any]) -> bool:
         ]
     if frame.get("type") != "TemplateProcessing":
         return False
-    first, second = ({"Sequence": {"id": side, "type_id": number}} for number, side in enumerate("AB"))
+    first, second = (
+        {"Sequence": {"id": side, "type_id": number}} for number, side in enumerate("AB")
+    )
     last = {"SpecialToken": {"id": str(tokenizer.sep_token), "type_id": 1}}
     ids = [
-        frame["special_tokens"].get(str(token), {}).get("ids") for token in (tokenizer.cls_token, tokenizer.sep_token)
+        frame["special_tokens"].get(str(token), {}).get("ids")
+        for token in (tokenizer.cls_token, tokenizer.sep_token)
     ]
     return (
         frame["single"] == [cls, first, sep]
@@ -136,7 +152,8 @@ def _truncated(counts: list[np.ndarray], room: int) -> list[np.ndarray]:
         return [np.minimum(counts[0], room)]
     first, second = counts
     short, long = np.minimum(first, second), np.maximum(first, second)
-    # The longer side gives way until both are equal, then both do; an odd piece stays with the longer.
+    # The longer side gives way until both are equal, then both do; an odd piece stays with the
+    # longer.
     long_kept = np.minimum(long, np.maximum(room - short, room - room // 2))
     short_kept = np.minimum(short, room - long_kept)
     swap = first > second

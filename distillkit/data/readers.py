@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 EMBEDDED = ("reviews", "questions")
-_FORMS = (
-    ".tsv, .csv, .jsonl, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT"
-)
+_FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT"
 
 # The csv module's own limit, 131,072 characters a field, is shorter than some documents.
 csv.field_size_limit(2**31 - 1)
@@ -32,14 +30,15 @@ def read_rows(source: str) -> Iterator[Row]:
     """Read a source row by row.
 
     Args:
-        source: A path (.tsv, .csv, .jsonl, .parquet, .txt), a folder of such files, an address that fsspec knows (s3://...),
-            `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT`.
+        source: A path (.tsv, .csv, .jsonl, .parquet, .txt), a folder of such files, an address that
+            fsspec knows (s3://...), `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT`.
 
     Returns:
         Each row with its place, `FILE:LINE` or `FILE row N`.
 
     Raises:
-        InputError: The source is absent, of no known form, not UTF-8, or a row does not fit its header.
+        InputError: The source is absent, of no known form, not UTF-8, or a row does not fit its
+            header.
     """
     if source.startswith("datasets:"):
         return _read_datasets(source)
@@ -65,9 +64,13 @@ def source_files(source: str) -> list[UPath]:
         path = UPath(source)
         if not path.is_dir():
             return [path if path.exists() else UPath(source_path(source))]
-        inside = sorted(p for p in path.iterdir() if p.suffix in _READERS and not p.name.startswith((".", "_")))
+        inside = sorted(
+            p for p in path.iterdir() if p.suffix in _READERS and not p.name.startswith((".", "_"))
+        )
     except (ImportError, ValueError, OSError) as error:
-        raise InputError(f"{source}: cannot be read: {' '.join(str(error).split())[:300]}") from None
+        raise InputError(
+            f"{source}: cannot be read: {' '.join(str(error).split())[:300]}"
+        ) from None
     if len({p.suffix for p in inside}) != 1:
         raise InputError(
             f"{source}: expected a folder of files of one form ({', '.join(_READERS)}), found {sorted({p.suffix for p in inside}) or 'none'}"
@@ -222,22 +225,37 @@ def _read_datasets(source: str) -> Iterator[Row]:
             table = saved[split] if isinstance(saved, datasets.DatasetDict) else saved
         else:
             table = datasets.load_dataset(name, *parts[1:-1], split=split)
-    except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError, KeyError, RuntimeError, OSError) as error:
-        raise InputError(f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}") from None
+    except (
+        datasets.exceptions.DatasetsError,
+        FileNotFoundError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        OSError,
+    ) as error:
+        raise InputError(
+            f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}"
+        ) from None
     classes = {
-        column: feature for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
+        column: feature
+        for column, feature in table.features.items()
+        if isinstance(feature, datasets.ClassLabel)
     }
     # Of a multi-label task each row has a list of classes.
     lists = {
         column: feature.feature
         for column, feature in table.features.items()
-        if isinstance(feature, datasets.Sequence) and isinstance(feature.feature, datasets.ClassLabel)
+        if isinstance(feature, datasets.Sequence)
+        and isinstance(feature.feature, datasets.ClassLabel)
     }
     for number, row in enumerate(table, start=1):
         # A ClassLabel of -1 is the hub's way to hide a test label.
         named = {name: row[name] for name in classes}
         named = {k: None if v is None or v < 0 else classes[k].names[v] for k, v in named.items()}
-        named |= {k: None if row[k] is None else [feature.names[i] for i in row[k]] for k, feature in lists.items()}
+        named |= {
+            k: None if row[k] is None else [feature.names[i] for i in row[k]]
+            for k, feature in lists.items()
+        }
         yield f"{source} row {number}", {**row, **named}
 
 

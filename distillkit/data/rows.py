@@ -16,9 +16,11 @@ FOLLOWS, SWAPPED, ELSEWHERE = range(3)  # of `order`
 class TextRows(Encoded):
     """N tokenised rows without padding, and where their words begin.
 
-    `words` is flat as `ids` is, int8: SPECIAL (0) for a special token, which nothing may hide, FIRST (1) for the first token of a word, LATER (2) for
-    one that goes on with it. `columns` are further flat columns, by name. `order` says of each row, (N,) int8, whether its second half FOLLOWS (0) the
-    first, whether the two are SWAPPED (1), or whether the second is from ELSEWHERE (2), another document; None where rows have no halves.
+    `words` is flat as `ids` is, int8: SPECIAL (0) for a special token, which nothing may hide,
+    FIRST (1) for the first token of a word, LATER (2) for one that goes on with it. `columns` are
+    further flat columns, by name. `order` says of each row, (N,) int8, whether its second half
+    FOLLOWS (0) the first, whether the two are SWAPPED (1), or whether the second is from ELSEWHERE
+    (2), another document; None where rows have no halves.
     """
 
     words: Tensor

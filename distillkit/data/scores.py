@@ -14,7 +14,8 @@ def dev_score(task: Task, logits: np.ndarray, gold: np.ndarray) -> float:
         gold: As `data.tables.gold_of` gives it, nothing missing.
 
     Returns:
-        Accuracy, or micro-F1 of the labels whose probability is above 0.5, 0 to 1; of a regression Pearson's correlation, -1 to 1.
+        Accuracy, or micro-F1 of the labels whose probability is above 0.5, 0 to 1; of a regression
+        Pearson's correlation, -1 to 1.
     """
     if task == "classification":
         return float((logits.argmax(1) == gold).mean())
@@ -38,4 +39,8 @@ def pearson(a: np.ndarray, b: np.ndarray) -> float:
 
 def chance(task: Task, gold: np.ndarray) -> float:
     """Return the score of a model that knows nothing of the text: the share of the commonest class; 0 in other tasks."""
-    return float(np.unique(gold, return_counts=True)[1].max() / len(gold)) if task == "classification" else 0.0
+    return (
+        float(np.unique(gold, return_counts=True)[1].max() / len(gold))
+        if task == "classification"
+        else 0.0
+    )

@@ -10,7 +10,8 @@ from distillkit.data.functions import function_version, load_function
 from distillkit.data.words import is_chinese
 from distillkit.errors import InputError
 
-# Words come in the order of the text and stand in it letter by letter; what lies between them is of no word.
+# Words come in the order of the text and stand in it letter by letter; what lies between them is of
+# no word.
 Segmenter = Callable[[str], Sequence[str]]
 _SETTING = "adapt.text.segmenter"
 
@@ -38,7 +39,9 @@ def load_segmenter(name: str) -> Segmenter | None:
     if name == "jieba":
         return _jieba()
     if ":" not in name:
-        raise InputError(f"{_SETTING} {name!r} is not known; expected auto, jieba, none, or MODULE:FUNCTION")
+        raise InputError(
+            f"{_SETTING} {name!r} is not known; expected auto, jieba, none, or MODULE:FUNCTION"
+        )
     return load_function(name, _SETTING)
 
 
@@ -87,7 +90,9 @@ def _jieba() -> Segmenter:
     try:
         import jieba
     except ImportError:
-        raise InputError(f"{_SETTING} jieba: pip install 'distillkit[zh]'; or choose none") from None
+        raise InputError(
+            f"{_SETTING} jieba: pip install 'distillkit[zh]'; or choose none"
+        ) from None
     jieba.setLogLevel("ERROR")
     cut: Segmenter = jieba.lcut
     return cut

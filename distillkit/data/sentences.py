@@ -11,7 +11,8 @@ _ABBREVIATED = (
 )
 _NUMBERED = r"(?!(?<=\b(?i:no|vol|fig)\.)\s+\p{N})"
 _END = regex.compile(
-    # Three dots, or an end inside quotation marks, may stand within a sentence: a small letter goes on with it.
+    # Three dots, or an end inside quotation marks, may stand within a sentence: a small letter goes
+    # on with it.
     rf"(?:\.(?:\s?\.)++|…){_CLOSING}*+(?=\s+\P{{Ll}})"
     rf"|(?:[!?][!?.]*|{_ABBREVIATED}(?<!\.\s?)\.(?!\s?\.){_NUMBERED})(?:(?=\s)|{_CLOSING}+(?=\s+\P{{Ll}}))"
     r"|[。！？]+[”’」』）】]*"
@@ -26,5 +27,8 @@ def sentences_of(text: str) -> list[str]:
     """
     parts = (" ".join(part.split()) for part in _BREAK.split(text))
     return [
-        sentence for part in parts for piece in _END.sub("\\g<0>\n", part).split("\n") if (sentence := piece.strip())
+        sentence
+        for part in parts
+        for piece in _END.sub("\\g<0>\n", part).split("\n")
+        if (sentence := piece.strip())
     ]

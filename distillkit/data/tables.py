@@ -22,7 +22,8 @@ from distillkit.recipe import ColumnsConfig, Task
 
 KEY_BYTES = 16
 HASH = np.dtype([("high", "u8"), ("low", "u8")])
-# Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask word.
+# Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask
+# word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 
 
@@ -37,7 +38,9 @@ def read_table(
 ) -> pa.Table:
     """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`; see `read_blocks`."""
     return pa.concat_tables(
-        read_blocks(source, columns, task=task, labels=labels, known=known, or_canonical=or_canonical)
+        read_blocks(
+            source, columns, task=task, labels=labels, known=known, or_canonical=or_canonical
+        )
     )
 
 
@@ -55,19 +58,25 @@ def read_blocks(
 
     Args:
         source: Anything `readers.read_rows` takes.
-        columns: Names of the source's columns; a table that `write_table` wrote has its canonical ones whatever they are, so that a
-            stage's output is a source (and a transfer set keeps its `origin` and `rules`), and so has a text file, which names none.
+        columns: Names of the source's columns; a table that `write_table` wrote has its canonical
+            ones whatever they are, so that a stage's output is a source (and a transfer set keeps
+            its `origin` and `rules`), and so has a text file, which names none.
         task: What a label is; `data.labels.LABEL_TYPES` has the column's type.
-        labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored` (no label column).
+        labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored`
+            (no label column).
         known: Labels that training saw; empty: any will do.
-        or_canonical: A text column of the canonical name will do where the one named is absent: text without labels is often from elsewhere.
+        or_canonical: A text column of the canonical name will do where the one named is absent:
+            text without labels is often from elsewhere.
         rows: Rows a block; the last may have fewer.
 
     Raises:
-        InputError: A column is missing, a text is empty or no text, a label is missing, NaN, not `known` or of another task.
+        InputError: A column is missing, a text is empty or no text, a label is missing, NaN, not
+            `known` or of another task.
     """
     if canonical := _is_canonical(source):
-        columns = replace(columns, text="text", text_pair=columns.text_pair and "text_pair", label="label")
+        columns = replace(
+            columns, text="text", text_pair=columns.text_pair and "text_pair", label="label"
+        )
     wanted = {"text": columns.text}
     if columns.text_pair:
         wanted["text_pair"] = columns.text_pair
@@ -78,8 +87,13 @@ def read_blocks(
         meta = file.schema_arrow.metadata
         if "label" in found:
             _check_task(source, file.schema_arrow.field("label").type, task)
-        blocks = (_of_task(pa.Table.from_batches([batch]), task) for batch in file.iter_batches(rows, columns=found))
-        yield from (block.select(found).replace_schema_metadata(meta) for block in resized(blocks, rows))
+        blocks = (
+            _of_task(pa.Table.from_batches([batch]), task)
+            for batch in file.iter_batches(rows, columns=found)
+        )
+        yield from (
+            block.select(found).replace_schema_metadata(meta) for block in resized(blocks, rows)
+        )
         return
     # Anything else goes row by row, and a row that does not fit is said with its place.
     columns_of = _Columns(wanted, columns, task, labels, known, or_canonical)
@@ -108,8 +122,16 @@ class _Columns:
         or_canonical: bool,
     ) -> None:
         self.or_canonical = or_canonical
-        self.wanted, self.columns, self.task, self.labels, self.known = wanted, columns, task, labels, known
-        types = dict.fromkeys(wanted, pa.string()) | ({"label": LABEL_TYPES[task]} if labels != "ignored" else {})
+        self.wanted, self.columns, self.task, self.labels, self.known = (
+            wanted,
+            columns,
+            task,
+            labels,
+            known,
+        )
+        types = dict.fromkeys(wanted, pa.string()) | (
+            {"label": LABEL_TYPES[task]} if labels != "ignored" else {}
+        )
         self.schema = pa.schema(list(types.items()))
         self.rows: dict[str, list[Any]] = {name: [] for name in types}
 
@@ -121,7 +143,9 @@ class _Columns:
             if "label" in row and self.columns.label not in row:  # which the user did not mean
                 raise _no_column(row, self.columns.label, place, "--data.columns.label")
             required = self.labels == "required"
-            self.rows["label"].append(parse_label(row, self.columns, place, self.task, self.known, required=required))
+            self.rows["label"].append(
+                parse_label(row, self.columns, place, self.task, self.known, required=required)
+            )
 
     def take(self) -> pa.Table:
         table = pa.table(self.rows, schema=self.schema)
@@ -187,7 +211,9 @@ def _of_task(table: pa.Table, task: Task) -> pa.Table:
     """Give a column without any label the task's type."""
     if "label" not in table.column_names or table["label"].type == LABEL_TYPES[task]:
         return table
-    return table.set_column(table.column_names.index("label"), "label", pa.nulls(len(table), LABEL_TYPES[task]))
+    return table.set_column(
+        table.column_names.index("label"), "label", pa.nulls(len(table), LABEL_TYPES[task])
+    )
 
 
 def mask_of(table: pa.Table) -> str:
@@ -211,7 +237,9 @@ def _text(row: dict[str, Any], column: str, place: str) -> str:
         raise _no_column(row, column, place, "--data.columns.text or --data.columns.text-pair")
     value = row[column]
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise InputError(f"{place}: column {column!r} is empty (null or NaN); expected text: fill or drop the row")
+        raise InputError(
+            f"{place}: column {column!r} is empty (null or NaN); expected text: fill or drop the row"
+        )
     if not isinstance(value, str):
         raise InputError(f"{place}: column {column!r} is {value!r}; expected text")
     if not value.strip():
@@ -219,7 +247,9 @@ def _text(row: dict[str, Any], column: str, place: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{place}: column {column!r} is {value!r}: half of a surrogate pair is no text") from None
+        raise InputError(
+            f"{place}: column {column!r} is {value!r}: half of a surrogate pair is no text"
+        ) from None
     return value
 
 
@@ -257,7 +287,9 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
 def _flat_labels(table: pa.Table) -> list[Any]:
     """Return every label of every row; what is missing is left out."""
     column = table["label"].drop_null()
-    return (pa.compute.list_flatten(column) if pa.types.is_list(column.type) else column).to_pylist()
+    return (
+        pa.compute.list_flatten(column) if pa.types.is_list(column.type) else column
+    ).to_pylist()
 
 
 def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> None:
@@ -303,8 +335,9 @@ def gold_of(table: pa.Table, names: Sequence[str], task: Task) -> np.ndarray:
         task: What the labels are expected to be.
 
     Returns:
-        Of a classification class numbers, (N,) int64, -100 where there is none; of a multi-label task 0 and 1, (N, C) float32, and of a
-        regression scores, (N,) float32: NaN where there is none.
+        Of a classification class numbers, (N,) int64, -100 where there is none; of a multi-label
+        task 0 and 1, (N, C) float32, and of a regression scores, (N,) float32: NaN where there is
+        none.
 
     Raises:
         InputError: The labels are of another task.
@@ -380,7 +413,8 @@ def content_keys(texts: Sequence[str], text_pairs: Sequence[str] | None = None) 
         text_pairs: N second texts, or None.
 
     Returns:
-        N keys of 16 bytes: BLAKE2b of the UTF-8 text and, for a pair, of the length of the first text, and both texts.
+        N keys of 16 bytes: BLAKE2b of the UTF-8 text and, for a pair, of the length of the first
+            text, and both texts.
     """
     if text_pairs is None:
         return [hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest() for text in texts]
@@ -412,7 +446,10 @@ def content_hashes(texts: pa.Array, text_pairs: pa.Array | None = None) -> np.nd
 def table_writer(target: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Yield a writer of a Parquet file that is whole or absent; each table written is a row group."""
     schema = schema.with_metadata({**(schema.metadata or {}), _STAMP: b"1"})
-    with whole_file(target) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with (
+        whole_file(target) as partial,
+        pq.ParquetWriter(partial, schema, compression="zstd") as writer,
+    ):
         yield writer
 
 

@@ -6,13 +6,20 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import expit, softmax, xlog1py, xlogy
 
-from distillkit.data.logits import chosen_teachers, each_teacher, join_logits, joined_labels, store_task
+from distillkit.data.logits import (
+    chosen_teachers,
+    each_teacher,
+    join_logits,
+    joined_labels,
+    store_task,
+)
 from distillkit.data.scores import chance, dev_score
 from distillkit.data.tables import gold_of
 from distillkit.errors import InputError
 from distillkit.recipe import LossConfig
 
-# Keeps the mean where no teacher knows anything of a row, and is lost beside any certainty worth the name.
+# Keeps the mean where no teacher knows anything of a row, and is lost beside any certainty worth
+# the name.
 _LEAST = 1e-6
 
 
@@ -28,10 +35,12 @@ def teacher_targets(
         dev: Labelled; with weighting `dev` its rows must be in the store as well.
 
     Returns:
-        Logits, (N, C) float32, and the weight of each teacher that `given` or `dev` came to, by name; none with `confidence`.
+        Logits, (N, C) float32, and the weight of each teacher that `given` or `dev` came to, by
+        name; none with `confidence`.
 
     Raises:
-        InputError: As for `join_logits`; or with `dev` a dev row has no logits, or no teacher is above chance.
+        InputError: As for `join_logits`; or with `dev` a dev row has no logits, or no teacher is
+            above chance.
     """
     loss.check_task(store_task(store, loss.teacher_weights()))
     weights = chosen_teachers(store, loss.teacher_weights())
@@ -40,14 +49,16 @@ def teacher_targets(
     if loss.teacher_weighting == "dev" and len(weights) > 1:
         weights = dev_weights(dev, store, weights)
     total = sum(weights.values())
-    return join_logits(table, store, weights), {name: weight / total for name, weight in weights.items()}
+    return join_logits(table, store, weights), {
+        name: weight / total for name, weight in weights.items()
+    }
 
 
 def dev_weights(dev: pa.Table, store: Path, teachers: dict[str, float]) -> dict[str, float]:
     """Weigh teachers in proportion to how far their dev score is above chance; one at chance or below has no say.
 
-    The score is measured on the student's own dev set, which the teachers' best epochs were perhaps chosen on as well: it flatters each of them,
-    and what is compared are the flattered scores.
+    The score is measured on the student's own dev set, which the teachers' best epochs were perhaps
+    chosen on as well: it flatters each of them, and what is compared are the flattered scores.
 
     Args:
         dev: Labelled table whose rows are in the store.
@@ -55,7 +66,8 @@ def dev_weights(dev: pa.Table, store: Path, teachers: dict[str, float]) -> dict[
         teachers: Which, by name.
 
     Returns:
-        Accuracy above the share of the commonest class, micro-F1, or Pearson's correlation, by name; above 0.
+        Accuracy above the share of the commonest class, micro-F1, or Pearson's correlation, by
+        name; above 0.
 
     Raises:
         InputError: A dev row has no logits, or no teacher is above chance.
@@ -63,7 +75,10 @@ def dev_weights(dev: pa.Table, store: Path, teachers: dict[str, float]) -> dict[
     task = store_task(store, teachers)
     gold = gold_of(dev, joined_labels(store, teachers), task)
     try:
-        scores = {name: dev_score(task, logits, gold) for name, _, logits in each_teacher(dev, store, teachers)}
+        scores = {
+            name: dev_score(task, logits, gold)
+            for name, _, logits in each_teacher(dev, store, teachers)
+        }
     except InputError as error:
         raise InputError(
             f"loss.teacher_weighting is dev, which compares the teachers on the dev set: {error}"
@@ -72,7 +87,9 @@ def dev_weights(dev: pa.Table, store: Path, teachers: dict[str, float]) -> dict[
     weights = {name: score - guess for name, score in scores.items() if score > guess}
     if not weights:
         said = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
-        raise InputError(f"{store}: loss.teacher_weighting is dev, but no teacher is above {guess:.3f}, which is chance, on dev: {said}")  # fmt: skip
+        raise InputError(
+            f"{store}: loss.teacher_weighting is dev, but no teacher is above {guess:.3f}, which is chance, on dev: {said}"
+        )
     return weights
 
 
@@ -91,7 +108,9 @@ def join_by_confidence(table: pa.Table, store: Path, teachers: dict[str, float])
     total = np.zeros((len(table), len(joined_labels(store, teachers))), np.float32)
     weight = np.zeros((len(table), 1), np.float32)
     for _, _, logits in each_teacher(table, store, teachers):
-        sure = (certainty(logits, sigmoid=task == "multi-label") + _LEAST).astype(np.float32)[:, None]
+        sure = (certainty(logits, sigmoid=task == "multi-label") + _LEAST).astype(np.float32)[
+            :, None
+        ]
         total += sure * logits
         weight += sure
     return total / weight

@@ -36,27 +36,35 @@ def count_words(texts: Iterable[str], normalizer: Any, pre_tokenizer: Any) -> Co
 def train_word_pieces(words: Mapping[str, int], wanted: int, least: int = 2) -> list[str]:
     """Train word pieces; characters come first, by code point, then what is merged of them.
 
-    The library's trainer of word pieces numbers the characters that continue a word in an order that changes from process to process, and merges
-    equally frequent pairs in that of their numbers. Its trainer of byte pairs sorts characters. So it gets the words with a character of
+    The library's trainer of word pieces numbers the characters that continue a word in an order
+    that changes from process to process, and merges equally frequent pairs in that of their
+    numbers. Its trainer of byte pairs sorts characters. So it gets the words with a character of
     its own for each that continues one.
 
     Args:
-        words: How often each occurs; those longer than `LONGEST_WORD`, and with characters of Unicode's last private planes, are passed over.
+        words: How often each occurs; those longer than `LONGEST_WORD`, and with characters of
+            Unicode's last private planes, are passed over.
         wanted: Pieces, at most.
         least: A pair that occurs less often is not merged.
 
     Returns:
-        Pieces in the order of their ids; `##` stands before one that continues a word. They do not depend on the order of the words.
+        Pieces in the order of their ids; `##` stands before one that continues a word. They do not
+        depend on the order of the words.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    usual = {w: n for w, n in words.items() if 0 < len(w) <= LONGEST_WORD and max(w) < chr(_PRIVATE)}
+    usual = {
+        w: n for w, n in words.items() if 0 < len(w) <= LONGEST_WORD and max(w) < chr(_PRIVATE)
+    }
     counts: Counter[str] = Counter()
     for word, count in usual.items():
         for place, character in enumerate(word):
             counts[CONTINUES * (place > 0) + character] += count
     kept = sorted(counts, key=lambda piece: (-counts[piece], piece))[:wanted]
-    later = {piece[-1]: chr(_PRIVATE + i) for i, piece in enumerate(sorted(p for p in kept if len(p) > 1))}
+    later = {
+        piece[-1]: chr(_PRIVATE + i)
+        for i, piece in enumerate(sorted(p for p in kept if len(p) > 1))
+    }
     first = {piece for piece in kept if len(piece) == 1}
     written = {
         word[0] + "".join(later[character] for character in word[1:]): count
@@ -66,12 +74,14 @@ def train_word_pieces(words: Mapping[str, int], wanted: int, least: int = 2) -> 
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trained.train_from_iterator(
-        _repeated(written), trainers.BpeTrainer(vocab_size=wanted, min_frequency=least, show_progress=False)
+        _repeated(written),
+        trainers.BpeTrainer(vocab_size=wanted, min_frequency=least, show_progress=False),
     )
     plain = {mark: character for character, mark in later.items()}
     vocabulary = trained.get_vocab()
     return [
-        CONTINUES * (piece[0] in plain) + "".join(plain.get(character, character) for character in piece)
+        CONTINUES * (piece[0] in plain)
+        + "".join(plain.get(character, character) for character in piece)
         for piece in sorted(vocabulary, key=vocabulary.__getitem__)
     ]
 

@@ -5,10 +5,12 @@ from itertools import islice
 
 import regex
 
-# A run of letters and digits with inner apostrophes (isn't), an English clitic that stands alone as in Penn tokens ('s, n't), or one other sign.
-# Combining marks (\p{M}) belong to the word; both regular-expression engines that read this pattern agree on it.
+# A run of letters and digits with inner apostrophes (isn't), an English clitic that stands alone as
+# in Penn tokens ('s, n't), or one other sign. Combining marks (\p{M}) belong to the word; both
+# regular-expression engines that read this pattern agree on it.
 WORD_PATTERN = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^\w\s\p{M}]"
-# A run of Latin letters and digits, or one character of anything else: for scripts written without spaces.
+# A run of Latin letters and digits, or one character of anything else: for scripts written without
+# spaces.
 CHARACTER_PATTERN = r"[A-Za-z0-9]+|[^\s]"
 
 _CHARACTER = regex.compile(CHARACTER_PATTERN)

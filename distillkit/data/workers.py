@@ -32,13 +32,16 @@ def each(
     """Yield the function's result for each item, in order.
 
     Args:
-        function: At module level, or a `functools.partial` of such a one; it and the items travel between processes. On Ray its result must be
-            what JSON can say.
+        function: At module level, or a `functools.partial` of such a one; it and the items travel
+            between processes. On Ray its result must be what JSON can say.
         items: What it is called with.
-        engine: `local`: processes of this machine, or those that torchrun has started, whose process 0 this is (`leading`); `ray`: the
-            cluster that RAY_ADDRESS names, or one started here.
-        workers: Processes; 1: this one. On Ray: actors, where `holds_model`; 0: one a GPU, or without any one a CPU but one.
-        holds_model: The function keeps something dear between calls: on Ray it runs in actors, which have a GPU each if there are any.
+        engine: `local`: processes of this machine, or those that torchrun has started, whose
+            process 0 this is (`leading`); `ray`: the cluster that RAY_ADDRESS names, or one started
+            here.
+        workers: Processes; 1: this one. On Ray: actors, where `holds_model`; 0: one a GPU, or
+            without any one a CPU but one.
+        holds_model: The function keeps something dear between calls: on Ray it runs in actors,
+            which have a GPU each if there are any.
 
     Raises:
         InputError: The engine is not installed, or the function raised it.
@@ -56,7 +59,9 @@ def each(
 
 def processes(wanted: int, items: int) -> int:
     """Return how many processes to use: as many as wanted, or, for 0, one a core as far as each has four things to do."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return wanted or max(1, min(cores, items // 4))
 
 
@@ -149,7 +154,9 @@ def _follow(parent: int) -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def _ray(function: Callable[[T], R], items: Sequence[T], workers: int, holds_model: bool) -> Iterable[R]:
+def _ray(
+    function: Callable[[T], R], items: Sequence[T], workers: int, holds_model: bool
+) -> Iterable[R]:
     try:
         import ray
         import ray.data
@@ -161,7 +168,9 @@ def _ray(function: Callable[[T], R], items: Sequence[T], workers: int, holds_mod
             ray.init(address="auto", **quiet)
         except (
             ConnectionError
-        ):  # no cluster: one is started here, with a CPU to spare beside the workers that are asked for
+            # no cluster: one is started here, with a CPU to spare beside the workers that are asked
+            # for
+        ):
             cores = max(processes(0, 10**6), workers + 1)
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
     context = ray.data.DataContext.get_current()
@@ -173,15 +182,21 @@ def _ray(function: Callable[[T], R], items: Sequence[T], workers: int, holds_mod
     shared = [ray.put(item) for item in items] if holds_model else ray.put(list(items))
     if holds_model:
         gpus, cpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("GPU", "CPU"))
-        # One CPU is left for reading: with none, the actors wait for ever for rows that nobody may bring them.
+        # One CPU is left for reading: with none, the actors wait for ever for rows that nobody may
+        # bring them.
         size = min(workers or gpus or cpus - 1, len(items))
         if not 0 < size < cpus:
             raise InputError(
                 f"workers: {workers} asked of a Ray cluster of {cpus} CPUs, one of which must stay free; expected 1 to {cpus - 1}"
             )
         results = rows.map_batches(
-            _Step, fn_constructor_args=(function, shared), batch_size=1, num_cpus=1, num_gpus=1 if gpus else 0, compute=ray.data.ActorPoolStrategy(size=size)
-        )  # fmt: skip
+            _Step,
+            fn_constructor_args=(function, shared),
+            batch_size=1,
+            num_cpus=1,
+            num_gpus=1 if gpus else 0,
+            compute=ray.data.ActorPoolStrategy(size=size),
+        )
     else:
         results = rows.map_batches(_Step(function, shared).__call__, batch_size=1, num_cpus=1)
     for row in results.iter_rows():

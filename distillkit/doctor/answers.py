@@ -20,7 +20,8 @@ from distillkit.measure.statistics import mcnemar
 from distillkit.recipe import Task
 from distillkit.teacher.checkpoint import match_labels
 
-# Chance of a false alarm that an error may have; a teacher that is merely not proven better is warned of at the usual level.
+# Chance of a false alarm that an error may have; a teacher that is merely not proven better is
+# warned of at the usual level.
 ERROR_LEVEL, WARNING_LEVEL = 0.001, 0.05
 CONSTANT = 1e-3
 UNCOVERED, MANY_UNCOVERED = 0.0005, 0.05
@@ -79,23 +80,34 @@ def _constant(logits: np.ndarray, labels: Sequence[str], who: str, group: str) -
     )
 
 
-def _permuted(logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str) -> Finding:
+def _permuted(
+    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str
+) -> Finding:
     """Look for another meaning of the logits under which far more rows are right."""
-    counts = confusion_matrix(gold, logits.argmax(1), labels=range(len(labels)))  # rows gold, columns found
+    # rows gold, columns found
+    counts = confusion_matrix(gold, logits.argmax(1), labels=range(len(labels)))
     there = counts.sum(axis=1) > 0
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    # By shares of each class: by rows, a teacher that says one class always would seem to be called by the wrong name.
+    # By shares of each class: by rows, a teacher that says one class always would seem to be called
+    # by the wrong name.
     means, found = linear_sum_assignment(-shares)
-    meaning = np.empty(len(labels), int)  # what the teacher calls `found` is `meaning[found]` in the data
+    # what the teacher calls `found` is `meaning[found]` in the data
+    meaning = np.empty(len(labels), int)
     meaning[found] = means
     moved = [i for i in range(len(labels)) if meaning[i] != i]
-    as_named, best = float(shares.diagonal()[there].mean()), float(shares[means, found][there].mean())
+    as_named, best = (
+        float(shares.diagonal()[there].mean()),
+        float(shares[means, found][there].mean()),
+    )
     right, otherwise = int(counts.diagonal().sum()), int(counts[means, found].sum())
-    # A row right in both readings says nothing; of the others, were the names right, at most half would be right in the other reading.
+    # A row right in both readings says nothing; of the others, were the names right, at most half
+    # would be right in the other reading.
     both = int(sum(counts[i, i] for i in range(len(labels)) if meaning[i] == i))
     wins, losses = otherwise - both, right - both
     # The reading was chosen from all C! (Bonferroni).
-    certain = binom.logsf(wins - 1, wins + losses, 0.5) + gammaln(len(labels) + 1) < math.log(ERROR_LEVEL)
+    certain = binom.logsf(wins - 1, wins + losses, 0.5) + gammaln(len(labels) + 1) < math.log(
+        ERROR_LEVEL
+    )
     above_chance = best > _bound(gold)
     bad = bool(moved) and certain and above_chance
     names = ", ".join(f"{labels[i]!r} is the data's {labels[meaning[i]]!r}" for i in moved[:6])
@@ -103,8 +115,14 @@ def _permuted(logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: 
         f"{group}-meaning",
         "error" if bad else "fine",
         f"{who}: {percent(as_named)} of each class are right as the labels are named"
-        + (f", {percent(best)} if its {names}: labels are permuted between teacher and data" if bad else ""),
-        "correct id2label in the teacher's config.json (or the labels of the data), then label again" if bad else "",
+        + (
+            f", {percent(best)} if its {names}: labels are permuted between teacher and data"
+            if bad
+            else ""
+        ),
+        "correct id2label in the teacher's config.json (or the labels of the data), then label again"
+        if bad
+        else "",
         {"balanced_accuracy": as_named, "best_assignment": best}
         | ({"permutation": {labels[i]: labels[meaning[i]] for i in moved}} if bad else {}),
     )
@@ -117,7 +135,9 @@ def _bound(gold: np.ndarray) -> float:
     return chance + 3 * math.sqrt(chance * (1 - chance) * float((1 / rows).mean()) / len(rows))
 
 
-def _chance(logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str) -> Finding:
+def _chance(
+    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str
+) -> Finding:
     right = logits.argmax(1) == gold
     score = float(np.mean([right[gold == i].mean() for i in np.unique(gold)]))
     bound = _bound(gold)
@@ -126,12 +146,21 @@ def _chance(logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: st
         f"{group}-chance",
         "error" if bad else "fine",
         f"{who}: {percent(float(right.mean()))} of {len(gold):,} rows are right, {percent(score)} averaged over classes; guessing gives up to {percent(bound)}",
-        "fine-tune it on this data (distillkit train-teacher): a student of it learns noise" if bad else "",
-        {"accuracy": float(right.mean()), "balanced_accuracy": score, "least_above_chance": bound, "rows": len(gold)},
+        "fine-tune it on this data (distillkit train-teacher): a student of it learns noise"
+        if bad
+        else "",
+        {
+            "accuracy": float(right.mean()),
+            "balanced_accuracy": score,
+            "least_above_chance": bound,
+            "rows": len(gold),
+        },
     )
 
 
-def check_against_baseline(teacher: np.ndarray, baseline: np.ndarray, gold: np.ndarray, trained_on: int) -> Finding:
+def check_against_baseline(
+    teacher: np.ndarray, baseline: np.ndarray, gold: np.ndarray, trained_on: int
+) -> Finding:
     """Compare a teacher with TF-IDF and logistic regression, row by row.
 
     Args:
@@ -141,7 +170,10 @@ def check_against_baseline(teacher: np.ndarray, baseline: np.ndarray, gold: np.n
         trained_on: Rows the baseline learnt from.
     """
     teacher_right, baseline_right = teacher.argmax(1) == gold, baseline.argmax(1) == gold
-    wins, losses = int((teacher_right & ~baseline_right).sum()), int((~teacher_right & baseline_right).sum())
+    wins, losses = (
+        int((teacher_right & ~baseline_right).sum()),
+        int((~teacher_right & baseline_right).sum()),
+    )
     gap = (wins - losses) / len(gold)
     p = mcnemar(teacher_right, baseline_right)
     worse, better = losses > wins and p < ERROR_LEVEL, wins > losses and p < WARNING_LEVEL
@@ -158,8 +190,13 @@ def check_against_baseline(teacher: np.ndarray, baseline: np.ndarray, gold: np.n
         f"{100 * gap:+.1f} points, {wins} rows against {losses}"
         + ("" if worse or better else ", which may be chance"),
         do,
-        {"teacher": float(teacher_right.mean()), "baseline": float(baseline_right.mean()), "gap": gap, "mcnemar_p": p},
-    )  # fmt: skip
+        {
+            "teacher": float(teacher_right.mean()),
+            "baseline": float(baseline_right.mean()),
+            "gap": gap,
+            "mcnemar_p": p,
+        },
+    )
 
 
 def check_store(
@@ -169,7 +206,8 @@ def check_store(
 
     Args:
         store: A logit store.
-        tables: What a student will learn from, by name: the transfer set, or else `train` and `unlabelled`; `train` is labelled.
+        tables: What a student will learn from, by name: the transfer set, or else `train` and
+            `unlabelled`; `train` is labelled.
         labels: C names, the data's.
         task: What a label is; of a classification what the logits say is checked too.
         max_tokens: Where the recipe truncates the teacher's input; 0: not known.
@@ -184,7 +222,11 @@ def check_store(
         try:
             names = match_labels(own, labels, who)
         except InputError as error:
-            findings.append(Finding("logits-labels", "error", str(error), "label again with a teacher of this task"))
+            findings.append(
+                Finding(
+                    "logits-labels", "error", str(error), "label again with a teacher of this task"
+                )
+            )
             continue
         keys = stored_keys(store / name)
         there = {split: pc.is_in(keys_of(table), value_set=keys) for split, table in tables.items()}
@@ -204,7 +246,11 @@ def check_store(
         if len(train) and task == "classification":
             logits = join_logits(train, store, {name: 1.0})
             findings += check_answers(
-                logits, np.array(label_ids(train, names)), names, f"{who} on training rows", "logits"
+                logits,
+                np.array(label_ids(train, names)),
+                names,
+                f"{who} on training rows",
+                "logits",
             )
     return findings
 
@@ -216,7 +262,9 @@ def _coverage(who: str, split: str, there: pa.ChunkedArray | pa.Array) -> Findin
         f"logits-coverage-{split}",
         severity,
         f"{who}: {percent(missing)} of the {len(there):,} rows of {split} have no logits",
-        "" if severity == "fine" else "run distillkit label on this text: the store grows by what is missing",
+        ""
+        if severity == "fine"
+        else "run distillkit label on this text: the store grows by what is missing",
         {"missing_share": missing, "rows": len(there)},
     )
 

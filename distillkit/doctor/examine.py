@@ -16,26 +16,48 @@ from distillkit.data.logits import join_logits, joined_labels, keys_of, read_sto
 from distillkit.data.tables import label_ids, label_names, read_table, texts_of
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
-from distillkit.doctor.answers import check_against_baseline, check_answers, check_same_teacher, check_store
+from distillkit.doctor.answers import (
+    check_against_baseline,
+    check_answers,
+    check_same_teacher,
+    check_store,
+)
 from distillkit.doctor.findings import Finding
 from distillkit.doctor.order import ASKS, Rows, order_finding, word_order
 from distillkit.doctor.rows import check_rows
-from distillkit.doctor.text import check_student_vocabulary, check_teacher_tokenizer, check_truncation
+from distillkit.doctor.text import (
+    check_student_vocabulary,
+    check_teacher_tokenizer,
+    check_truncation,
+)
 from distillkit.errors import InputError
 from distillkit.measure.baselines import TfidfBaseline
 from distillkit.recipe import ColumnsConfig, Recipe
 from distillkit.student.vocabulary import build_tokenizer
-from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
+from distillkit.teacher.checkpoint import (
+    labels_of,
+    load_classifier,
+    match_labels,
+    max_tokens_of,
+    resolve,
+)
 from distillkit.training.inference import predict_logits
 
 Report = dict[str, Any]
 
 ROWS = 1000
-# Enough for tenths of a percent; the student's vocabulary and the baseline take as many as a minute allows.
+# Enough for tenths of a percent; the student's vocabulary and the baseline take as many as a minute
+# allows.
 _SAMPLE, _BASELINE_ROWS, _VOCABULARY_TEXTS, _SAME_ROWS = 2000, 100_000, 200_000, 100
 
 
-def doctor(recipe: Recipe, teacher: str = "", logits: str = "", folder: Path | None = None, rows: int = ROWS) -> Report:
+def doctor(
+    recipe: Recipe,
+    teacher: str = "",
+    logits: str = "",
+    folder: Path | None = None,
+    rows: int = ROWS,
+) -> Report:
     """Say what is wrong with a recipe's data and teacher before hours are spent on them; nothing is written.
 
     Args:
@@ -43,11 +65,13 @@ def doctor(recipe: Recipe, teacher: str = "", logits: str = "", folder: Path | N
         teacher: A fine-tuned checkpoint; empty: that of `folder`, if it is there.
         logits: A logit store; empty: that of `folder`, if it is there.
         folder: The run's folder.
-        rows: Dev rows that the teacher is asked about, at most; for the order of words half of them, ten times over.
+        rows: Dev rows that the teacher is asked about, at most; for the order of words half of
+            them, ten times over.
 
     Returns:
-        `errors` and `warnings` (how many), `findings` (each with `check`, `severity`, `seen`, `do`, `figures`), `not_checked`, and `student`,
-        the kind that the findings speak for, or None without a teacher that is well.
+        `errors` and `warnings` (how many), `findings` (each with `check`, `severity`, `seen`, `do`,
+        `figures`), `not_checked`, and `student`, the kind that the findings speak for, or None
+        without a teacher that is well.
 
     Raises:
         InputError: The data cannot be read, or what is given as teacher or logits is none.
@@ -67,7 +91,9 @@ def doctor(recipe: Recipe, teacher: str = "", logits: str = "", folder: Path | N
         "warnings": sum(finding.severity == "warning" for finding in findings),
         "findings": [asdict(finding) for finding in findings],
         "not_checked": examination.not_checked,
-        "student": next((finding.figures["kind"] for finding in findings if finding.check == "student"), None),
+        "student": next(
+            (finding.figures["kind"] for finding in findings if finding.check == "student"), None
+        ),
     }
 
 
@@ -105,9 +131,12 @@ class _Examination:
         config = self.recipe.teacher
         path = resolve(config.model)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)  # a check downloads nothing
+            # a check downloads nothing
+            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
         except Exception:  # some ten unrelated classes: absent and damaged look alike here
-            self.not_checked.append(f"what the teacher can read: no tokenizer of {config.model} on this machine")
+            self.not_checked.append(
+                f"what the teacher can read: no tokenizer of {config.model} on this machine"
+            )
             return None, None, 0
         return None, tokenizer, min(config.max_tokens, tokenizer.model_max_length)
 
@@ -125,22 +154,36 @@ class _Examination:
         reader = teacher
         if own:
             sources = [
-                self._sample(split, _VOCABULARY_TEXTS) for split in ("train", "unlabelled") if split in self.tables
+                self._sample(split, _VOCABULARY_TEXTS)
+                for split in ("train", "unlabelled")
+                if split in self.tables
             ]
-            vocabulary = replace(student.vocabulary, teacher_words=False) if teacher is None else student.vocabulary
-            reader = build_tokenizer(_flat(sources), vocabulary, student.max_tokens, teacher=teacher)
+            vocabulary = (
+                replace(student.vocabulary, teacher_words=False)
+                if teacher is None
+                else student.vocabulary
+            )
+            reader = build_tokenizer(
+                _flat(sources), vocabulary, student.max_tokens, teacher=teacher
+            )
             found.append(check_student_vocabulary(reader, _flat([self._sample("dev", _SAMPLE)])))
         if reader is not None:
             found.append(check_truncation("student", reader, texts, pairs, student.max_tokens))
         return found
 
     def _logits(self, store: Path) -> list[Finding]:
-        tables = {split: table for split, table in self.tables.items() if split in ("train", "unlabelled")}
+        tables = {
+            split: table for split, table in self.tables.items() if split in ("train", "unlabelled")
+        }
         transfer = store.parent.parent / "transfer" / "transfer.parquet"  # of the same run
         if transfer.is_file():
-            columns = ColumnsConfig(text_pair="text_pair" if self.recipe.data.columns.text_pair else "")
+            columns = ColumnsConfig(
+                text_pair="text_pair" if self.recipe.data.columns.text_pair else ""
+            )
             tables["transfer"] = read_table(str(transfer), columns, labels="ignored")
-        return check_store(store, tables, self.labels, self.recipe.data.task, self.recipe.teacher.max_tokens)
+        return check_store(
+            store, tables, self.labels, self.recipe.data.task, self.recipe.teacher.max_tokens
+        )
 
     def _teacher(self, model: Any, tokenizer: Any, limit: int) -> Iterator[list[Finding]]:
         try:
@@ -156,8 +199,13 @@ class _Examination:
         dev, few = self._sample("dev", self.rows), self._sample("dev", self.rows // 2)
         gold = np.array(label_ids(dev, names))
         with tqdm(
-            total=len(dev) + ASKS * len(few), desc="doctor: teacher", unit="row", unit_scale=True, disable=None, leave=False
-        ) as bar:  # fmt: skip
+            total=len(dev) + ASKS * len(few),
+            desc="doctor: teacher",
+            unit="row",
+            unit_scale=True,
+            disable=None,
+            leave=False,
+        ) as bar:
 
             def ask(rows: Rows) -> np.ndarray:
                 encoded = encode(tokenizer, *rows, limit)
@@ -169,33 +217,50 @@ class _Examination:
             if self.store is not None:
                 yield self._same_teacher(self.store, names, ask)
             if any(finding.severity == "error" for finding in answers):
-                self.not_checked.append("the order of words, and which student to choose: mend the teacher first")
+                self.not_checked.append(
+                    "the order of words, and which student to choose: mend the teacher first"
+                )
                 return
             baseline = self._baseline(dev, found, gold, names)
             yield [baseline]
             texts, pairs = texts_of(few)
             mask = tokenizer.mask_token or tokenizer.unk_token
-            moved = word_order(texts, pairs, np.array(label_ids(few, names)), ask, mask, self.recipe.seed)
+            moved = word_order(
+                texts, pairs, np.array(label_ids(few, names)), ask, mask, self.recipe.seed
+            )
         unit = "character" if is_unsegmented(texts) else "word"
         yield [
             order_finding(moved, len(few), unit),
-            advise(moved, baseline.figures["gap"], pairs=pairs is not None, asked=self.recipe.student.kind),
+            advise(
+                moved,
+                baseline.figures["gap"],
+                pairs=pairs is not None,
+                asked=self.recipe.student.kind,
+            ),
         ]
 
-    def _baseline(self, dev: pa.Table, found: np.ndarray, gold: np.ndarray, names: list[str]) -> Finding:
+    def _baseline(
+        self, dev: pa.Table, found: np.ndarray, gold: np.ndarray, names: list[str]
+    ) -> Finding:
         train = self._sample("train", _BASELINE_ROWS)
         tfidf = TfidfBaseline(*texts_of(train), np.array(label_ids(train, names)), len(names))
         return check_against_baseline(found, tfidf.logits(*texts_of(dev)), gold, len(train))
 
-    def _same_teacher(self, store: Path, names: list[str], ask: Callable[[Rows], np.ndarray]) -> list[Finding]:
+    def _same_teacher(
+        self, store: Path, names: list[str], ask: Callable[[Rows], np.ndarray]
+    ) -> list[Finding]:
         """Compare what each teacher of the store said with what this one says, on training rows that are in the store."""
         found = []
         for name in read_store(store):
             own = joined_labels(store, {name: 1.0})
             train = self.tables["train"]
-            rows = train.filter(pc.is_in(keys_of(train), value_set=stored_keys(store / name))).slice(0, _SAME_ROWS)
+            rows = train.filter(
+                pc.is_in(keys_of(train), value_set=stored_keys(store / name))
+            ).slice(0, _SAME_ROWS)
             if len(rows) and set(own) == set(names):
-                stored = join_logits(rows, store, {name: 1.0})[:, [own.index(label) for label in names]]
+                stored = join_logits(rows, store, {name: 1.0})[
+                    :, [own.index(label) for label in names]
+                ]
                 found.append(check_same_teacher(stored, ask(texts_of(rows)), name))
         return found
 
@@ -203,7 +268,9 @@ class _Examination:
         table = self.tables[split]
         if len(table) <= rows:
             return table
-        return table.take(np.sort(np.random.default_rng(self.recipe.seed).choice(len(table), rows, replace=False)))
+        return table.take(
+            np.sort(np.random.default_rng(self.recipe.seed).choice(len(table), rows, replace=False))
+        )
 
     def _texts(self) -> Rows:
         """Return a sample of train and dev, the two alike."""

@@ -14,7 +14,8 @@ class Finding:
 
     Args:
         check: Name of the check.
-        severity: `error`: a run would be wasted; `warning`: it would be worse than it could be; `fine`.
+        severity: `error`: a run would be wasted; `warning`: it would be worse than it could be;
+            `fine`.
         seen: What was seen, with the figure, in one line.
         do: What to do about it, in one line; empty where nothing has to be done.
         figures: The figures alone; shares are 0 to 1.

@@ -1,6 +1,7 @@
 """How much a teacher's answers depend on the order of words: what a student without order would have to do without.
 
-Each text's words are shuffled, shuffled in runs of three (order inside a run stays, as a convolution sees it), and, as a yardstick, masked.
+Each text's words are shuffled, shuffled in runs of three (order inside a run stays, as a
+convolution sees it), and, as a yardstick, masked.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,8 +58,9 @@ def word_order(
         seed: Draws the orders.
 
     Returns:
-        `shuffled`, `runs` (of three words, shuffled), `masked` (15 % of the words, one at least), and `plain`, the texts as they are.
-        Words are what stands between spaces; characters where no spaces are written. All four are asked in the same spelling.
+        `shuffled`, `runs` (of three words, shuffled), `masked` (15 % of the words, one at least),
+        and `plain`, the texts as they are. Words are what stands between spaces; characters where
+        no spaces are written. All four are asked in the same spelling.
     """
     cut, glue = (split_characters, "") if is_unsegmented(texts) else (str.split, " ")
     rows = [[None if text is None else cut(text) for text in row] for row in paired(texts, pairs)]
@@ -67,8 +69,12 @@ def word_order(
         out = []
         for i, row in enumerate(rows):
             random = np.random.default_rng([seed, draw, i])
-            out.append([None if words is None else glue.join(change(words, random)) for words in row])
-        return [row[0] or "" for row in out], None if pairs is None else [row[1] or "" for row in out]
+            out.append(
+                [None if words is None else glue.join(change(words, random)) for words in row]
+            )
+        return [row[0] or "" for row in out], None if pairs is None else [
+            row[1] or "" for row in out
+        ]
 
     plain = softmax(ask(spelled(lambda words, _: words, 0)).astype(np.float64), axis=1)
     moved = {"plain": _movement(plain, [plain], gold)}
@@ -79,7 +85,9 @@ def word_order(
     }
     for kind in _KINDS:
         asked = [ask(spelled(changes[kind], draw)) for draw in range(DRAWS)]
-        moved[kind] = _movement(plain, [softmax(logits.astype(np.float64), axis=1) for logits in asked], gold)
+        moved[kind] = _movement(
+            plain, [softmax(logits.astype(np.float64), axis=1) for logits in asked], gold
+        )
     return moved
 
 

@@ -26,7 +26,8 @@ def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
 
     Args:
         tables: `train`, `dev` and, where there is one, `test`: canonical, labelled.
-        task: What a label is; classes are those of a classification alone, and scores never contradict each other.
+        task: What a label is; classes are those of a classification alone, and scores never
+            contradict each other.
     """
     train = tables["train"]
     keys, labels = _normal_rows(train), train["label"].to_pylist()
@@ -45,7 +46,10 @@ def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
 
 def _normal_rows(table: pa.Table) -> list[str]:
     """Return each row's text(s) without what Unicode form, case and white space say; a line end parts the texts of a pair."""
-    return ["\n".join(_normal(text) for text in row if text is not None) for row in paired(*texts_of(table))]
+    return [
+        "\n".join(_normal(text) for text in row if text is not None)
+        for row in paired(*texts_of(table))
+    ]
 
 
 def _normal(text: str) -> str:
@@ -61,7 +65,9 @@ def _size(tables: dict[str, pa.Table]) -> Finding:
         "rows",
         "error" if fewest < FEW_ROWS else "warning" if fewest < ROUGH_ROWS else "fine",
         f"{rows['train']:,} training and {rows['dev']:,} dev rows; two dev scores closer than about {100 * margin:.1f} points may be equal",
-        "" if fewest >= ROUGH_ROWS else f"label more: at least {ROUGH_ROWS} rows each for train and dev",
+        ""
+        if fewest >= ROUGH_ROWS
+        else f"label more: at least {ROUGH_ROWS} rows each for train and dev",
         {**rows, "dev_margin": margin},
     )
 
@@ -84,7 +90,9 @@ def _classes(tables: dict[str, pa.Table]) -> list[Finding]:
         )
     ]
     for split in ("dev", "test"):
-        missing = [name for name in counts if split in tables and name not in class_counts(tables[split])]
+        missing = [
+            name for name in counts if split in tables and name not in class_counts(tables[split])
+        ]
         if missing:
             found.append(
                 Finding(
@@ -136,7 +144,9 @@ def _contradictions(by_text: Mapping[str, Counter[str]], rows: int) -> Finding:
 def _leaks(split: str, table: pa.Table, seen: Container[str]) -> Finding:
     rows = [i for i, key in enumerate(_normal_rows(table), start=1) if key in seen]
     share = len(rows) / len(table)
-    example = f", the first is row {rows[0]}: {table['text'][rows[0] - 1].as_py()[:60]!r}" if rows else ""
+    example = (
+        f", the first is row {rows[0]}: {table['text'][rows[0] - 1].as_py()[:60]!r}" if rows else ""
+    )
     return Finding(
         f"leaks-{split}",
         "fine" if not rows else graded(share, 0, MANY_LEAKS),
@@ -158,10 +168,14 @@ def _one_word(train: pa.Table) -> Finding:
         "one-word-texts",
         graded(share, ONE_WORD),
         f"{count:,} training texts ({percent(share)}) are one word or sign",
-        "" if share < ONE_WORD else "give --data.unlabelled: masking and n-grams make nothing new of one word",
+        ""
+        if share < ONE_WORD
+        else "give --data.unlabelled: masking and n-grams make nothing new of one word",
         {"rows": count, "share": share},
     )
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return ", ".join(map(repr, names[:5])) + (
+        f" and {len(names) - 5} more" if len(names) > 5 else ""
+    )

@@ -12,12 +12,15 @@ from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.doctor.findings import Finding, Severity, graded, percent
 
 _UNTRUNCATED = 1 << 20
-# Shares of the teacher's tokens that are its unknown token, and pieces a word (or a character, where words are not set apart).
+# Shares of the teacher's tokens that are its unknown token, and pieces a word (or a character,
+# where words are not set apart).
 UNKNOWN, MANY_UNKNOWN = 0.01, 0.05
 PIECES, MANY_PIECES = 1.8, 2.6
-# The teacher's vocabulary hardly has letters of a script below this share; one of a hundred languages may well have no more than 1 %.
+# The teacher's vocabulary hardly has letters of a script below this share; one of a hundred
+# languages may well have no more than 1 %.
 SCRIPT = 0.002
-# SST-2 students that did not know 4.7 % of dev's tokens agreed with their teacher on 90.8 % of its rows; with pieces for them on 92.1 %.
+# SST-2 students that did not know 4.7 % of dev's tokens agreed with their teacher on 90.8 % of its
+# rows; with pieces for them on 92.1 %.
 STUDENT_UNKNOWN, STUDENT_MANY_UNKNOWN = 0.02, 0.3
 TRUNCATED = 0.05
 
@@ -33,15 +36,24 @@ def check_teacher_tokenizer(tokenizer: Any, texts: Sequence[str], model: str) ->
     unsegmented = is_unsegmented(texts)
     split, unit = (split_characters, "character") if unsegmented else (split_words, "word")
     ids = [
-        token for row in tokenizer(list(texts), add_special_tokens=False, truncation=False).input_ids for token in row
+        token
+        for row in tokenizer(list(texts), add_special_tokens=False, truncation=False).input_ids
+        for token in row
     ]
     units = sum(len(split(text)) for text in texts)
-    unknown = ids.count(tokenizer.unk_token_id) / max(len(ids), 1) if tokenizer.unk_token_id is not None else 0.0
+    unknown = (
+        ids.count(tokenizer.unk_token_id) / max(len(ids), 1)
+        if tokenizer.unk_token_id is not None
+        else 0.0
+    )
     pieces = len(ids) / max(units, 1)
     own, theirs = _scripts(texts), _scripts(_written(tokenizer))
     script, share = next(iter(own.items()), ("", 0.0))
     known = theirs.get(script, 0.0)
-    grades: list[Severity] = [graded(unknown, UNKNOWN, MANY_UNKNOWN), graded(pieces, PIECES, MANY_PIECES)]
+    grades: list[Severity] = [
+        graded(unknown, UNKNOWN, MANY_UNKNOWN),
+        graded(pieces, PIECES, MANY_PIECES),
+    ]
     if script and known < SCRIPT:
         grades.append("warning")
     worst: Severity = "error" if "error" in grades else "warning" if "warning" in grades else "fine"
@@ -50,9 +62,18 @@ def check_teacher_tokenizer(tokenizer: Any, texts: Sequence[str], model: str) ->
         worst,
         f"{percent(share)} of the data's letters are {script.title() or 'of no script'}, {percent(known)} of {model}'s vocabulary is; "
         f"{percent(unknown)} of its tokens are unknown to it, {pieces:.2f} pieces a {unit}",
-        "" if worst == "fine" else "choose a teacher that was pre-trained on this language (distillkit list) and, for cased text, of this case",
-        {"script": script, "script_share": share, "vocabulary_share": known, "unknown_share": unknown, "pieces_a_unit": pieces, "unit": unit},
-    )  # fmt: skip
+        ""
+        if worst == "fine"
+        else "choose a teacher that was pre-trained on this language (distillkit list) and, for cased text, of this case",
+        {
+            "script": script,
+            "script_share": share,
+            "vocabulary_share": known,
+            "unknown_share": unknown,
+            "pieces_a_unit": pieces,
+            "unit": unit,
+        },
+    )
 
 
 def check_truncation(
@@ -76,13 +97,24 @@ def check_truncation(
         graded(rows, TRUNCATED),
         f"{percent(rows)} of the rows are longer than the {who}'s {max_tokens} tokens, which loses {percent(lost)} of the text; "
         f"99 % of the rows have at most {enough}",
-        "" if rows < TRUNCATED else f"raise {who}.max_tokens to {enough}, where the model takes as many" + _sides(who),
-        {"rows_share": rows, "text_share": lost, "max_tokens": max_tokens, "tokens_99_percent": enough},
+        ""
+        if rows < TRUNCATED
+        else f"raise {who}.max_tokens to {enough}, where the model takes as many" + _sides(who),
+        {
+            "rows_share": rows,
+            "text_share": lost,
+            "max_tokens": max_tokens,
+            "tokens_99_percent": enough,
+        },
     )
 
 
 def _sides(who: str) -> str:
-    return "; the teacher sees what the student does not, so that it cannot follow" if who == "student" else ""
+    return (
+        "; the teacher sees what the student does not, so that it cannot follow"
+        if who == "student"
+        else ""
+    )
 
 
 def check_student_vocabulary(tokenizer: Any, dev: Sequence[str]) -> Finding:

@@ -13,7 +13,9 @@ from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.recipe import Task
 
 
-def majority_logits(gold: np.ndarray, classes: int, rows: int, task: Task = "classification") -> np.ndarray:
+def majority_logits(
+    gold: np.ndarray, classes: int, rows: int, task: Task = "classification"
+) -> np.ndarray:
     """Answer every row with the commonest training label, the labels that most rows have, or the mean score.
 
     Args:
@@ -23,7 +25,8 @@ def majority_logits(gold: np.ndarray, classes: int, rows: int, task: Task = "cla
         task: What a label is.
 
     Returns:
-        Log frequency of each class, log odds of each label, or the mean score, the same for every row, (rows, C) float.
+        Log frequency of each class, log odds of each label, or the mean score, the same for every
+        row, (rows, C) float.
     """
     if task == "regression":
         return np.full((rows, 1), gold.mean())
@@ -36,7 +39,8 @@ def majority_logits(gold: np.ndarray, classes: int, rows: int, task: Task = "cla
 class TfidfBaseline:
     """TF-IDF over one and two words (one and two characters for unsegmented scripts) and logistic regression, one a label or ridge for scores.
 
-    Of a pair, both texts' vectors, their product and their absolute difference are the features, as in the siamese student.
+    Of a pair, both texts' vectors, their product and their absolute difference are the features, as
+    in the siamese student.
     """
 
     def __init__(

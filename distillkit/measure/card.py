@@ -13,8 +13,13 @@ from distillkit.recipe import SCORES, Recipe, TrainingConfig
 
 # What a hub calls our scores; it has other names for two.
 _HUB_METRICS = {
-    "accuracy": "accuracy", "macro_f1": "f1", "micro_f1": "f1", "exact_match": "exact_match", "pearson": "pearsonr", "spearman": "spearmanr",
-}  # fmt: skip
+    "accuracy": "accuracy",
+    "macro_f1": "f1",
+    "micro_f1": "f1",
+    "exact_match": "exact_match",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+}
 _FEW = 20  # labels that a card names
 _SAME = 1e-4  # the most that a logit of a bundle that is merely exported differs by
 
@@ -33,11 +38,13 @@ class About:
         teacher_config: The teacher's.
         max_tokens: Where the student's input is truncated.
         truncated: Share of dev's rows that are longer.
-        unknown: Share of dev's tokens that the student's vocabulary has not; None: it has no unknown word.
+        unknown: Share of dev's tokens that the student's vocabulary has not; None: it has no
+            unknown word.
         hub_teacher: The teacher's name where that is one on the hub, or "".
         hub_data: Names of the data sets that are on the hub.
         ladder: What `ladder.json` holds, where it is of this recipe.
-        bundle: Where there is one: its `dev` metrics, agreement with the checkpoint for one with a teacher; the `largest` difference of a logit; `megabytes`.
+        bundle: Where there is one: its `dev` metrics, agreement with the checkpoint for one with a
+            teacher; the `largest` difference of a logit; `megabytes`.
     """
 
     name: str
@@ -99,7 +106,12 @@ def _metadata(about: About) -> ModelCardData:
         language="en" if recipe.data.train.startswith("embedded:") else None,
         base_model=about.hub_teacher or None,
         datasets=about.hub_data or None,
-        tags=["distillkit", "distillation", recipe.student.kind, *(["onnx"] if about.bundle else [])],
+        tags=[
+            "distillkit",
+            "distillation",
+            recipe.student.kind,
+            *(["onnx"] if about.bundle else []),
+        ],
         metrics=list(dict.fromkeys(_HUB_METRICS[key] for key in scores)),
         eval_results=[_eval_result(about, split, key) for split in about.splits for key in scores],
     )
@@ -107,7 +119,11 @@ def _metadata(about: About) -> ModelCardData:
 
 def _eval_result(about: About, split: str, key: str) -> EvalResult:
     source = _source(about.recipe, split)
-    name = source.removeprefix("datasets:").partition(":")[0] if source.startswith("datasets:") else source
+    name = (
+        source.removeprefix("datasets:").partition(":")[0]
+        if source.startswith("datasets:")
+        else source
+    )
     return EvalResult(
         task_type="text-classification",
         dataset_type=name,
@@ -189,10 +205,15 @@ def _code(lines: list[str]) -> str:
 
 def _figures(about: About) -> str:
     last = about.splits[-1]
-    rows = " and ".join(f"{about.result['models']['student'][split]['rows']:,} {split} rows" for split in about.splits)
+    rows = " and ".join(
+        f"{about.result['models']['student'][split]['rows']:,} {split} rows"
+        for split in about.splits
+    )
     agreement = (
-        "correlation with the teacher's scores" if about.recipe.data.task == "regression" else "rows answered as the teacher does"
-    )  # fmt: skip
+        "correlation with the teacher's scores"
+        if about.recipe.data.task == "regression"
+        else "rows answered as the teacher does"
+    )
     caption = f"On {rows}, of one run with one seed ({about.result['seed']}); scores and agreement times 100. Agreement: {agreement}, on {last}."
     if about.latency:
         caption += " Milliseconds: the median, one row at a time, tokenising included, on the machine of the run."
@@ -224,9 +245,12 @@ def _data(about: About) -> str:
         labels = about.result["data"]["labels"].get(split, {})
         few = list(labels.items())[:_FEW]
         said = ", ".join(
-            f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.3g}" for name, value in few
+            f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.3g}"
+            for name, value in few
         )
-        rows.append([split, sources[split], f"{count:,}", said + (", ..." if len(labels) > _FEW else "")])
+        rows.append(
+            [split, sources[split], f"{count:,}", said + (", ..." if len(labels) > _FEW else "")]
+        )
     return table(rows)
 
 
@@ -244,7 +268,11 @@ def _adapted(about: About) -> str:
     found = about.result.get("adapted")
     if not found:
         return ""
-    text, before, after = found["text"]["train"], found["held_out"]["before"], found["held_out"]["after"]
+    text, before, after = (
+        found["text"]["train"],
+        found["held_out"]["before"],
+        found["held_out"]["after"],
+    )
     return (
         f"Before that it went on with its pre-training on {text['documents']:,} documents without labels ({text['tokens']:,} tokens, "
         f"{about.recipe.adapt.masking.strategy} masks): on text held out its loss fell from {before['loss']:.2f} to {after['loss']:.2f}. "
@@ -253,7 +281,9 @@ def _adapted(about: About) -> str:
 
 def _transfer_set(about: About) -> str:
     augment, counts = about.recipe.augment, about.result["transfer_set"]
-    origins = {name: counts.get(name, 0) for name in ("original", "unlabelled", "generated", "augmented")}
+    origins = {
+        name: counts.get(name, 0) for name in ("original", "unlabelled", "generated", "augmented")
+    }
     said = ", ".join(f"{n:,} {name}" for name, n in origins.items() if n)
     text = (
         f"{counts['rows']:,} rows, each with the teacher's answer: {said}. {counts['duplicates']:,} duplicates were dropped, and {counts['leaks']:,} "
@@ -285,8 +315,13 @@ def _training(about: About) -> str:
         if student.reads_words
         else ""
     )
-    kinds = {"mse": "squared distance of the logits", "soft": f"soft targets at temperature {loss.temperature:g}"}
-    what = f"{kinds[loss.kind]}, alpha {loss.alpha:g}" + (f" to {loss.alpha_end:g}" if loss.alpha_end >= 0 else "")
+    kinds = {
+        "mse": "squared distance of the logits",
+        "soft": f"soft targets at temperature {loss.temperature:g}",
+    }
+    what = f"{kinds[loss.kind]}, alpha {loss.alpha:g}" + (
+        f" to {loss.alpha_end:g}" if loss.alpha_end >= 0 else ""
+    )
     return f"{start}{_lesson(about.recipe.training)}; loss: {what}; {_best(about, 'student')}. Every setting is in `recipe.yaml`."
 
 
@@ -319,9 +354,7 @@ def _limits(about: About) -> list[str]:
     spread = ""
     if task == "classification":
         half = 1.96 * (student["accuracy"] * (1 - student["accuracy"]) / student["rows"]) ** 0.5
-        spread = (
-            f": that number of rows alone leaves its accuracy uncertain by {_percent(half)} points either way (95 %)"
-        )
+        spread = f": that number of rows alone leaves its accuracy uncertain by {_percent(half)} points either way (95 %)"
     lines.append(f"The figures are of {student['rows']:,} {split} rows and one seed{spread}.")
     chosen = "The epoch that is kept was chosen on dev, so that dev figures flatter it"
     lines.append(f"{chosen}." if split == "test" else f"{chosen}; there was no test set.")
@@ -340,9 +373,17 @@ def _limits(about: About) -> list[str]:
 
 def _gaps(about: About, split: str, score: str) -> str:
     models = {name: model[split] for name, model in about.result["models"].items()}
-    others = {"teacher": "its teacher", "student_gold": "the same network on gold labels", "tfidf": "TF-IDF"}
+    others = {
+        "teacher": "its teacher",
+        "student_gold": "the same network on gold labels",
+        "tfidf": "TF-IDF",
+    }
     found = models["student"][score]
-    gaps = [f"{_gap(found - models[name][score])} {title}" for name, title in others.items() if name in models]
+    gaps = [
+        f"{_gap(found - models[name][score])} {title}"
+        for name, title in others.items()
+        if name in models
+    ]
     return f"on {split}: {_percent(found)}, {', '.join(gaps)}"
 
 
@@ -366,13 +407,17 @@ def _reads(about: About) -> list[str]:
     if student.kind.startswith("siamese-"):
         lines.append("It reads the two texts apart, and compares no more than one vector of each.")
     if student.reads_words and student.vocabulary.unit not in ("teacher", "hashed"):
-        lines.append("Its vocabulary is made of words of the training text, and can be read in `tokenizer.json`.")
+        lines.append(
+            "Its vocabulary is made of words of the training text, and can be read in `tokenizer.json`."
+        )
     return lines
 
 
 def _not_measured(about: About, recipe: Recipe) -> list[str]:
     text = "Text of another kind, time or language than its data's was not measured"
-    return [f"{text}; nor was bias towards groups of people, nor what misspelling or attack does to it."]
+    return [
+        f"{text}; nor was bias towards groups of people, nor what misspelling or attack does to it."
+    ]
 
 
 def _again(about: About) -> str:
@@ -380,9 +425,15 @@ def _again(about: About) -> str:
     named = [data.train, data.dev, data.test, *data.unlabelled]
     named += [] if about.hub_teacher else [about.recipe.teacher.model]
     named += [] if vectors.asks_teacher or vectors.source == "random" else [vectors.source]
-    files = [source for source in named if source and not source.startswith(("embedded:", "datasets:", "package:"))]
+    files = [
+        source
+        for source in named
+        if source and not source.startswith(("embedded:", "datasets:", "package:"))
+    ]
     needs = (
-        f"; it expects {', '.join(f'`{name}`' for name in files)} in the folder where it is started" if files else ""
+        f"; it expects {', '.join(f'`{name}`' for name in files)} in the folder where it is started"
+        if files
+        else ""
     )
     return f"`recipe.yaml` is the whole experiment, made with distillkit {about.result['distillkit']}{needs}:\n\n```sh\ndistillkit run recipe.yaml\n```"
 
@@ -393,7 +444,11 @@ def _names(labels: list[str]) -> str:
 
 def _gap(difference: float) -> str:
     points = f"{100 * abs(difference):.1f}"
-    return "level with" if points == "0.0" else f"{points} points {'above' if difference > 0 else 'below'}"
+    return (
+        "level with"
+        if points == "0.0"
+        else f"{points} points {'above' if difference > 0 else 'below'}"
+    )
 
 
 def _percent(share: float) -> str:

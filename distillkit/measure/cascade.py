@@ -22,7 +22,9 @@ class Curve:
     accuracies: np.ndarray
 
 
-def cascade_curve(student: np.ndarray, teacher: np.ndarray, gold: np.ndarray, temperature: float) -> Curve:
+def cascade_curve(
+    student: np.ndarray, teacher: np.ndarray, gold: np.ndarray, temperature: float
+) -> Curve:
     """Say what a cascade would have answered at every threshold.
 
     Args:
@@ -40,7 +42,8 @@ def cascade_curve(student: np.ndarray, teacher: np.ndarray, gold: np.ndarray, te
     right = int((student.argmax(1) == gold).sum()) + np.concatenate([[0], gain.cumsum()])
     # Between two rows that are equally sure no threshold can come.
     ends = np.flatnonzero(np.concatenate([[True], np.diff(sure[order]) > 0, [True]]))
-    # Halfway to the next row, so that rounding on another machine moves none across; above 1 all go.
+    # Halfway to the next row, so that rounding on another machine moves none across; above 1 all
+    # go.
     above = np.concatenate([[0.0], (sure[order][:-1] + sure[order][1:]) / 2, [2.0]])
     return Curve(above[ends], ends / len(gold), right[ends] / len(gold))
 

@@ -13,13 +13,22 @@ from torch import nn
 def parameter_counts(model: nn.Module) -> dict[str, int]:
     """Count parameters: `total`, and `without_embeddings` (every embedding table left out)."""
     total = sum(p.numel() for p in model.parameters())
-    tables = sum(p.numel() for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False))
+    tables = sum(
+        p.numel()
+        for m in model.modules()
+        if isinstance(m, nn.Embedding)
+        for p in m.parameters(recurse=False)
+    )
     return {"total": total, "without_embeddings": total - tables}
 
 
 def megabytes(folder: Path) -> float:
     """Return the size of a model's files, in MB (10^6 bytes); how it was trained, in `training`, is no part of it."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] != "training")
+    files = (
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.relative_to(folder).parts[0] != "training"
+    )
     return sum(path.stat().st_size for path in files) / 1e6
 
 
@@ -45,8 +54,9 @@ def milliseconds(
         rows: Texts or pairs.
 
     Returns:
-        Median milliseconds a row. The answerers take turns row by row in an order drawn anew, so that neither a machine that drifts
-        nor the caches that a large neighbour leaves behind favour one.
+        Median milliseconds a row. The answerers take turns row by row in an order drawn anew, so
+        that neither a machine that drifts nor the caches that a large neighbour leaves behind
+        favour one.
     """
     for answer in answers.values():  # the first calls build caches
         for row in rows[:5]:

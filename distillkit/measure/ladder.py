@@ -41,9 +41,20 @@ REFERENCE = "gold"
 RESAMPLES = 10_000
 # Figures that are shown as the mean over seeds, those that a task has.
 _MEANS = (
-    "accuracy", "micro_f1", "macro_f1", "exact_match", "pearson", "spearman", "mse", "mae", "agreement", "logit_correlation", "calibration_error",
-    "calibration_error_scaled", "temperature",
-)  # fmt: skip
+    "accuracy",
+    "micro_f1",
+    "macro_f1",
+    "exact_match",
+    "pearson",
+    "spearman",
+    "mse",
+    "mae",
+    "agreement",
+    "logit_correlation",
+    "calibration_error",
+    "calibration_error_scaled",
+    "temperature",
+)
 _AXES = {"accuracy": "accuracy, %", "micro_f1": "micro-F1, %", "pearson": "100 x Pearson"}
 
 
@@ -81,9 +92,11 @@ def ladder_figures(
         resamples: Of each bootstrap.
 
     Returns:
-        By rung: `title`, `seeds`, `cost` (means over seeds) and by split `rows`; of `measure.metrics.metrics` the scores, errors, agreement and
-        calibration error that the task has, of a classification `calibration_error_scaled` and `temperature` too (means over seeds); of the
-        task's score, here accuracy, `accuracy_sd` (with one seed None) and `accuracy_by_seed`; where the gold student has a seed in common
+        By rung: `title`, `seeds`, `cost` (means over seeds) and by split `rows`; of
+            `measure.metrics.metrics` the scores, errors, agreement and
+        calibration error that the task has, of a classification `calibration_error_scaled` and
+        `temperature` too (means over seeds); of the task's score, here accuracy, `accuracy_sd`
+        (with one seed None) and `accuracy_by_seed`; where the gold student has a seed in common
         `difference` (mean, low, high) and, but for a regression, `mcnemar_p`.
     """
     teacher, titles = rungs["teacher"][None], TITLES | BASELINES[SCORES[task]]
@@ -98,12 +111,19 @@ def ladder_figures(
         for split in gold:
             figures[name][split] = _scores(task, rung, gold, split, labels, teacher.logits[split])
             if name != REFERENCE and REFERENCE in rungs:
-                figures[name][split] |= _against(task, rung, rungs[REFERENCE], gold, split, resamples)
+                figures[name][split] |= _against(
+                    task, rung, rungs[REFERENCE], gold, split, resamples
+                )
     return figures
 
 
 def _scores(
-    task: Task, rung: Rung, gold: Mapping[str, np.ndarray], split: str, labels: Sequence[str], teacher: np.ndarray
+    task: Task,
+    rung: Rung,
+    gold: Mapping[str, np.ndarray],
+    split: str,
+    labels: Sequence[str],
+    teacher: np.ndarray,
 ) -> dict[str, Any]:
     reports = []
     for answers in rung.values():
@@ -113,9 +133,15 @@ def _scores(
     found = [report[score] for report in reports]
     return {
         "rows": len(gold[split]),
-        **{key: float(np.mean([report[key] for report in reports])) for key in _MEANS if key in reports[0]},
+        **{
+            key: float(np.mean([report[key] for report in reports]))
+            for key in _MEANS
+            if key in reports[0]
+        },
         f"{score}_sd": float(np.std(found, ddof=1)) if len(found) > 1 else None,
-        f"{score}_by_seed": {str(seed): one for seed, one in zip(rung, found, strict=True) if seed is not None},
+        f"{score}_by_seed": {
+            str(seed): one for seed, one in zip(rung, found, strict=True) if seed is not None
+        },
     }
 
 
@@ -128,21 +154,34 @@ def _scaled(answers: Answers, gold: Mapping[str, np.ndarray], split: str) -> dic
 
 
 def _against(
-    task: Task, rung: Rung, reference: Rung, gold: Mapping[str, np.ndarray], split: str, resamples: int
+    task: Task,
+    rung: Rung,
+    reference: Rung,
+    gold: Mapping[str, np.ndarray],
+    split: str,
+    resamples: int,
 ) -> dict[str, Any]:
     """Compare a rung with the gold student, over the seeds that both have; a rung without seeds stands for each of them."""
     seeds = [seed for seed in reference if seed in rung or None in rung]
     if not seeds:
         return {}
-    models = [[rung[None if None in rung else seed] for seed in seeds], [reference[seed] for seed in seeds]]
+    models = [
+        [rung[None if None in rung else seed] for seed in seeds],
+        [reference[seed] for seed in seeds],
+    ]
     ours, theirs = (
-        np.stack([row_parts(task, answers.logits[split], gold[split]) for answers in side]) for side in models
+        np.stack([row_parts(task, answers.logits[split], gold[split]) for answers in side])
+        for side in models
     )
     found = paired_bootstrap(ours, theirs, SCORE_OF_PARTS[task], resamples=resamples)
-    figures: dict[str, Any] = {"difference": {"mean": found.mean, "low": found.low, "high": found.high}}
+    figures: dict[str, Any] = {
+        "difference": {"mean": found.mean, "low": found.low, "high": found.high}
+    }
     if task != "regression":
         middle, other = (_median(task, one, gold["dev"]).logits[split] for one in (rung, reference))
-        figures["mcnemar_p"] = mcnemar(right_rows(task, middle, gold[split]), right_rows(task, other, gold[split]))
+        figures["mcnemar_p"] = mcnemar(
+            right_rows(task, middle, gold[split]), right_rows(task, other, gold[split])
+        )
     return figures
 
 
@@ -156,10 +195,15 @@ def ladder_tables(figures: Mapping[str, Any], splits: Sequence[str]) -> str:
     """Lay the figures out as Markdown: a table a split, of what its task has, and one of what training took."""
     parts = []
     for split in splits:
-        shown = [column for column in _COLUMNS if any(column[0] in rung[split] for rung in figures.values())]
+        shown = [
+            column
+            for column in _COLUMNS
+            if any(column[0] in rung[split] for rung in figures.values())
+        ]
         rows = [[split, *(heading for _, heading, _ in shown)]]
         rows += [
-            [rung["title"], *(_cell(rung[split].get(key), form) for key, _, form in shown)] for rung in figures.values()
+            [rung["title"], *(_cell(rung[split].get(key), form) for key, _, form in shown)]
+            for rung in figures.values()
         ]
         parts.append(table(rows))
     rows = [["training", "seeds", "rows", "epochs", "steps", "parameters", "MB"]]
@@ -171,13 +215,18 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-# Of a split's table key, heading and form, in this order; a column that no rung has a figure for is left out.
+# Of a split's table key, heading and form, in this order; a column that no rung has a figure for is
+# left out.
 _COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
     *((key, SCORE_NAMES[key], _percent) for key in SCORES.values()),
     *((f"{key}_sd", "sd", _percent) for key in SCORES.values()),
     *((key, SCORE_NAMES[key], _percent) for key in ("macro_f1", "exact_match", "spearman")),
     ("difference", "- gold", lambda found: f"{100 * found['mean']:+.1f}"),
-    ("difference", "95 % interval", lambda found: f"{100 * found['low']:+.1f} to {100 * found['high']:+.1f}"),
+    (
+        "difference",
+        "95 % interval",
+        lambda found: f"{100 * found['low']:+.1f} to {100 * found['high']:+.1f}",
+    ),
     ("mcnemar_p", "McNemar p", lambda p: f"{p:.2g}"),
     ("agreement", "agreement", _percent),
     ("logit_correlation", "logits' correlation", _percent),
@@ -192,7 +241,13 @@ def _cell(value: Any, form: Callable[[Any], str]) -> str:
 
 def _cost_row(rung: Mapping[str, Any]) -> list[str]:
     cost = rung["cost"]
-    forms = {"rows": ",.0f", "epochs": ".1f", "steps": ",.0f", "parameters": ",.0f", "megabytes": ",.1f"}
+    forms = {
+        "rows": ",.0f",
+        "epochs": ".1f",
+        "steps": ",.0f",
+        "parameters": ",.0f",
+        "megabytes": ",.1f",
+    }
     figures = [format(cost[key], form) if key in cost else "" for key, form in forms.items()]
     return [rung["title"], ", ".join(map(str, rung["seeds"])), *figures]
 
@@ -200,7 +255,8 @@ def _cost_row(rung: Mapping[str, Any]) -> list[str]:
 def draw_ladder(figures: Mapping[str, Any], splits: Sequence[str], target: Path) -> None:
     """Draw the rungs, the teacher on top.
 
-    A dot is the mean of the task's score, a stroke a seed; the bar is the interval of the difference to the gold student, whose mean is the dashed line.
+    A dot is the mean of the task's score, a stroke a seed; the bar is the interval of the
+    difference to the gold student, whose mean is the dashed line.
 
     Args:
         figures: What `ladder_figures` returns.
@@ -222,7 +278,10 @@ def draw_ladder(figures: Mapping[str, Any], splits: Sequence[str], target: Path)
         for split, panel in zip(splits, panels, strict=True):
             _draw_panel(panel, figures, split, score)
         panels[0].set_yticks(range(len(figures)), [rung["title"] for rung in figures.values()])
-        figure.supxlabel("dot: mean; strokes: seeds; bar: 95 % interval of the difference to gold (dashed)", fontsize=8)
+        figure.supxlabel(
+            "dot: mean; strokes: seeds; bar: 95 % interval of the difference to gold (dashed)",
+            fontsize=8,
+        )
         figure.savefig(target, format="svg", metadata={"Date": None})
 
 
@@ -234,7 +293,8 @@ def _draw_panel(panel: "Axes", figures: Mapping[str, Any], split: str, score: st
         if len(seeds) > 1:
             panel.plot(seeds, [place] * len(seeds), "|", color="0.6", markersize=7)
         if "difference" in scores:
-            # Around the rung's own mean, so that it reaches the line exactly where its difference reaches 0.
+            # Around the rung's own mean, so that it reaches the line exactly where its difference
+            # reaches 0.
             shift = 100 * (scores[score] - scores["difference"]["mean"])
             bounds = [shift + 100 * scores["difference"][end] for end in ("low", "high")]
             panel.plot(bounds, [place, place], "-", color="tab:blue", linewidth=1.5)

@@ -20,7 +20,11 @@ from distillkit.recipe import Task
 
 
 def metrics(
-    task: Task, logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], teacher_logits: np.ndarray | None = None
+    task: Task,
+    logits: np.ndarray,
+    gold: np.ndarray,
+    labels: Sequence[str],
+    teacher_logits: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Measure a model by what its task calls for.
 
@@ -32,8 +36,9 @@ def metrics(
         teacher_logits: (N, C) float of the teacher on the same rows.
 
     Returns:
-        What `classification_metrics`, `multi_label_metrics` or `regression_metrics` does. All have `rows`, the task's score
-        (`recipe.SCORES`) and, with `teacher_logits`, `agreement`; with several columns `logit_correlation` too.
+        What `classification_metrics`, `multi_label_metrics` or `regression_metrics` does. All have
+        `rows`, the task's score (`recipe.SCORES`) and, with `teacher_logits`, `agreement`; with
+        several columns `logit_correlation` too.
     """
     if task == "regression":
         return regression_metrics(logits, gold, teacher_logits)
@@ -42,7 +47,10 @@ def metrics(
 
 
 def classification_metrics(
-    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], teacher_logits: np.ndarray | None = None
+    logits: np.ndarray,
+    gold: np.ndarray,
+    labels: Sequence[str],
+    teacher_logits: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Measure a classifier.
 
@@ -53,9 +61,11 @@ def classification_metrics(
         teacher_logits: (N, C) float of the teacher on the same rows.
 
     Returns:
-        `rows`, `accuracy`, `macro_f1` (over the C classes), `f1` (two classes: of the second label), `calibration_error`,
-        `agreement` (share of rows with the teacher's answer; with `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1;
-        `classes` (precision, recall, f1, rows of each label); `confusion` (rows gold, columns found, in the order of `labels`).
+        `rows`, `accuracy`, `macro_f1` (over the C classes), `f1` (two classes: of the second
+        label), `calibration_error`, `agreement` (share of rows with the teacher's answer; with
+        `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1; `classes`
+        (precision, recall, f1, rows of each label); `confusion` (rows gold, columns found, in the
+        order of `labels`).
     """
     found, ids = logits.argmax(1), list(range(len(labels)))
     report: dict[str, Any] = {
@@ -65,18 +75,25 @@ def classification_metrics(
     }
     if len(labels) == 2:
         report["f1"] = float(f1_score(gold, found, pos_label=1, zero_division=0))
-    report["calibration_error"] = expected_calibration_error(softmax(logits.astype(np.float64), axis=1), gold)
+    report["calibration_error"] = expected_calibration_error(
+        softmax(logits.astype(np.float64), axis=1), gold
+    )
     if teacher_logits is not None:
         report["agreement"] = float((found == teacher_logits.argmax(1)).mean())
         # A number added to all logits of a row says nothing.
-        report["logit_correlation"] = logit_correlation(_rows_centred(logits), _rows_centred(teacher_logits))
+        report["logit_correlation"] = logit_correlation(
+            _rows_centred(logits), _rows_centred(teacher_logits)
+        )
     report["classes"] = _by_class(gold, found, labels)
     report["confusion"] = confusion_matrix(gold, found, labels=ids).tolist()
     return report
 
 
 def multi_label_metrics(
-    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], teacher_logits: np.ndarray | None = None
+    logits: np.ndarray,
+    gold: np.ndarray,
+    labels: Sequence[str],
+    teacher_logits: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Measure a model that gives each row any number of labels: those whose probability, the logit's sigmoid, is above 0.5.
 
@@ -87,20 +104,27 @@ def multi_label_metrics(
         teacher_logits: (N, C) float of the teacher on the same rows.
 
     Returns:
-        `rows`, `micro_f1` (over all answers together), `macro_f1` (mean over the C labels), `exact_match` (share of rows with just the gold
-        labels), `calibration_error` (of each label's answer, yes or no), `agreement` (share of rows with just the teacher's labels; with
-        `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1; `classes` (precision, recall, f1, rows of each label).
+        `rows`, `micro_f1` (over all answers together), `macro_f1` (mean over the C labels),
+        `exact_match` (share of rows with just the gold labels), `calibration_error` (of each
+        label's answer, yes or no), `agreement` (share of rows with just the teacher's labels; with
+        `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1; `classes`
+        (precision, recall, f1, rows of each label).
     """
     found, gold = logits > 0, gold > 0
     yes = expit(logits.astype(np.float64)).ravel()
     # Column by column: each is a class "yes", also where there is one column alone.
-    classes = {name: _by_class(gold[:, i], found[:, i], ["no", "yes"])["yes"] for i, name in enumerate(labels)}
+    classes = {
+        name: _by_class(gold[:, i], found[:, i], ["no", "yes"])["yes"]
+        for i, name in enumerate(labels)
+    }
     report: dict[str, Any] = {
         "rows": len(gold),
         "micro_f1": micro_f1(found, gold),
         "macro_f1": float(np.mean([row["f1"] for row in classes.values()])),
         "exact_match": float((found == gold).all(axis=1).mean()),
-        "calibration_error": expected_calibration_error(np.stack([1 - yes, yes], axis=1), gold.ravel()),
+        "calibration_error": expected_calibration_error(
+            np.stack([1 - yes, yes], axis=1), gold.ravel()
+        ),
     }
     if teacher_logits is not None:
         report["agreement"] = float((found == (teacher_logits > 0)).all(axis=1).mean())
@@ -120,8 +144,9 @@ def regression_metrics(
         teacher_logits: Scores of the teacher on the same rows, (N, 1) float.
 
     Returns:
-        `rows`; `pearson` and `spearman`, correlations with gold, -1 to 1, 0 where either says the same of all rows; `mse` and `mae`, in the
-        scores' own unit, squared and not; `agreement` (Pearson's correlation with the teacher; with `teacher_logits` only).
+        `rows`; `pearson` and `spearman`, correlations with gold, -1 to 1, 0 where either says the
+        same of all rows; `mse` and `mae`, in the scores' own unit, squared and not; `agreement`
+        (Pearson's correlation with the teacher; with `teacher_logits` only).
     """
     found = logits[:, 0].astype(np.float64)
     report: dict[str, Any] = {
@@ -139,22 +164,26 @@ def regression_metrics(
 def logit_correlation(logits: np.ndarray, teacher_logits: np.ndarray) -> float:
     """Pearson's correlation of a model's logits with its teacher's, each column about its own mean, over all columns together.
 
-    Where answers, right or wrong, are a yes or no a row, this hears all of what the teacher says, so that it parts models which hundreds of rows cannot part by
-    accuracy; and a model that is more or less sure throughout loses nothing.
+    Where answers, right or wrong, are a yes or no a row, this hears all of what the teacher says,
+    so that it parts models which hundreds of rows cannot part by accuracy; and a model that is more
+    or less sure throughout loses nothing.
 
     Args:
         logits: (N, C) float.
         teacher_logits: (N, C) float on the same rows.
 
     Returns:
-        -1 to 1; 0 where either says the same of all rows. Of two classes, with each row about its mean, it is the correlation of their differences.
+        -1 to 1; 0 where either says the same of all rows. Of two classes, with each row about its
+        mean, it is the correlation of their differences.
 
     >>> logit_correlation(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[5.0, 1.0], [1.0, 9.0]]))
     1.0
     """
     if not np.ptp(logits, axis=0).any() or not np.ptp(teacher_logits, axis=0).any():
         return 0.0
-    ours, theirs = (x.astype(np.float64) - x.mean(axis=0, dtype=np.float64) for x in (logits, teacher_logits))
+    ours, theirs = (
+        x.astype(np.float64) - x.mean(axis=0, dtype=np.float64) for x in (logits, teacher_logits)
+    )
     return pearson(ours.ravel(), theirs.ravel())
 
 
@@ -164,14 +193,18 @@ def _rows_centred(logits: np.ndarray) -> np.ndarray:
 
 def _by_class(gold: np.ndarray, found: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
     """Return precision, recall, F1 and gold rows of each class."""
-    columns = precision_recall_fscore_support(gold, found, labels=list(range(len(labels))), zero_division=0)
+    columns = precision_recall_fscore_support(
+        gold, found, labels=list(range(len(labels))), zero_division=0
+    )
     return {
         name: {"precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)}
         for name, p, r, f, n in zip(labels, *columns, strict=True)
     }
 
 
-def expected_calibration_error(probabilities: np.ndarray, gold: np.ndarray, bins: int = 15) -> float:
+def expected_calibration_error(
+    probabilities: np.ndarray, gold: np.ndarray, bins: int = 15
+) -> float:
     """Mean distance between how sure a classifier is and how often it is right.
 
     Args:
@@ -186,5 +219,7 @@ def expected_calibration_error(probabilities: np.ndarray, gold: np.ndarray, bins
     """
     confidence, right = probabilities.max(1), probabilities.argmax(1) == gold
     place = np.minimum((confidence * bins).astype(int), bins - 1)
-    gap = np.bincount(place, weights=right, minlength=bins) - np.bincount(place, weights=confidence, minlength=bins)
+    gap = np.bincount(place, weights=right, minlength=bins) - np.bincount(
+        place, weights=confidence, minlength=bins
+    )
     return float(np.abs(gap).sum() / len(gold))

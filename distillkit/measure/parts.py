@@ -18,9 +18,11 @@ def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
         gold: As `data.tables.gold_of` gives it, nothing missing.
 
     Returns:
-        Of a classification whether the answer is right, (N,) bool: accuracy is its mean. Of a multi-label task the labels found rightly, and
-        the labels found and those of gold together, (N, 2). Of a regression x, y, x^2, y^2 and x y, (N, 5) float64, where x is the score
-        found and y gold's, both moved to mean 0 and scaled to variance 1, so that no digits are lost; one that never varies is 0.
+        Of a classification whether the answer is right, (N,) bool: accuracy is its mean. Of a
+        multi-label task the labels found rightly, and the labels found and those of gold together,
+        (N, 2). Of a regression x, y, x^2, y^2 and x y, (N, 5) float64, where x is the score found
+        and y gold's, both moved to mean 0 and scaled to variance 1, so that no digits are lost; one
+        that never varies is 0.
     """
     if task == "classification":
         return right_rows(task, logits, gold)
@@ -33,7 +35,11 @@ def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
 
 def right_rows(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
     """Say which rows have the gold class, or just the gold labels, (N,) bool; no score is ever just right, so no regression is asked."""
-    return logits.argmax(1) == gold if task == "classification" else ((logits > 0) == (gold > 0)).all(1)
+    return (
+        logits.argmax(1) == gold
+        if task == "classification"
+        else ((logits > 0) == (gold > 0)).all(1)
+    )
 
 
 def _standard(values: np.ndarray) -> np.ndarray:
@@ -55,7 +61,8 @@ def _pearson(means: np.ndarray) -> np.ndarray:
     return np.where(varies, (xy - x * y) / np.sqrt(np.where(varies, variance * other, 1)), 0.0)
 
 
-# From the means of K parts, (..., K) float, the score, (...): `data.scores.dev_score`, also where it has no meaning. None: the mean itself.
+# From the means of K parts, (..., K) float, the score, (...): `data.scores.dev_score`, also where
+# it has no meaning. None: the mean itself.
 SCORE_OF_PARTS: dict[Task, Callable[[np.ndarray], np.ndarray] | None] = {
     "classification": None,
     "multi-label": _micro_f1,

@@ -25,9 +25,19 @@ SCORE_NAMES = {
     "spearman": "Spearman",
 }
 _FIGURES = (
-    "accuracy", "micro_f1", "macro_f1", "f1", "exact_match", "pearson", "spearman", "mse", "mae", "calibration_error", "agreement",
+    "accuracy",
+    "micro_f1",
+    "macro_f1",
+    "f1",
+    "exact_match",
+    "pearson",
+    "spearman",
+    "mse",
+    "mae",
+    "calibration_error",
+    "agreement",
     "logit_correlation",
-)  # fmt: skip
+)
 
 
 def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
@@ -82,7 +92,10 @@ def metrics_table(report: dict[str, Any]) -> str:
         parts.append(table([["class", "precision", "recall", "f1", "rows"], *rows]))
     if "confusion" in report:
         names = list(report["classes"])
-        rows = [[name, *map(str, counts)] for name, counts in zip(names, report["confusion"], strict=True)]
+        rows = [
+            [name, *map(str, counts)]
+            for name, counts in zip(names, report["confusion"], strict=True)
+        ]
         parts.append(table([["gold \\ found", *names], *rows]))
     return "\n\n".join(parts)
 
@@ -93,7 +106,10 @@ def table(rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         " | ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
         )
         for row in rows
     ]

@@ -8,7 +8,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from scipy.stats import binomtest
 
-# Lowest and highest temperature that is looked for: a classifier that is right on every row would have it fall for ever.
+# Lowest and highest temperature that is looked for: a classifier that is right on every row would
+# have it fall for ever.
 TEMPERATURES = (0.01, 100.0)
 _COUNTS_AT_ONCE = 2**22  # numbers that a part of the resamples holds
 
@@ -33,14 +34,16 @@ def paired_bootstrap(
 ) -> Interval:
     """Interval of the difference of two models' scores, over rows and over seeds.
 
-    Each resample draws N rows and S seeds, both with replacement, scores both models on the rows with each seed, and takes the mean of
-    first - second over the seeds. A drawn row is the same row for both models and all seeds, a drawn seed the same seed for both.
+    Each resample draws N rows and S seeds, both with replacement, scores both models on the rows
+    with each seed, and takes the mean of first - second over the seeds. A drawn row is the same row
+    for both models and all seeds, a drawn seed the same seed for both.
 
     Args:
-        first: Score of each row with each seed, (S, N); 1 for right and 0 for wrong gives accuracy. With `score` what it is made of, (S, N, K).
+        first: Score of each row with each seed, (S, N); 1 for right and 0 for wrong gives accuracy.
+            With `score` what it is made of, (S, N, K).
         second: The other model's, of the same shape.
-        score: From the means over rows of the K parts, (..., K), the score, (...): what no mean over rows is, as F1 and Pearson's
-            correlation; None: the mean itself.
+        score: From the means over rows of the K parts, (..., K), the score, (...): what no mean
+            over rows is, as F1 and Pearson's correlation; None: the mean itself.
         resamples: How many.
         level: Share of the resamples between the bounds, 0 to 1.
         seed: Draws the resamples.
@@ -48,11 +51,14 @@ def paired_bootstrap(
     Raises:
         ValueError: The shapes differ, or there is nothing to resample.
 
-    Source: Efron & Tibshirani 1993, chapter 13 (percentiles); Koehn 2004 (paired, of a score that is no mean).
+    Source: Efron & Tibshirani 1993, chapter 13 (percentiles); Koehn 2004 (paired, of a score that
+    is no mean).
     """
     expected = "(S, N)" if score is None else "(S, N, K)"
     if first.shape != second.shape or first.ndim != expected.count(",") + 1 or not first.size:
-        raise ValueError(f"scores are {first.shape} and {second.shape}: expected the same {expected}, not empty")
+        raise ValueError(
+            f"scores are {first.shape} and {second.shape}: expected the same {expected}, not empty"
+        )
     parts = np.stack([first, second]).astype(np.float64)  # (2, S, N, K)
     if score is None:
         # Of a mean the difference is all that counts, and more rows are alike in it than in both.
@@ -63,9 +69,11 @@ def paired_bootstrap(
         """From the means of the parts, (R, 2, S, K), the difference of each seed, (R, S)."""
         return means[:, 0, :, 0] if score is None else score(means[:, 0]) - score(means[:, 1])
 
-    # Rows whose parts are the same in both models with every seed are as good as one another: drawing how many of each sort there are is
-    # drawing rows.
-    sorts, counts = np.unique(np.moveaxis(parts, 2, 0).reshape(rows, -1), axis=0, return_counts=True)  # (G, 2SK), (G,)
+    # Rows whose parts are the same in both models with every seed are as good as one another:
+    # drawing how many of each sort there are is drawing rows. (G, 2SK), (G,)
+    sorts, counts = np.unique(
+        np.moveaxis(parts, 2, 0).reshape(rows, -1), axis=0, return_counts=True
+    )
     rng = np.random.default_rng(seed)
     drawn = np.empty(resamples)
     part = max(1, _COUNTS_AT_ONCE // len(counts))
@@ -73,7 +81,9 @@ def paired_bootstrap(
         size = min(part, resamples - start)
         means = rng.multinomial(rows, counts / rows, size=size) @ sorts / rows  # (R, 2SK)
         weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=size) / seeds  # (R, S)
-        drawn[start : start + size] = (differences(means.reshape(size, len(parts), seeds, -1)) * weights).sum(1)
+        drawn[start : start + size] = (
+            differences(means.reshape(size, len(parts), seeds, -1)) * weights
+        ).sum(1)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(differences(parts.mean(2)[None]).mean()), float(low), float(high))
 
@@ -86,9 +96,11 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
         second: The other one, (N,) bool.
 
     Returns:
-        Probability, 0 to 1, that the rows only one of them gets right are split at least as unevenly by a fair coin; 1 without such a row.
+        Probability, 0 to 1, that the rows only one of them gets right are split at least as
+        unevenly by a fair coin; 1 without such a row.
 
-    Source: McNemar 1947; Dietterich 1998, section 3.1 (which two classifiers it compares); the exact binomial form.
+    Source: McNemar 1947; Dietterich 1998, section 3.1 (which two classifiers it compares); the
+    exact binomial form.
 
     >>> mcnemar(np.array([True, True, True, False]), np.array([False, False, True, False]))
     0.5
@@ -99,7 +111,9 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
     return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
 
 
-def negative_log_likelihood(logits: np.ndarray, gold: np.ndarray, temperature: float = 1.0) -> float:
+def negative_log_likelihood(
+    logits: np.ndarray, gold: np.ndarray, temperature: float = 1.0
+) -> float:
     """Mean of -log p(gold), in nats, of logits (N, C) divided by a temperature; gold is (N,) int."""
     scaled = log_softmax(logits.astype(np.float64) / temperature, axis=1)
     return float(-scaled[np.arange(len(gold)), gold].mean())
@@ -127,13 +141,16 @@ def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
     return float(np.exp(found.x))
 
 
-def cross_scaled(logits: np.ndarray, gold: np.ndarray, *, folds: int = 2, seed: int = 0) -> np.ndarray:
+def cross_scaled(
+    logits: np.ndarray, gold: np.ndarray, *, folds: int = 2, seed: int = 0
+) -> np.ndarray:
     """Divide each row's logits by a temperature that was fitted without that row.
 
     Args:
         logits: (N, C) float.
         gold: Class numbers, (N,) int.
-        folds: The rows are dealt out to so many parts; each is scaled by the temperature of the others.
+        folds: The rows are dealt out to so many parts; each is scaled by the temperature of the
+            others.
         seed: Deals the rows out.
 
     Returns:

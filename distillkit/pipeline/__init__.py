@@ -3,8 +3,8 @@
     text -> adapt_teacher
     labelled text -> train_teacher -> augment -> label -> train_student -> evaluate / predict
 
-`distillkit.runs.run` chains them. Every function takes sources (files, `embedded:` or `datasets:` names) and folders, and answers with a
-summary that can be printed as JSON.
+`distillkit.runs.run` chains them. Every function takes sources (files, `embedded:` or `datasets:`
+names) and folders, and answers with a summary that can be printed as JSON.
 """
 
 from distillkit.pipeline.answers import classify, evaluate, predict

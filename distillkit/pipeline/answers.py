@@ -8,17 +8,32 @@ import pyarrow as pa
 
 from distillkit.data.batches import encode
 from distillkit.data.labels import task_of_model
-from distillkit.data.tables import check_labels_known, check_task, gold_of, label_names, read_table, texts_of
+from distillkit.data.tables import (
+    check_labels_known,
+    check_task,
+    gold_of,
+    label_names,
+    read_table,
+    texts_of,
+)
 from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
 from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime.answers import answers, groups
-from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, task_of
+from distillkit.teacher.checkpoint import (
+    labels_of,
+    load_classifier,
+    match_labels,
+    max_tokens_of,
+    task_of,
+)
 from distillkit.training.inference import predict_logits
 
 
-def evaluate(model: str, source: str, columns: ColumnsConfig = COLUMNS, teacher: str = "") -> dict[str, Any]:
+def evaluate(
+    model: str, source: str, columns: ColumnsConfig = COLUMNS, teacher: str = ""
+) -> dict[str, Any]:
     """Measure a model, student or teacher, on labelled text.
 
     Args:
@@ -49,7 +64,8 @@ def classify(
         order: Labels in the order wanted; None: the model's own.
 
     Raises:
-        InputError: The table has a label that the model has not, or of another task, or the model's labels are not those of `order`.
+        InputError: The table has a label that the model has not, or of another task, or the model's
+            labels are not those of `order`.
     """
     network, tokenizer = load_classifier(model)
     names = labels_of(network)
@@ -69,7 +85,9 @@ def classify(
     return logits[:, [names.index(name) for name in order]], list(order)
 
 
-def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:
+def predict(
+    model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64
+) -> Iterator[dict[str, Any]]:
     """Answer texts or pairs as they come.
 
     Args:
@@ -78,11 +96,16 @@ def predict(model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int 
         batch_rows: Rows a forward pass; 1 answers each row at once.
 
     Yields:
-        For each row, in order, `text`, `text_pair` (pairs only) and the answer: `label` and `probabilities` by label; of a multi-label model
-        `labels`, those with a probability above 0.5, and `probabilities`; of a regression `score`.
+        For each row, in order, `text`, `text_pair` (pairs only) and the answer: `label` and
+        `probabilities` by label; of a multi-label model `labels`, those with a probability above
+        0.5, and `probabilities`; of a regression `score`.
     """
     network, tokenizer = load_classifier(model)
-    names, limit, task = labels_of(network), max_tokens_of(network, tokenizer), task_of_model(network.config)
+    names, limit, task = (
+        labels_of(network),
+        max_tokens_of(network, tokenizer),
+        task_of_model(network.config),
+    )
     for group in groups(rows, batch_rows):
         texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
         encoded = encode(tokenizer, texts, pairs or None, limit)

@@ -24,14 +24,29 @@ from distillkit.training.inference import predict_logits
 if TYPE_CHECKING:
     from distillkit.runtime import Predictor
 
-# Largest difference of any logit from torch's that a graph in fp32 may have: sums in another order differ by about 1e-6 of the logit.
+# Largest difference of any logit from torch's that a graph in fp32 may have: sums in another order
+# differ by about 1e-6 of the logit.
 PARITY = 1e-4
-# Of a graph that computes in int8, the root mean square difference, as a share of the logits' standard deviation.
+# Of a graph that computes in int8, the root mean square difference, as a share of the logits'
+# standard deviation.
 INT8_PARITY = 0.2
 _HARD = (
-    "", " ", "a", "zxqv", "zxqv zxqv zxqv", "never-seen-w0rd 12345", "Wonderful!!! 😀👍🏽", "שלום עולם", "مرحبا بالعالم", "你好，世界。", "nul\0byte",
-    "cafe\u0301", "\u200b\ufeff", "tab\tand\nline", "one two three four five six seven eight nine ten " * 60,
-)  # fmt: skip
+    "",
+    " ",
+    "a",
+    "zxqv",
+    "zxqv zxqv zxqv",
+    "never-seen-w0rd 12345",
+    "Wonderful!!! 😀👍🏽",
+    "שלום עולם",
+    "مرحبا بالعالم",
+    "你好，世界。",
+    "nul\0byte",
+    "cafe\u0301",
+    "\u200b\ufeff",
+    "tab\tand\nline",
+    "one two three four five six seven eight nine ten " * 60,
+)
 _BATCHES = (1, 3, 64)
 _ROWS = 2000  # of the source; more rows would find no other way through the graph
 
@@ -50,16 +65,19 @@ def export(
     Args:
         model: Folder, package or hub name of a fine-tuned classifier with a fast tokenizer.
         target: Folder to write; with `one_file` a file.
-        source: Texts or pairs, of which the first 2,000 are what the bundle's answers are held against torch's on, beside some that are made to be hard.
+        source: Texts or pairs, of which the first 2,000 are what the bundle's answers are held
+            against torch's on, beside some that are made to be hard.
         columns: Names of the source's columns.
         one_file: Write one file.
         int8: Compute in int8, weights and activations.
 
     Returns:
-        `output`, `parity` (`rows`, `largest` and `mean` difference of a logit, `same_answer`, the share of equal answers), `megabytes`.
+        `output`, `parity` (`rows`, `largest` and `mean` difference of a logit, `same_answer`, the
+        share of equal answers), `megabytes`.
 
     Raises:
-        InputError: A package is missing, the model has no fast tokenizer, or the bundle does not answer as torch does; nothing is written then.
+        InputError: A package is missing, the model has no fast tokenizer, or the bundle does not
+            answer as torch does; nothing is written then.
     """
     check_installed("export")
     if not one_file:
@@ -67,7 +85,9 @@ def export(
     else:
         check_writable(target)
         if target.is_dir():
-            raise InputError(f"{target}: is a folder, and --one-file writes a file; choose another name")
+            raise InputError(
+                f"{target}: is a folder, and --one-file writes a file; choose another name"
+            )
     table = read_table(source, columns, labels="ignored") if source else None
     rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
     network, tokenizer = load_classifier(model)
@@ -75,7 +95,9 @@ def export(
     pairs = _reads_pairs(network)
     if table is not None and pairs is not None and pairs != bool(columns.text_pair):
         wanted = "pairs: name" if pairs else "single texts: do not name"
-        raise InputError(f"{source}: {model} answers {wanted} a second column by --data.columns.text-pair")
+        raise InputError(
+            f"{source}: {model} answers {wanted} a second column by --data.columns.text-pair"
+        )
     return export_model(network, tokenizer, target, rows, one_file=one_file, int8=int8)
 
 
@@ -96,7 +118,8 @@ def export_model(
         tokenizer: Its fast tokenizer.
         target: Folder or file to write.
         rows: Texts or pairs to hold both on.
-        compress: How tables and matrices are stored, to which they are rounded already; None: in fp32.
+        compress: How tables and matrices are stored, to which they are rounded already; None: in
+            fp32.
         one_file: Write one file.
         int8: Compute in int8, weights and activations.
 
@@ -131,9 +154,13 @@ def export_model(
     )
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)
-        parity = _held_against(model, tokenizer, Predictor(partial), list(rows), str(target), int8=int8)
+        parity = _held_against(
+            model, tokenizer, Predictor(partial), list(rows), str(target), int8=int8
+        )
         write_bundle(partial, replace(manifest, parity=parity), files, one_file=one_file)
-    size = target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
+    size = (
+        target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
+    )
     return {"output": str(target), "parity": parity, "megabytes": size / 1e6}
 
 
@@ -143,7 +170,9 @@ def check_installed(command: str) -> None:
     Raises:
         InputError: It is not.
     """
-    if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]:
+    if missing := [
+        name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None
+    ]:
         raise InputError(f"{command} needs {', '.join(missing)}: pip install 'distillkit[export]'")
 
 
@@ -164,7 +193,13 @@ def _reads_pairs(model: Any) -> bool | None:
 
 
 def _held_against(
-    model: Any, tokenizer: Any, bundle: "Predictor", rows: list[tuple[str, str | None]], target: str, *, int8: bool
+    model: Any,
+    tokenizer: Any,
+    bundle: "Predictor",
+    rows: list[tuple[str, str | None]],
+    target: str,
+    *,
+    int8: bool,
 ) -> dict[str, Any]:
     """Compare the bundle's logits with torch's on given texts and on hard ones, in batches of several sizes."""
     pairs = bundle.manifest.pairs
@@ -178,8 +213,15 @@ def _held_against(
         part = [row for row in rows if (row[1] is not None) == kind]
         if not part:
             continue
-        texts, second = [text for text, _ in part], [pair or "" for _, pair in part] if kind else None
-        wanted.append(predict_logits(model, encode(tokenizer, texts, second, bundle.manifest.max_tokens)).numpy())
+        texts, second = (
+            [text for text, _ in part],
+            [pair or "" for _, pair in part] if kind else None,
+        )
+        wanted.append(
+            predict_logits(
+                model, encode(tokenizer, texts, second, bundle.manifest.max_tokens)
+            ).numpy()
+        )
         found.append(_in_batches(bundle, texts, second))
     ours, torchs = np.concatenate(found), np.concatenate(wanted)
     difference = np.abs(ours - torchs)
@@ -205,7 +247,9 @@ def _held_against(
     return parity
 
 
-def _in_batches(bundle: "Predictor", texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+def _in_batches(
+    bundle: "Predictor", texts: Sequence[str], pairs: Sequence[str] | None
+) -> np.ndarray:
     """Ask for the texts in calls of 1, 3 and 64 rows by turns, so that every way through the predictor is taken."""
     found, start, turn = [], 0, 0
     while start < len(texts):

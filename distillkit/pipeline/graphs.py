@@ -50,22 +50,31 @@ class _BiLSTM(nn.Module):
         x, lengths = self.embedding(input_ids, lengths)  # (T, B, W)
         (steps, rows), size = x.shape[:2], self.size
         for i in range(0, len(self.weights), 3):
-            # Both directions' states (T, 2, B, H), 0 behind a row's end, and the last of each, (2, B, H).
+            # Both directions' states (T, 2, B, H), 0 behind a row's end, and the last of each, (2,
+            # B, H).
             states, last, _ = torch.onnx.ops.symbolic_multi_out(
-                "LSTM", (x, *self.weights[i : i + 3], lengths.int()), {"hidden_size": size, "direction": "bidirectional"},
-                dtypes=[x.dtype] * 3, shapes=[(steps, 2, rows, size), (2, rows, size), (2, rows, size)],
-            )  # fmt: skip
+                "LSTM",
+                (x, *self.weights[i : i + 3], lengths.int()),
+                {"hidden_size": size, "direction": "bidirectional"},
+                dtypes=[x.dtype] * 3,
+                shapes=[(steps, 2, rows, size), (2, rows, size), (2, rows, size)],
+            )
             if i + 3 < len(self.weights) or self.pooling is None or self.pooling.how != "max":
                 x = states.transpose(1, 2).flatten(2)  # (T, B, 2H)
         if self.pooling is None:
             return last.transpose(0, 1).flatten(1)
-        return _strongest(states, lengths) if self.pooling.how == "max" else self.pooling(x, lengths)
+        return (
+            _strongest(states, lengths) if self.pooling.how == "max" else self.pooling(x, lengths)
+        )
 
 
 def _strongest(states: Tensor, lengths: Tensor) -> Tensor:
     """Pool an LSTM's states (T, 2, B, H) as `Pooling` does by max, in fewer operators, each of which costs a row alone half a microsecond."""
-    # The first state of a text without words is 0, and is taken for its strongest; no state is below -1.
-    behind = torch.arange(states.shape[0]).view(-1, 1, 1, 1) >= lengths.clamp(min=1).view(1, 1, -1, 1)  # (T, 1, B, 1)
+    # The first state of a text without words is 0, and is taken for its strongest; no state is
+    # below -1. (T, 1, B, 1)
+    behind = torch.arange(states.shape[0]).view(-1, 1, 1, 1) >= lengths.clamp(min=1).view(
+        1, 1, -1, 1
+    )
     return states.masked_fill(behind, -1).amax(0).transpose(0, 1).flatten(1)
 
 
@@ -108,13 +117,16 @@ def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
     """Return a model's ONNX graphs.
 
     Args:
-        model: A sequence classifier, of distillkit or of transformers, on the CPU; it is left as it is.
+        model: A sequence classifier, of distillkit or of transformers, on the CPU; it is left as it
+            is.
         tokenizer: Its tokenizer.
 
     Returns:
-        By file name: `model.onnx`, from `input_ids` (B, T) int64 and, of distillkit's own kinds, `lengths` (B,) int64, of transformers' what they call
-        `attention_mask` and `token_type_ids`, to `logits` (B, C); of a siamese model `encoder.onnx`, the same to `vectors` (B, D), and `head.onnx`,
-        `first` and `second` (B, D) to `logits`. Rows and tokens may be any number.
+        By file name: `model.onnx`, from `input_ids` (B, T) int64 and, of distillkit's own kinds,
+            `lengths` (B,) int64, of transformers' what they call
+        `attention_mask` and `token_type_ids`, to `logits` (B, C); of a siamese model
+        `encoder.onnx`, the same to `vectors` (B, D), and `head.onnx`, `first` and `second` (B, D)
+        to `logits`. Rows and tokens may be any number.
     """
     ids, lengths = torch.full((3, 11), int(tokenizer.unk_token_id)), torch.tensor([11, 7, 2])
     words = {"input_ids": ids, "lengths": lengths}
@@ -127,8 +139,16 @@ def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
         }
     if isinstance(model, StudentModel):
         return {MODEL: _onnx(_Words(model, model.head), words, "logits")}
-    taken = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in tokenizer.model_input_names]
-    samples = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    taken = [
+        name
+        for name in ("input_ids", "attention_mask", "token_type_ids")
+        if name in tokenizer.model_input_names
+    ]
+    samples = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "token_type_ids": torch.zeros_like(ids),
+    }
     return {MODEL: _onnx(_Masked(model, taken), {name: samples[name] for name in taken}, "logits")}
 
 
@@ -145,9 +165,15 @@ def _onnx(module: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
         shapes = (shapes,)  # its inputs are one tuple to the exporter
     with _quiet():
         program = torch.onnx.export(
-            module.eval(), tuple(inputs.values()), dynamo=True, input_names=list(inputs), output_names=[output],
-            dynamic_shapes=shapes, opset_version=_OPSET, verbose=False,
-        )  # fmt: skip
+            module.eval(),
+            tuple(inputs.values()),
+            dynamo=True,
+            input_names=list(inputs),
+            output_names=[output],
+            dynamic_shapes=shapes,
+            opset_version=_OPSET,
+            verbose=False,
+        )
     assert program is not None  # as it is with dynamo
     return _without_traces(program.model_proto)
 

@@ -8,14 +8,16 @@ import torch
 from distillkit.recipe import CompressConfig, Storage
 from distillkit.training.quantise import Codes, coded, matrix_of
 
-_VALUES = 256  # of kmeans: both directions of an LSTM are one matrix here, with the clusters of both
+# of kmeans: both directions of an LSTM are one matrix here, with the clusters of both
+_VALUES = 256
 _SMALLEST = 64  # numbers; of fewer the codes and the operators would be no smaller
 
 
 def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
     """Store a graph's tables and matrices as a configuration says.
 
-    The graph stays an ordinary one: what turns codes into numbers has only constants as inputs, so that a runtime does it once, at load.
+    The graph stays an ordinary one: what turns codes into numbers has only constants as inputs, so
+    that a runtime does it once, at load.
 
     Args:
         graph: ONNX, weights in fp32 and rounded to what will be stored.
@@ -34,7 +36,11 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
             readers.setdefault(name, []).append(node)
     decode: list[Any] = []
     for weight in list(model.graph.initializer):
-        if weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) < 2 or np.prod(weight.dims) < _SMALLEST:
+        if (
+            weight.data_type != onnx.TensorProto.FLOAT
+            or len(weight.dims) < 2
+            or np.prod(weight.dims) < _SMALLEST
+        ):
             continue
         kinds = {node.op_type for node in readers[weight.name]}
         storage = compress.embeddings if "Gather" in kinds else compress.weights
@@ -49,7 +55,9 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
             parts, nodes = _half(weight.name, values)
         else:
             parts, nodes = _decoded(weight.name, values, across, "Conv" in kinds, storage)
-        model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in parts.items())
+        model.graph.initializer.extend(
+            numpy_helper.from_array(array, name) for name, array in parts.items()
+        )
         decode += nodes
     body = list(model.graph.node)
     del model.graph.node[:]
@@ -75,7 +83,10 @@ def _decoded(
     rows = matrix_of(matrix) if filters else matrix.flatten(0, -2)
     found = coded(rows, storage, _VALUES)
     packed, bits = packed_codes(found)
-    parts: dict[str, np.ndarray] = {f"{name}.codes": packed, f"{name}.codebook": found.codebook.numpy()}
+    parts: dict[str, np.ndarray] = {
+        f"{name}.codes": packed,
+        f"{name}.codebook": found.codebook.numpy(),
+    }
     nodes: list[Any] = []
     last = f"{name}.codes"
 
@@ -91,7 +102,9 @@ def _decoded(
 
     if bits < 8:
         then("Unsqueeze", constant("axis", np.array([1])))
-        then("BitShift", constant("shifts", np.arange(0, 8, bits, dtype=np.uint8)), direction="RIGHT")
+        then(
+            "BitShift", constant("shifts", np.arange(0, 8, bits, dtype=np.uint8)), direction="RIGHT"
+        )
         then("BitwiseAnd", constant("mask", np.array(2**bits - 1, np.uint8)))
         then("Reshape", constant("flat", np.array([-1])))
         then("Slice", constant("start", np.array([0])), constant("stop", np.array([rows.numel()])))

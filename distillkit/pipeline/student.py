@@ -13,7 +13,15 @@ from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError
 from distillkit.pipeline.task import COLUMNS
 from distillkit.processes import rank
-from distillkit.recipe import ColumnsConfig, LossConfig, Recipe, StudentConfig, Task, TrainingConfig, dump
+from distillkit.recipe import (
+    ColumnsConfig,
+    LossConfig,
+    Recipe,
+    StudentConfig,
+    Task,
+    TrainingConfig,
+    dump,
+)
 from distillkit.student.build import build_student
 from distillkit.student.train import train_student_model
 from distillkit.teacher.checkpoint import load_classifier
@@ -45,7 +53,8 @@ def train_student(
         dev: Labelled source.
         output: Folder for the student: what `from_pretrained` takes.
         student: Kind, sizes, vocabulary, embeddings.
-        logits: The store that `label` wrote; None: learn from the gold labels of `transfer_set` alone.
+        logits: The store that `label` wrote; None: learn from the gold labels of `transfer_set`
+            alone.
         teacher: Its checkpoint, where `student.embeddings.source` is teacher or teacher-context.
         loss: What to match.
         training: How.
@@ -54,11 +63,12 @@ def train_student(
         vocabulary_from: Another source for the vocabulary; empty: `transfer_set`.
         seed: Draws weights, order, dropout.
         progress: Name of the progress bar.
-        resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
+        resume: Go on from the checkpoints that a killed training of the same settings left; False:
+            start over.
 
     Returns:
-        `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`, `vocabulary`; of several teachers
-        `teacher_weights`, unless they differ from row to row.
+        `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`,
+        `vocabulary`; of several teachers `teacher_weights`, unless they differ from row to row.
     """
     student, loss = student or StudentConfig(), loss or LossConfig()
     training = training or Recipe().training
@@ -72,26 +82,46 @@ def train_student(
     weights = loss.teacher_weights()
     task = task if logits is None else store_task(logits, weights)
     loss.check_task(task)
-    table = read_table(transfer_set, columns, task=task, labels="required" if gold_only else "optional")
+    table = read_table(
+        transfer_set, columns, task=task, labels="required" if gold_only else "optional"
+    )
     dev_table = read_table(dev, columns, task=task)
     student.check_fits(pairs="text_pair" in table.column_names, source=transfer_set)
     words = read_table(vocabulary_from, columns, labels="ignored") if vocabulary_from else table
     mask = mask_of(words)
     texts, pairs = texts_of(words)
     names = label_names(table) if logits is None else joined_labels(logits, weights)
-    targets, weights = (None, {}) if logits is None else teacher_targets(table, logits, loss, dev_table)
+    targets, weights = (
+        (None, {}) if logits is None else teacher_targets(table, logits, loss, dev_table)
+    )
     asked = student.asks_teacher or loss.hidden or loss.attention
     taught = load_classifier(teacher) if teacher and asked else None
     ask = partial(word_vectors, *taught, progress="word vectors") if taught else None
-    model, tokenizer = build_student([*texts, *(pairs or [])], names, student, seed, ask, mask, taught)
+    model, tokenizer = build_student(
+        [*texts, *(pairs or [])], names, student, seed, ask, mask, taught
+    )
     model.config.problem_type = PROBLEM_TYPES[task]
     gold = table["label"].to_pylist() if "label" in table.column_names else []
-    made_from = {"student": asdict(student), "loss": asdict(loss), "targets (SHA-256)": digest(targets, gold, names)}
+    made_from = {
+        "student": asdict(student),
+        "loss": asdict(loss),
+        "targets (SHA-256)": digest(targets, gold, names),
+    }
     checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
     result = train_student_model(
-        model, tokenizer, table, targets, dev_table, loss, training, seed,
-        mask=mask_of(table), progress=progress, checkpoints=checkpoints, teacher_model=taught[0] if taught else None,
-    )  # fmt: skip
+        model,
+        tokenizer,
+        table,
+        targets,
+        dev_table,
+        loss,
+        training,
+        seed,
+        mask=mask_of(table),
+        progress=progress,
+        checkpoints=checkpoints,
+        teacher_model=taught[0] if taught else None,
+    )
     if rank() == 0:
         with whole_folder(output) as folder:
             model.cpu().save_pretrained(folder)
@@ -99,5 +129,10 @@ def train_student(
             (folder / "student.yaml").write_text(dump(student), encoding="utf-8")
             checkpoints.hand_over(folder)
         checkpoints.discard()
-    summary = {"output": str(output), "labels": names, "vocabulary": len(tokenizer), **result.summary(task)}
+    summary = {
+        "output": str(output),
+        "labels": names,
+        "vocabulary": len(tokenizer),
+        **result.summary(task),
+    }
     return summary | ({"teacher_weights": weights} if len(weights) > 1 else {})

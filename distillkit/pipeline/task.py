@@ -20,10 +20,13 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         `train`, `dev`, where given `test` and `unlabelled`.
 
     Raises:
-        InputError: A source is wrong, has one class or score only, or has a label that train has not.
+        InputError: A source is wrong, has one class or score only, or has a label that train has
+            not.
     """
     if not data.train:
-        raise InputError("no training data: give --data.train, a file with a text and a label column")
+        raise InputError(
+            "no training data: give --data.train, a file with a text and a label column"
+        )
     tables = {"train": read_table(data.train, data.columns, task=data.task)}
     names = label_names(tables["train"], data.train)
     for split in ("dev", "test"):
@@ -37,7 +40,9 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     if data.unlabelled:
         tables["unlabelled"] = pa.concat_tables(
             [
-                read_table(source, data.columns, labels="ignored", or_canonical=True).select(_text_names(data.columns))
+                read_table(source, data.columns, labels="ignored", or_canonical=True).select(
+                    _text_names(data.columns)
+                )
                 for source in data.unlabelled
             ]
         )

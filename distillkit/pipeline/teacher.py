@@ -10,7 +10,16 @@ from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import COLUMNS, read_data
 from distillkit.processes import rank
-from distillkit.recipe import AdaptConfig, ColumnsConfig, DataConfig, Engine, LabelConfig, Task, TeacherConfig, dump
+from distillkit.recipe import (
+    AdaptConfig,
+    ColumnsConfig,
+    DataConfig,
+    Engine,
+    LabelConfig,
+    Task,
+    TeacherConfig,
+    dump,
+)
 from distillkit.teacher import adapt, fine_tune
 from distillkit.teacher.checkpoint import SCRATCH, labels_of, task_of
 from distillkit.teacher.label import label_from_file, label_table
@@ -28,10 +37,12 @@ def adapt_teacher(
         model: The checkpoint to start from; or `scratch`, for what `config.scratch` says.
         output: Folder for the adapted checkpoint: what `train_teacher` and `from_pretrained` take.
         seed: Draws the held-out masks, new heads, the order of rows, masks, dropout.
-        resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
+        resume: Go on from the checkpoints that a killed training of the same settings left; False:
+            start over.
 
     Returns:
-        `output`, `text` (documents, rows, tokens), `held_out` (`before` and `after`: `teacher.pretraining.measures`), `best_epoch`, `history`.
+        `output`, `text` (documents, rows, tokens), `held_out` (`before` and `after`:
+        `teacher.pretraining.measures`), `best_epoch`, `history`.
     """
     check_replaceable(output, "adapt.yaml")
     masking = config.masking
@@ -40,7 +51,9 @@ def adapt_teacher(
         "segmenter": config.text.segmenter,
         **asdict(masking),
         **asdict(config.objectives),
-        "files (SHA-256)": [fingerprint(Path(name)) for name in masking.files if Path(name).exists()],
+        "files (SHA-256)": [
+            fingerprint(Path(name)) for name in masking.files if Path(name).exists()
+        ],
     }
     made_from = {"adapt": settings}
     if model == SCRATCH:
@@ -72,7 +85,8 @@ def train_teacher(
         teacher: Which checkpoint, and how.
         output: Folder for the fine-tuned checkpoint: what `from_pretrained` takes.
         seed: Draws the head, the order of rows, dropout.
-        resume: Go on from the checkpoints that a killed training of the same settings left; False: start over.
+        resume: Go on from the checkpoints that a killed training of the same settings left; False:
+            start over.
 
     Returns:
         `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`.
@@ -85,7 +99,9 @@ def train_teacher(
         "labels (SHA-256)": digest(labels),
     }
     checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
-    model, tokenizer, result = fine_tune.fine_tune(tables["train"], tables["dev"], teacher, seed, checkpoints)
+    model, tokenizer, result = fine_tune.fine_tune(
+        tables["train"], tables["dev"], teacher, seed, checkpoints
+    )
     if rank() == 0:
         with whole_folder(output) as folder:
             fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
@@ -113,13 +129,15 @@ def label(
 
     Args:
         source: A transfer set, or any text; rows with a label are used to check the teacher.
-        target: Folder of the logit store, as docs/files.md has it. Where it exists it grows by what is new.
+        target: Folder of the logit store, as docs/files.md has it. Where it exists it grows by what
+            is new.
         teacher: Checkpoint of a fine-tuned classifier.
         config: Batches, precision, shards.
         columns: Names of the source's columns.
         task: What the labels, and the logits of a file, are; a teacher says it itself.
         logits: In place of `teacher`, a .parquet or .jsonl file with text and `logits`.
-        labels: What the logits of that file mean, in their order; empty: what the file says, or else the source's labels.
+        labels: What the logits of that file mean, in their order; empty: what the file says, or
+            else the source's labels.
         name: The teacher's folder in the store.
         engine: local or ray; logits of a file are joined here in any case.
         workers: On Ray, how many actors; 0: one a GPU, or without any one a CPU but one.
@@ -130,11 +148,18 @@ def label(
     if bool(teacher) == bool(logits):
         raise InputError("expected either --teacher, a checkpoint, or --logits, a file of logits")
     if labels and teacher:
-        raise InputError("--labels says what the logits of --logits mean; a --teacher has its own labels")
+        raise InputError(
+            "--labels says what the logits of --logits mean; a --teacher has its own labels"
+        )
     task = task_of(teacher) if teacher else task
-    table, config = read_table(source, columns, task=task, labels="optional"), config or LabelConfig()
+    table, config = (
+        read_table(source, columns, task=task, labels="optional"),
+        config or LabelConfig(),
+    )
     if logits:
         summary = label_from_file(table, target, LogitsFile(logits, columns), config, labels, name)
     else:
-        summary = label_table(table, target, teacher, config, mask_of(table), name, engine=engine, workers=workers)
+        summary = label_table(
+            table, target, teacher, config, mask_of(table), name, engine=engine, workers=workers
+        )
     return {"output": str(target), **summary}

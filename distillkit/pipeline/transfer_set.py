@@ -40,12 +40,14 @@ def augment(
         config: Rates, iterations, tagger, mix.
         columns: Names of the columns of every source here.
         held_out: Dev and test sources: no added row equals one of theirs.
-        unlabelled: More text; cut into sentences where the mix has them, varied only where `config.vary_unlabelled` says so.
+        unlabelled: More text; cut into sentences where the mix has them, varied only where
+            `config.vary_unlabelled` says so.
         seed: Draws everything.
         task: What a label is.
         teacher: Encoder that infilling and neighbours ask where they do not name another.
         engine: local or ray.
-        workers: Processes; 0: one a core where there is work enough. Under torchrun its processes share the work, and only process 0 reports.
+        workers: Processes; 0: one a core where there is work enough. Under torchrun its processes
+            share the work, and only process 0 reports.
 
     Returns:
         `output` and the yield that `build_transfer_set` reports.
@@ -57,17 +59,30 @@ def augment(
             models = models_of(config, teacher, columns, unlabelled)
             sources = {"original": read_blocks(source, columns, task=task, labels="optional")}
             if unlabelled:
-                blocks = (read_blocks(name, columns, labels="ignored", or_canonical=True) for name in unlabelled)
+                blocks = (
+                    read_blocks(name, columns, labels="ignored", or_canonical=True)
+                    for name in unlabelled
+                )
                 sources["unlabelled"] = chain.from_iterable(blocks)
             others = [read_table(name, columns, labels="ignored") for name in held_out]
             counts = build_transfer_set(
-                sources, target, config, seed, held_out=others, models=models, engine=engine, workers=workers
+                sources,
+                target,
+                config,
+                seed,
+                held_out=others,
+                models=models,
+                engine=engine,
+                workers=workers,
             )
     return {"output": str(target), **counts}
 
 
 def models_of(
-    config: AugmentConfig, teacher: str = "", columns: ColumnsConfig = COLUMNS, unlabelled: Sequence[str] = ()
+    config: AugmentConfig,
+    teacher: str = "",
+    columns: ColumnsConfig = COLUMNS,
+    unlabelled: Sequence[str] = (),
 ) -> Models:
     """Find what the mix of a transfer set needs beside the training texts.
 
@@ -78,7 +93,8 @@ def models_of(
         unlabelled: Sources of more text.
 
     Raises:
-        InputError: A model or file is not there, or there is nothing that could be cut into sentences.
+        InputError: A model or file is not there, or there is nothing that could be cut into
+            sentences.
     """
     mix, vectors = config.mix, config.neighbours.vectors
     if mix.sentences and (columns.text_pair or not unlabelled):
@@ -93,9 +109,17 @@ def models_of(
             f"augment.neighbours.vectors {vectors!r}: {what}; expected teacher and an encoder for it, or a word-vector text file"
         )
     return Models(
-        infill=_checkpoint("augment.infill.model", config.infill.model or teacher) if mix.infill else "",
-        generated=_checkpoint("augment.generated.model", config.generated.model) if mix.generated else "",
-        vectors="" if not mix.neighbours else _checkpoint("augment.neighbours.vectors", asked) if asked else vectors,
+        infill=_checkpoint("augment.infill.model", config.infill.model or teacher)
+        if mix.infill
+        else "",
+        generated=_checkpoint("augment.generated.model", config.generated.model)
+        if mix.generated
+        else "",
+        vectors=""
+        if not mix.neighbours
+        else _checkpoint("augment.neighbours.vectors", asked)
+        if asked
+        else vectors,
         ask=_word_vectors if asked else None,
     )
 
@@ -110,7 +134,9 @@ def _checkpoint(setting: str, model: str) -> str:
 
 def _word_vectors(encoder: str, words: Sequence[str]) -> Tensor:
     # Any two labels will do: the head is not asked.
-    return word_vectors(*load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors")
+    return word_vectors(
+        *load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors"
+    )
 
 
 def _check_suffix(target: Path) -> None:

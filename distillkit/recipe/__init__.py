@@ -1,9 +1,16 @@
 """What a run is made of: frozen dataclasses, a module a section, and the strict loader that fills them from YAML.
 
-Field defaults < recipe YAML < command-line flags. The docstring under a field is its help on the command line.
+Field defaults < recipe YAML < command-line flags. The docstring under a field is its help on the
+command line.
 """
 
-from distillkit.recipe.adapt import AdaptConfig, MaskingConfig, ObjectivesConfig, ScratchConfig, TextConfig
+from distillkit.recipe.adapt import (
+    AdaptConfig,
+    MaskingConfig,
+    ObjectivesConfig,
+    ScratchConfig,
+    TextConfig,
+)
 from distillkit.recipe.augment import (
     AugmentConfig,
     GeneratedConfig,

@@ -14,22 +14,27 @@ class TextConfig:
     """The text, and how it is cut into rows."""
 
     sources: tuple[str, ...] = ()
-    """Text without labels: .txt (a text a line), .tsv, .csv, .jsonl or .parquet files, folders of them, or `datasets:NAME[:CONFIG]:SPLIT`."""
+    """Text without labels: .txt (a text a line), .tsv, .csv, .jsonl or .parquet files, folders of
+    them, or `datasets:NAME[:CONFIG]:SPLIT`."""
     column: str = "text"
     """Name of the column with the text, where there are columns."""
     documents: Literal["row", "blank-line"] = "row"
-    """What a document is: a row (a line of .txt); or all lines of a .txt file up to a blank one, each of which is a sentence."""
+    """What a document is: a row (a line of .txt); or all lines of a .txt file up to a blank one,
+    each of which is a sentence."""
     rows: Literal["packed", "sentences", "documents"] = "packed"
-    """packed: documents end to end, cut into rows of max_tokens (Liu et al. 2019, FULL-SENTENCES); sentences: each one a row; documents: the
-    start of each one."""
+    """packed: documents end to end, cut into rows of max_tokens (Liu et al. 2019, FULL-SENTENCES);
+    sentences: each one a row; documents: the start of each one."""
     max_tokens: int = 128
     """Tokens a row, special ones included."""
     segmenter: str = "auto"
-    """What finds words where a script has no spaces: jieba, none, or MODULE:FUNCTION (a text in, its words out); auto: jieba for Chinese text, else none."""
+    """What finds words where a script has no spaces: jieba, none, or MODULE:FUNCTION (a text in,
+    its words out); auto: jieba for Chinese text, else none."""
     held_out_fraction: float = 0.02
-    """Share of the documents that is only measured on, 0 to 0.5; the same text is never on both sides."""
+    """Share of the documents that is only measured on, 0 to 0.5; the same text is never on both
+    sides."""
     workers: int = 0
-    """Processes that tokenise; 0: one a core where there is work enough. The rows do not depend on it."""
+    """Processes that tokenise; 0: one a core where there is work enough. The rows do not depend on
+    it."""
     cache: str = ""
     """Folder for tokenised text, by its content; empty: distillkit in the user's cache folder."""
 
@@ -47,8 +52,9 @@ class MaskingConfig:
     """Which tokens are hidden, and what stands in their place."""
 
     strategy: Masking = "whole-word"
-    """token (Devlin et al. 2019); whole-word; n-gram: 1 to 4 words; macbert: n-grams replaced by similar words (Cui et al. 2020); span: of geometric
-    length (Joshi et al. 2020); task-guided: words that matter to a fine-tuned classifier, more often (Gu et al. 2020)."""
+    """token (Devlin et al. 2019); whole-word; n-gram: 1 to 4 words; macbert: n-grams replaced by
+    similar words (Cui et al. 2020); span: of geometric length (Joshi et al. 2020); task-guided:
+    words that matter to a fine-tuned classifier, more often (Gu et al. 2020)."""
     rate: float = 0.15
     """Share of the tokens that is chosen, 0 to 1."""
     final_rate: float = 0.0
@@ -58,7 +64,8 @@ class MaskingConfig:
     random_share: float = 0.1
     """Of the chosen, how many become a random token; the others stay as they are."""
     static_copies: int = 0
-    """0: masks are drawn anew each epoch (RoBERTa); n: epoch after epoch the same n, drawn once (BERT had 10)."""
+    """0: masks are drawn anew each epoch (RoBERTa); n: epoch after epoch the same n, drawn once
+    (BERT had 10)."""
     ngram_shares: tuple[float, ...] = (0.4, 0.3, 0.2, 0.1)
     """n-gram and macbert: how often 1, 2, 3, ... words are chosen together."""
     span_p: float = 0.2
@@ -66,20 +73,30 @@ class MaskingConfig:
     max_span: int = 10
     """span: longest, in words."""
     similar: str = ""
-    """macbert: a word-vector text file, or a .tsv thesaurus (a word and its synonyms a line); empty: neighbours among the encoder's own embeddings."""
+    """macbert: a word-vector text file, or a .tsv thesaurus (a word and its synonyms a line);
+    empty: neighbours among the encoder's own embeddings."""
     guide: str = ""
-    """task-guided: a fine-tuned classifier; words are chosen in proportion to how far a change of them would move its loss."""
+    """task-guided: a fine-tuned classifier; words are chosen in proportion to how far a change of
+    them would move its loss."""
 
     def __post_init__(self) -> None:
         shares = (self.rate, self.final_rate, self.mask_share, self.random_share)
-        if not all(0 <= share <= 1 for share in shares) or not self.rate or self.mask_share + self.random_share > 1:
+        if (
+            not all(0 <= share <= 1 for share in shares)
+            or not self.rate
+            or self.mask_share + self.random_share > 1
+        ):
             raise InputError(
                 "masking: expected a rate of more than 0, and rates and shares of 0 to 1, mask_share and random_share together at most 1"
             )
         if self.strategy in ("n-gram", "macbert", "span") and max(self.rate, self.final_rate) > 0.5:
-            raise InputError(f"masking.rate: {self.strategy} leaves a word between any two runs; expected at most 0.5")
+            raise InputError(
+                f"masking.rate: {self.strategy} leaves a word between any two runs; expected at most 0.5"
+            )
         if not self.ngram_shares or min(self.ngram_shares) < 0 or not sum(self.ngram_shares):
-            raise InputError(f"masking.ngram_shares is {self.ngram_shares}: expected shares of 0 or more, not all 0")
+            raise InputError(
+                f"masking.ngram_shares is {self.ngram_shares}: expected shares of 0 or more, not all 0"
+            )
         if not 0 < self.span_p <= 1 or self.max_span < 1 or self.static_copies < 0:
             raise InputError(
                 "masking: expected span_p of more than 0 and at most 1, max_span of 1 or more, static_copies of 0 or more"
@@ -104,11 +121,14 @@ class ObjectivesConfig:
     mlm: float = 1.0
     """Masked language modelling: the hidden tokens (Devlin et al. 2019)."""
     rtd: float = 0.0
-    """Replaced-token detection: which tokens a small generator has changed (Clark et al. 2020); the generator learns beside and is thrown away."""
+    """Replaced-token detection: which tokens a small generator has changed (Clark et al. 2020); the
+    generator learns beside and is thrown away."""
     nsp: float = 0.0
-    """Next-sentence prediction: whether a row's second half follows its first, or is from another document (Devlin et al. 2019)."""
+    """Next-sentence prediction: whether a row's second half follows its first, or is from another
+    document (Devlin et al. 2019)."""
     sop: float = 0.0
-    """Sentence-order prediction: whether a row's two halves have changed places (Lan et al. 2020)."""
+    """Sentence-order prediction: whether a row's two halves have changed places (Lan et al.
+    2020)."""
     discriminator_weight: float = 50.0
     """rtd: weight of the detection beside the generator's own loss."""
     generator_size: float = 0.25
@@ -144,10 +164,16 @@ class ScratchConfig:
     max_positions: int = 512
     """Tokens of the longest text that the encoder can read."""
     embeddings: Literal["co-occurrence", "random"] = "co-occurrence"
-    """What the word pieces' vectors begin as: from which pieces stand near which in the text (Levy et al. 2015), or random."""
+    """What the word pieces' vectors begin as: from which pieces stand near which in the text (Levy
+    et al. 2015), or random."""
 
     def __post_init__(self) -> None:
-        if self.layers < 1 or self.hidden_size < 64 or self.hidden_size % 64 or self.vocabulary_size < 100:
+        if (
+            self.layers < 1
+            or self.hidden_size < 64
+            or self.hidden_size % 64
+            or self.vocabulary_size < 100
+        ):
             raise InputError(
                 "scratch: expected layers of 1 or more, hidden_size a multiple of 64, vocabulary_size of 100 or more"
             )
@@ -162,13 +188,17 @@ class AdaptConfig:
     objectives: ObjectivesConfig = field(default_factory=ObjectivesConfig)
     scratch: ScratchConfig = field(default_factory=ScratchConfig)
     training: TrainingConfig = field(
-        default_factory=lambda: TrainingConfig(epochs=1, batch_size=32, learning_rate=1e-4, warmup_fraction=0.06)
+        default_factory=lambda: TrainingConfig(
+            epochs=1, batch_size=32, learning_rate=1e-4, warmup_fraction=0.06
+        )
     )
     """Pre-training; the epoch with the lowest loss on the held-out rows is kept."""
 
     def __post_init__(self) -> None:
         if self.training.origins:
-            raise InputError("adapt.training.origins is for students: adaptation has no transfer set")
+            raise InputError(
+                "adapt.training.origins is for students: adaptation has no transfer set"
+            )
         if self.text.max_tokens > self.scratch.max_positions:
             raise InputError(
                 f"adapt.text.max_tokens is {self.text.max_tokens}, more than adapt.scratch.max_positions, {self.scratch.max_positions}"

@@ -18,7 +18,8 @@ class MixConfig:
     neighbours: float = 0.0
     """Words replaced by their nearest neighbours among word vectors."""
     sentences: float = 0.0
-    """Sentences cut from the unlabelled texts, at most as many as there are; they then take the place of those texts."""
+    """Sentences cut from the unlabelled texts, at most as many as there are; they then take the
+    place of those texts."""
     generated: float = 0.0
     """Texts written by a causal language model fine-tuned on the training texts."""
 
@@ -44,7 +45,8 @@ class InfillConfig:
     temperature: float = 1.0
     """Softens (above 1) or sharpens (below 1) the distribution that is drawn from, > 0."""
     head_steps: int = 300
-    """Steps of 64 texts over which a checkpoint without a masked-language-model head learns one, the encoder with it, from the texts."""
+    """Steps of 64 texts over which a checkpoint without a masked-language-model head learns one,
+    the encoder with it, from the texts."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
@@ -58,7 +60,8 @@ class NeighboursConfig:
     """Nearest-neighbour word replacement (Jiao et al. 2020, TinyBERT)."""
 
     vectors: str = "teacher"
-    """teacher (each word through the encoder), or a word-vector text file (GloVe or word2vec form)."""
+    """teacher (each word through the encoder), or a word-vector text file (GloVe or word2vec
+    form)."""
     p: float = 0.4
     """Probability that a word is replaced, 0 to 1; signs and numbers stay."""
     k: int = 15
@@ -80,11 +83,14 @@ class SentencesConfig:
     max_words: int = 40
     """Longer sentences are left out."""
     style: Literal["auto", "plain", "penn"] = "auto"
-    """penn: lower case and Penn tokens, as SST-2 has them; plain: as they stand; auto: penn if the training texts look so."""
+    """penn: lower case and Penn tokens, as SST-2 has them; plain: as they stand; auto: penn if the
+    training texts look so."""
 
     def __post_init__(self) -> None:
         if not 0 < self.min_words <= self.max_words:
-            raise InputError("sentences.min_words must be at least 1 and sentences.max_words no less than it")
+            raise InputError(
+                "sentences.min_words must be at least 1 and sentences.max_words no less than it"
+            )
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,8 @@ class AugmentConfig:
     """The three rules of Tang et al. 2019, section 3.2, and more ways; the defaults are the paper's."""
 
     tagger: str = "auto"
-    """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag for all), MODULE:FUNCTION;
-    auto: jieba for Chinese text, else pattern."""
+    """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag
+    for all), MODULE:FUNCTION; auto: jieba for Chinese text, else pattern."""
     p_mask: float = 0.1
     """Probability that a word is masked, 0 to 1."""
     p_pos: float = 0.1
@@ -127,9 +133,11 @@ class AugmentConfig:
     n_iter: int = 20
     """Variants drawn from each text before duplicates are dropped; 0: no augmentation."""
     pair_sides: Literal["turn", "first", "second", "both"] = "turn"
-    """Which texts of a pair are changed: first, second, both; turn: the first, the second, then both, iteration by iteration."""
+    """Which texts of a pair are changed: first, second, both; turn: the first, the second, then
+    both, iteration by iteration."""
     swap: bool = False
-    """For symmetric tasks: each pair stands in the transfer set the other way round as well, and half of the variants are turned."""
+    """For symmetric tasks: each pair stands in the transfer set the other way round as well, and
+    half of the variants are turned."""
     vary_unlabelled: bool = False
     """Draw variants from the unlabelled texts as well, not only from the training texts."""
     mask: str = "[MASK]"
@@ -146,12 +154,18 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         for name in ("p_mask", "p_pos", "p_ng"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"augment.{name} is {getattr(self, name)}: expected a probability, 0 to 1")
+                raise InputError(
+                    f"augment.{name} is {getattr(self, name)}: expected a probability, 0 to 1"
+                )
         if self.p_mask + self.p_pos > 1:
-            raise InputError(f"augment.p_mask + augment.p_pos is {self.p_mask + self.p_pos}: expected at most 1")
+            raise InputError(
+                f"augment.p_mask + augment.p_pos is {self.p_mask + self.p_pos}: expected at most 1"
+            )
         if self.max_ngram < 1 or self.n_iter < 0:
             raise InputError("augment.max_ngram must be at least 1 and augment.n_iter at least 0")
         if not self.mask or self.mask.strip() != self.mask:
-            raise InputError("augment.mask must be a word that neither starts nor ends with a space")
+            raise InputError(
+                "augment.mask must be a word that neither starts nor ends with a space"
+            )
         if self.memory_mb < 1:
             raise InputError(f"augment.memory_mb is {self.memory_mb}: expected at least 1")

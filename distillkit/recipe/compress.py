@@ -17,23 +17,30 @@ class CompressConfig:
     layers: int = 0
     """Layers kept of a transformer, evenly spaced, the last among them."""
     heads: float = 0.0
-    """Share of a transformer's attention heads that goes, of all layers together, 0 to 1; each layer keeps one at least."""
+    """Share of a transformer's attention heads that goes, of all layers together, 0 to 1; each
+    layer keeps one at least."""
     feed_forward: float = 0.0
     """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
     embedding_size: int = 0
-    """Numbers a token kept, of a bilstm or textcnn: the best approximation of what the first layer makes of the tokens, as often as each is used."""
+    """Numbers a token kept, of a bilstm or textcnn: the best approximation of what the first layer
+    makes of the tokens, as often as each is used."""
     units: float = 0.0
-    """Share of the LSTM units of each direction, or of the filters of each width, and of the ReLU units, that goes, 0 to 1."""
+    """Share of the LSTM units of each direction, or of the filters of each width, and of the ReLU
+    units, that goes, 0 to 1."""
     sparsity: float = 0.0
-    """Share of the weights that become zero, 0 to 1; the tensors keep their size, the one file shrinks."""
+    """Share of the weights that become zero, 0 to 1; the tensors keep their size, the one file
+    shrinks."""
     criterion: Literal["magnitude", "obd"] = "magnitude"
-    """Which units and weights go. obd: those whose loss is felt least, by the squared gradient on the transfer set (LeCun et al. 1989)."""
+    """Which units and weights go. obd: those whose loss is felt least, by the squared gradient on
+    the transfer set (LeCun et al. 1989)."""
     scope: Literal["global", "layer"] = "global"
     """Whether the share of zeros is that of all weights together, or of each tensor."""
     rounds: int = 1
-    """Rounds in which weights become zero, ever fewer, with an epoch of training after each (Zhu and Gupta 2017)."""
+    """Rounds in which weights become zero, ever fewer, with an epoch of training after each (Zhu
+    and Gupta 2017)."""
     embeddings: Storage = "fp32"
-    """How tables of vectors are stored: int8, int4: a scale a row; kmeans: `clusters` values in all (Han et al. 2016); binary: signs, and a scale a row."""
+    """How tables of vectors are stored: int8, int4: a scale a row; kmeans: `clusters` values in all
+    (Han et al. 2016); binary: signs, and a scale a row."""
     weights: Storage = "fp32"
     """How all other matrices are stored."""
     clusters: int = 16
@@ -59,7 +66,9 @@ class CompressConfig:
                 raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("heads", "feed_forward", "units", "sparsity"):
             if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
+                raise InputError(
+                    f"compress.{name} is {getattr(self, name)}: expected 0 or more, and less than 1"
+                )
         if self.rounds < 1:
             raise InputError(f"compress.rounds is {self.rounds}: expected at least 1")
         if not 2 <= self.clusters <= 128:

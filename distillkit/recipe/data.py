@@ -6,8 +6,13 @@ from typing import Literal
 from distillkit.errors import InputError
 
 Task = Literal["classification", "multi-label", "regression"]
-# What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every model.
-SCORES: dict[Task, str] = {"classification": "accuracy", "multi-label": "micro_f1", "regression": "pearson"}
+# What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every
+# model.
+SCORES: dict[Task, str] = {
+    "classification": "accuracy",
+    "multi-label": "micro_f1",
+    "regression": "pearson",
+}
 
 
 @dataclass(frozen=True)
@@ -19,13 +24,17 @@ class ColumnsConfig:
     text_pair: str = ""
     """Name of the column with the second text; empty: single texts."""
     label: str = "label"
-    """Name of the column with the label: names or integers; lists of them (multi-label); numbers (regression)."""
+    """Name of the column with the label: names or integers; lists of them (multi-label); numbers
+    (regression)."""
     label_separator: str = ","
-    """Multi-label: splits the labels where a row's are one text; white space around them is no part of a label."""
+    """Multi-label: splits the labels where a row's are one text; white space around them is no part
+    of a label."""
 
     def __post_init__(self) -> None:
         if not self.label_separator:
-            raise InputError("data.columns.label_separator is empty: expected what splits a row's labels, as in 'a,b'")
+            raise InputError(
+                "data.columns.label_separator is empty: expected what splits a row's labels, as in 'a,b'"
+            )
 
 
 @dataclass(frozen=True)
@@ -33,15 +42,19 @@ class DataConfig:
     """Where the labelled text is."""
 
     task: Task = "classification"
-    """classification: one class a text; multi-label: any number of labels, none included; regression: a number (ordinal tasks too)."""
+    """classification: one class a text; multi-label: any number of labels, none included;
+    regression: a number (ordinal tasks too)."""
     train: str = ""
-    """Labelled training data: a .tsv, .csv, .jsonl or .parquet file, `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT` (a hub name or a folder)."""
+    """Labelled training data: a .tsv, .csv, .jsonl or .parquet file, `embedded:NAME/SPLIT`, or
+    `datasets:NAME[:CONFIG]:SPLIT` (a hub name or a folder)."""
     dev: str = ""
-    """Labelled development data, same forms; empty: `dev_fraction` of train is set aside, label by label in classification."""
+    """Labelled development data, same forms; empty: `dev_fraction` of train is set aside, label by
+    label in classification."""
     test: str = ""
     """Labelled test data, same forms; empty: the proof reports dev only."""
     unlabelled: tuple[str, ...] = ()
-    """More text for the transfer set, labelled by the teacher alone: same forms, or .txt with one text a line."""
+    """More text for the transfer set, labelled by the teacher alone: same forms, or .txt with one
+    text a line."""
     dev_fraction: float = 0.1
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)

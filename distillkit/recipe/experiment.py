@@ -19,7 +19,8 @@ class ProofConfig:
     """What the distilled student is held against."""
 
     gold_epochs: int = 20
-    """Epochs of the same student on the gold labels alone (fewer rows, so more passes); the best on dev is kept. 0: leave it out."""
+    """Epochs of the same student on the gold labels alone (fewer rows, so more passes); the best on
+    dev is kept. 0: leave it out."""
     latency_sentences: int = 200
     """Sentences timed one by one, tokenising included; 0: no timing."""
 
@@ -31,9 +32,11 @@ class Recipe:
     seed: int = 1
     """Seeds everything that is drawn."""
     engine: Engine = "local"
-    """Where augment and label do their work. local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]')."""
+    """Where augment and label do their work. local: processes of this machine; ray: a Ray cluster
+    (pip install 'distillkit[ray]')."""
     workers: int = 0
-    """Processes that augment; 0: one a core where there is work enough. What is written does not depend on it."""
+    """Processes that augment; 0: one a core where there is work enough. What is written does not
+    depend on it."""
     data: DataConfig = field(default_factory=DataConfig)
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     adapt: AdaptConfig = field(default_factory=AdaptConfig)

@@ -24,7 +24,8 @@ def load_recipe(name: str) -> Recipe:
     """Load a recipe from the shelf or a path.
 
     Raises:
-        InputError: No such recipe, or a key or value in it is wrong; the message says file and line.
+        InputError: No such recipe, or a key or value in it is wrong; the message says file and
+            line.
     """
     return load_config("recipes", name, Recipe())
 
@@ -38,7 +39,8 @@ def load_config(shelf_name: str, name: str, default: T) -> T:
         default: A frozen dataclass instance that fills what the YAML leaves out.
 
     Raises:
-        InputError: No such file, not YAML, an unknown key, a value of the wrong type or out of range.
+        InputError: No such file, not YAML, an unknown key, a value of the wrong type or out of
+            range.
     """
     return _Loader(shelf.find(shelf_name, name)).load(default)
 
@@ -75,9 +77,13 @@ class _Loader:
         if isinstance(node, yaml.ScalarNode) and type(default) in _ON_SHELF:
             return self._from_shelf(node, default)
         if not isinstance(node, yaml.MappingNode):
-            raise self._fail(node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values")
+            raise self._fail(
+                node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values"
+            )
         hints = typing.get_type_hints(type(default))
-        nodes = self._nodes(node, [*hints, "use"] if type(default) in _ON_SHELF else list(hints), prefix)
+        nodes = self._nodes(
+            node, [*hints, "use"] if type(default) in _ON_SHELF else list(hints), prefix
+        )
         if "use" in nodes:
             default = self._from_shelf(nodes.pop("use"), default)
         values: dict[str, Any] = {}
@@ -92,7 +98,9 @@ class _Loader:
         except InputError as error:
             # The dataclass knows its own section's name, not what that is nested in, nor the line.
             said = str(error).replace(prefix.split(".")[-2] + "." if prefix else "", prefix, 1)
-            raise self._fail(next((n for key, n in nodes.items() if f".{key} " in said), node), said) from None
+            raise self._fail(
+                next((n for key, n in nodes.items() if f".{key} " in said), node), said
+            ) from None
 
     def _nodes(self, node: yaml.MappingNode, known: list[str], prefix: str) -> dict[str, yaml.Node]:
         nodes: dict[str, yaml.Node] = {}
@@ -100,7 +108,11 @@ class _Loader:
             key = str(key_node.value)
             if key not in known:
                 close = get_close_matches(key, known, 1)
-                mend = f"did you mean '{prefix}{close[0]}'?" if close else f"known here: {', '.join(known)}"
+                mend = (
+                    f"did you mean '{prefix}{close[0]}'?"
+                    if close
+                    else f"known here: {', '.join(known)}"
+                )
                 raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
             if key in nodes:
                 raise self._fail(key_node, f"'{prefix}{key}' is given twice")
@@ -120,10 +132,14 @@ class _Loader:
         try:
             value = yaml.SafeLoader("").construct_object(node, deep=True)
         except (yaml.YAMLError, ValueError) as error:
-            raise self._fail(node, f"{key} cannot be read: {' '.join(str(error).split())}") from None
+            raise self._fail(
+                node, f"{key} cannot be read: {' '.join(str(error).split())}"
+            ) from None
         if typing.get_origin(hint) is Literal:
             if value not in typing.get_args(hint):
-                raise self._fail(node, f"{key} is {value!r}: expected one of {', '.join(typing.get_args(hint))}")
+                raise self._fail(
+                    node, f"{key} is {value!r}: expected one of {', '.join(typing.get_args(hint))}"
+                )
             return value
         if typing.get_origin(hint) is tuple:
             kind = typing.get_args(hint)[0]

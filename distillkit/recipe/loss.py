@@ -15,11 +15,12 @@ class LossConfig:
     """What the student is asked to match."""
 
     kind: Literal["mse", "soft"] = "mse"
-    """mse: squared distance of the logits (Tang et al. 2019), in regression of the scores; soft: KL divergence of softened distributions
-    (Hinton et al. 2015), in multi-label tasks label by label."""
+    """mse: squared distance of the logits (Tang et al. 2019), in regression of the scores; soft: KL
+    divergence of softened distributions (Hinton et al. 2015), in multi-label tasks label by
+    label."""
     alpha: float = 0.0
-    """Weight of the hard term, 0 to 1: cross-entropy with the labels, in regression squared distance to the gold score; 1 ignores the
-    teacher's logits."""
+    """Weight of the hard term, 0 to 1: cross-entropy with the labels, in regression squared
+    distance to the gold score; 1 ignores the teacher's logits."""
     temperature: float = 1.0
     """Softens both distributions of `soft`, > 0; the loss is multiplied by its square."""
     alpha_end: float = -1.0
@@ -27,26 +28,33 @@ class LossConfig:
     temperature_end: float = 0.0
     """temperature moves in a line to this over the training; 0: it stays."""
     label_smoothing: float = 0.0
-    """Share of a hard label that is spread over all classes (Szegedy et al. 2016), 0 to less than 1: with alpha 1 a baseline without a teacher."""
+    """Share of a hard label that is spread over all classes (Szegedy et al. 2016), 0 to less than
+    1: with alpha 1 a baseline without a teacher."""
     teachers: tuple[str, ...] = ()
-    """Teachers of the logit store whose logits are averaged: NAME, or NAME=WEIGHT (1 where none is given); empty: all, alike."""
+    """Teachers of the logit store whose logits are averaged: NAME, or NAME=WEIGHT (1 where none is
+    given); empty: all, alike."""
     teacher_weighting: Literal["given", "dev", "confidence"] = "given"
-    """given: as `teachers` says; dev: in proportion to the dev score above chance (label the dev set into the store as well);
-    confidence: row by row, the more the surer a teacher is."""
+    """given: as `teachers` says; dev: in proportion to the dev score above chance (label the dev
+    set into the store as well); confidence: row by row, the more the surer a teacher is."""
     hidden: float = 0.0
-    """Weight of the squared distance between a transformer student's hidden states and those of its teacher (TinyBERT); it needs --teacher."""
+    """Weight of the squared distance between a transformer student's hidden states and those of its
+    teacher (TinyBERT); it needs --teacher."""
     attention: float = 0.0
     """The same of their attention scores."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
         for item in self.teachers:
-            if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not _is_weight(item.partition("=")[2] or "1"):
+            if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not _is_weight(
+                item.partition("=")[2] or "1"
+            ):
                 raise InputError(
                     f"loss.teachers has {item!r}: expected NAME or NAME=WEIGHT, the weight a number above 0"
                 )
         if len(self.teacher_weights()) < len(self.teachers):
-            raise InputError(f"loss.teachers is {', '.join(self.teachers)}: expected each teacher once")
+            raise InputError(
+                f"loss.teachers is {', '.join(self.teachers)}: expected each teacher once"
+            )
         if self.teacher_weighting != "given" and any("=" in item for item in self.teachers):
             raise InputError(
                 f"loss.teacher_weighting is {self.teacher_weighting}, but loss.teachers has weights of its own; drop one of the two"
@@ -58,14 +66,20 @@ class LossConfig:
         if not self.temperature > 0:
             raise InputError(f"loss.temperature is {self.temperature}: expected more than 0")
         if not 0 <= self.alpha_end <= 1 and self.alpha_end != -1:
-            raise InputError(f"loss.alpha_end is {self.alpha_end}: expected 0 to 1, or -1: alpha stays")
+            raise InputError(
+                f"loss.alpha_end is {self.alpha_end}: expected 0 to 1, or -1: alpha stays"
+            )
         if not self.temperature_end >= 0:
-            raise InputError(f"loss.temperature_end is {self.temperature_end}: expected more than 0, or 0: it stays")
+            raise InputError(
+                f"loss.temperature_end is {self.temperature_end}: expected more than 0, or 0: it stays"
+            )
         for name in ("hidden", "attention"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"loss.{name} is {getattr(self, name)}: expected 0 or more")
         if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"loss.label_smoothing is {self.label_smoothing}: expected 0 or more, and less than 1")
+            raise InputError(
+                f"loss.label_smoothing is {self.label_smoothing}: expected 0 or more, and less than 1"
+            )
 
     def teacher_weights(self) -> dict[str, float]:
         """Return the weight of each teacher that is named."""
@@ -91,12 +105,26 @@ class LossConfig:
         if task != "regression":
             return
         for name, asked, why in (
-            ("kind", self.kind == "soft", "a score is no distribution that could be softened: expected mse"),
-            ("teacher_weighting", self.teacher_weighting == "confidence", "a score does not say how sure it is: expected given or dev"),
-            ("label_smoothing", self.label_smoothing > 0, "a score has no other classes to spread over: expected 0"),
-        ):  # fmt: skip
+            (
+                "kind",
+                self.kind == "soft",
+                "a score is no distribution that could be softened: expected mse",
+            ),
+            (
+                "teacher_weighting",
+                self.teacher_weighting == "confidence",
+                "a score does not say how sure it is: expected given or dev",
+            ),
+            (
+                "label_smoothing",
+                self.label_smoothing > 0,
+                "a score has no other classes to spread over: expected 0",
+            ),
+        ):
             if asked:
-                raise InputError(f"loss.{name} is {getattr(self, name)}, but the task is regression, and {why}")
+                raise InputError(
+                    f"loss.{name} is {getattr(self, name)}, but the task is regression, and {why}"
+                )
 
 
 def _is_weight(text: str) -> bool:

@@ -11,25 +11,33 @@ class VocabularyConfig:
     """The student's own words; a `transformer` reads its teacher's."""
 
     unit: Literal["auto", "word", "character", "word-piece", "teacher", "hashed"] = "auto"
-    """word, or character for scripts written without spaces; auto looks at the training text. word-piece: words and parts of words, trained on that text;
-    teacher: the teacher's own tokenizer; hashed: n-grams of each word's bytes, hashed, so that no word is unknown (max_tokens counts bytes)."""
+    """word, or character for scripts written without spaces; auto looks at the training text.
+    word-piece: words and parts of words, trained on that text; teacher: the teacher's own
+    tokenizer; hashed: n-grams of each word's bytes, hashed, so that no word is unknown (max_tokens
+    counts bytes)."""
     size: int = 30000
     """Most entries kept, special tokens included; of hashed, rows of the table."""
     min_count: int = 1
     """Rarer words in the transfer text are unknown to the student."""
     pieces: int = 0
-    """Of `size`, parts of words that a word outside of the vocabulary is read as, in place of unknown; for unit word."""
+    """Of `size`, parts of words that a word outside of the vocabulary is read as, in place of
+    unknown; for unit word."""
     teacher_words: bool = False
-    """Fill what `size` leaves with the whole words of the teacher's tokenizer, its first ones first: words that the text lacks, with the teacher's vectors;
-    for unit word or character."""
+    """Fill what `size` leaves with the whole words of the teacher's tokenizer, its first ones
+    first: words that the text lacks, with the teacher's vectors; for unit word or character."""
     mask: Literal["unknown", "own"] = "unknown"
-    """What the transfer set's mask is to the student: its unknown word, which teaches it what one is worth, or a token of its own."""
+    """What the transfer set's mask is to the student: its unknown word, which teaches it what one
+    is worth, or a token of its own."""
 
     def __post_init__(self) -> None:
         if self.size < 3 or self.min_count < 1:
-            raise InputError("vocabulary.size must be at least 3 and vocabulary.min_count at least 1")
+            raise InputError(
+                "vocabulary.size must be at least 3 and vocabulary.min_count at least 1"
+            )
         if not 0 <= self.pieces < self.size:
-            raise InputError(f"vocabulary.pieces is {self.pieces}: expected 0 or more, and less than vocabulary.size")
+            raise InputError(
+                f"vocabulary.pieces is {self.pieces}: expected 0 or more, and less than vocabulary.size"
+            )
         if self.pieces and self.unit not in ("auto", "word"):
             raise InputError(
                 f"vocabulary.pieces is {self.pieces}, but vocabulary.unit is {self.unit}: expected word, or pieces 0"
@@ -45,16 +53,17 @@ class EmbeddingConfig:
     """Where the student's word vectors start."""
 
     source: str = "teacher"
-    """teacher (each word alone through the teacher), teacher-context (mean of the teacher's states wherever the word stands in the transfer text),
-    both with PCA to `width`; random; or a word-vector text file (GloVe or word2vec form),
-    scaled to the spread of random ones."""
+    """teacher (each word alone through the teacher), teacher-context (mean of the teacher's states
+    wherever the word stands in the transfer text), both with PCA to `width`; random; or a
+    word-vector text file (GloVe or word2vec form), scaled to the spread of random ones."""
     width: int = 300
     """Numbers a word; a vector file's own width wins only if equal."""
     channels: Literal["single", "frozen", "multi"] = "single"
-    """single: one trainable table; frozen: one that stays as it starts, so that words which training never met are still among their like; multi: one of
-    each side by side (Kim 2014)."""
+    """single: one trainable table; frozen: one that stays as it starts, so that words which
+    training never met are still among their like; multi: one of each side by side (Kim 2014)."""
     weighting: Literal["none", "frequency"] = "none"
-    """What a word counts in the PCA of a teacher's vectors: all alike, or as often as it stands in the transfer text."""
+    """What a word counts in the PCA of a teacher's vectors: all alike, or as often as it stands in
+    the transfer text."""
     context_texts: int = 20_000
     """Transfer texts that teacher-context reads, drawn by the seed; all where there are no more."""
 
@@ -73,20 +82,30 @@ class StudentConfig:
     """Who learns: architecture, vocabulary, embeddings."""
 
     kind: Literal[
-        "bilstm", "textcnn", "static", "transformer", "siamese-bilstm", "siamese-textcnn", "siamese-static", "siamese-transformer"
-    ] = "bilstm"  # fmt: skip
-    """bilstm (Tang et al. 2019), textcnn (Kim 2014), static (a mean of word vectors) or transformer (few layers, the teacher's tokenizer) for single texts;
-    the same with siamese- for pairs, where transformer reads both texts together."""
+        "bilstm",
+        "textcnn",
+        "static",
+        "transformer",
+        "siamese-bilstm",
+        "siamese-textcnn",
+        "siamese-static",
+        "siamese-transformer",
+    ] = "bilstm"
+    """bilstm (Tang et al. 2019), textcnn (Kim 2014), static (a mean of word vectors) or transformer
+    (few layers, the teacher's tokenizer) for single texts; the same with siamese- for pairs, where
+    transformer reads both texts together."""
     max_tokens: int = 128
     """Longer texts are truncated, in the student's own tokens, both sides of a pair together."""
     hidden_size: int = 150
-    """LSTM units a direction; filters of each width; width of a fresh transformer, where 0 cuts it from the teacher; static has none."""
+    """LSTM units a direction; filters of each width; width of a fresh transformer, where 0 cuts it
+    from the teacher; static has none."""
     layers: int = 1
     """Layers of a bilstm or transformer."""
     kernel_sizes: tuple[int, ...] = (3, 4, 5)
     """Words that a textcnn's filters see, one number a kind of filter."""
     pooling: Literal["auto", "last", "max", "mean", "attention"] = "auto"
-    """One vector a text from those of its words. auto: last states of a bilstm, max of a textcnn, mean of the others."""
+    """One vector a text from those of its words. auto: last states of a bilstm, max of a textcnn,
+    mean of the others."""
     head_size: int = 200
     """Units of the ReLU layer before the logits."""
     dropout: float = 0.1
@@ -116,7 +135,9 @@ class StudentConfig:
         if self.for_pairs not in (None, pairs):
             kind = self.kind.removeprefix("siamese-")
             what, fitting = ("pairs", f"siamese-{kind}") if pairs else ("single texts", kind)
-            raise InputError(f"student.kind is {self.kind}, but {source} has {what}; expected {fitting}")
+            raise InputError(
+                f"student.kind is {self.kind}, but {source} has {what}; expected {fitting}"
+            )
 
     def check_width(self, hidden_size: int) -> None:
         """Refuse word vectors that are to come from a teacher and to be wider than its hidden size.
@@ -124,7 +145,11 @@ class StudentConfig:
         Raises:
             InputError: They are.
         """
-        if self.reads_words and self.embeddings.asks_teacher and self.embeddings.width > hidden_size:
+        if (
+            self.reads_words
+            and self.embeddings.asks_teacher
+            and self.embeddings.width > hidden_size
+        ):
             raise InputError(
                 f"student.embeddings.width is {self.embeddings.width}: expected at most {hidden_size}, the teacher's hidden size"
             )
@@ -159,7 +184,9 @@ class StudentConfig:
             )
         for name in ("dropout", "word_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"student.{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
+                raise InputError(
+                    f"student.{name} is {getattr(self, name)}: expected 0 or more, and less than 1"
+                )
         if not self.kernel_sizes or min(self.kernel_sizes) < 1:
             raise InputError("student.kernel_sizes must be one number or more, each at least 1")
 
@@ -172,7 +199,9 @@ class StudentConfig:
                 f"student.pooling is {self.pooling}, but student.kind is {self.kind}: expected {', '.join(poolings)}"
             )
         if self.layers > 1 and self.kind.endswith(("textcnn", "static")):
-            raise InputError(f"student.layers is {self.layers}, but a {self.kind} has one: expected 1")
+            raise InputError(
+                f"student.layers is {self.layers}, but a {self.kind} has one: expected 1"
+            )
         if self.vocabulary.teacher_words and self.embeddings.source == "random":
             raise InputError(
                 "student.vocabulary.teacher_words is set, but embeddings.source is random, and unmet words would stay so: expected teacher or teacher-context"

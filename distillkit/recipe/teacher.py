@@ -14,7 +14,8 @@ class TeacherConfig:
     """Who teaches: an encoder checkpoint and how it is fine-tuned."""
 
     model: str = "bert-base-uncased"
-    """A hub name, a folder with config.json, `package:NAME` (an installed package with a MODEL_DIR), or `scratch`: what adapt.scratch says."""
+    """A hub name, a folder with config.json, `package:NAME` (an installed package with a
+    MODEL_DIR), or `scratch`: what adapt.scratch says."""
     max_tokens: int = 128
     """Longer texts are truncated, in word pieces, special tokens included."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -22,7 +23,9 @@ class TeacherConfig:
 
     def __post_init__(self) -> None:
         if self.training.origins:
-            raise InputError("teacher.training.origins is for students: a teacher learns from the training rows alone")
+            raise InputError(
+                "teacher.training.origins is for students: a teacher learns from the training rows alone"
+            )
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class LabelConfig:
     max_batch_tokens: int = 2048
     """Tokens a forward pass, padding included; on a GPU 65536 is a good start."""
     precision: Precision = "auto"
-    """What the teacher computes in; auto: bf16 where the processor or GPU computes in it, else fp32."""
+    """What the teacher computes in; auto: bf16 where the processor or GPU computes in it, else
+    fp32."""
     shard_rows: int = 16384
     """Rows a shard: what a killed run may lose."""
     storage: Literal["fp16", "fp32"] = "fp16"

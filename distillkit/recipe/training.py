@@ -20,8 +20,17 @@ STRATEGIES = {
 }
 # Where a row of a transfer set is from, and what had a part in it.
 _ORIGINS = (
-    "original", "unlabelled", "generated", "augmented", "mask", "pos", "ngram", "infill", "neighbour", "swap",
-)  # fmt: skip
+    "original",
+    "unlabelled",
+    "generated",
+    "augmented",
+    "mask",
+    "pos",
+    "ngram",
+    "infill",
+    "neighbour",
+    "swap",
+)
 # What users of older recipes may still ask for: why it is gone, and what does its work.
 _DEAD = {
     "byteps": "BytePS does not build on any Python since 3.9, its last release is of 2021; ddp over NCCL does its work",
@@ -36,10 +45,11 @@ class LoaderConfig:
     """How training rows reach the model."""
 
     rows: Literal["auto", "device", "host"] = "auto"
-    """device: all rows live beside the model and batches are gathered there by index; host: loader processes gather them;
-    auto: device where they take at most a quarter of its memory."""
+    """device: all rows live beside the model and batches are gathered there by index; host: loader
+    processes gather them; auto: device where they take at most a quarter of its memory."""
     workers: int = -1
-    """Loader processes of `host`; -1: as many as the machine has cores to spare, at most 4 a training process."""
+    """Loader processes of `host`; -1: as many as the machine has cores to spare, at most 4 a
+    training process."""
     prefetch: int = 4
     """Batches that each loader process prepares ahead."""
     pin_memory: Literal["auto", "on", "off"] = "auto"
@@ -59,17 +69,21 @@ class TrainingConfig:
     epochs: int = 3
     """Passes over the training rows; 0 leaves the model as it is."""
     batch_size: int = 32
-    """Rows a forward pass, over all processes together: what a recipe computes does not depend on their number."""
+    """Rows a forward pass, over all processes together: what a recipe computes does not depend on
+    their number."""
     origins: tuple[str, ...] = ()
-    """How often an epoch has rows of an origin or rule of the transfer set: NAME=TIMES, as in original=3 augmented=0.5 mask=0; the others once."""
+    """How often an epoch has rows of an origin or rule of the transfer set: NAME=TIMES, as in
+    original=3 augmented=0.5 mask=0; the others once."""
     accumulation_steps: int = 1
     """Forward passes an optimizer step: the effective batch is batch_size times this."""
     optimizer: Literal["adamw", "lamb", "adadelta", "sgd"] = "adamw"
-    """adamw; lamb for large batches (You et al. 2020); the paper's adadelta (rho 0.95); sgd (momentum 0.9, Nesterov)."""
+    """adamw; lamb for large batches (You et al. 2020); the paper's adadelta (rho 0.95); sgd
+    (momentum 0.9, Nesterov)."""
     learning_rate: float = 3e-5
     """Peak learning rate."""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = "none"
-    """learning_rate is meant for `reference_batch` rows a step and grows with the root of the effective batch, or in line with it."""
+    """learning_rate is meant for `reference_batch` rows a step and grows with the root of the
+    effective batch, or in line with it."""
     reference_batch: int = 64
     """The effective batch that learning_rate was chosen at."""
     weight_decay: float = 0.01
@@ -77,20 +91,23 @@ class TrainingConfig:
     warmup_fraction: float = 0.1
     """Share of the steps over which the learning rate rises from 0, 0 to 1."""
     schedule: Literal["linear", "cosine", "polynomial", "constant"] = "linear"
-    """Learning rate after the warm-up: falls to 0 in a line, by half a cosine, as a power of what is left; or stays."""
+    """Learning rate after the warm-up: falls to 0 in a line, by half a cosine, as a power of what
+    is left; or stays."""
     schedule_power: float = 0.5
     """Power of `polynomial`; 1 is a line, 0.5 is common with lamb."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this global norm; 0: never."""
     precision: Precision = "auto"
-    """Autocast of the forward pass; auto: bf16 where the processor or GPU computes in it, else fp32. fp16 scales its loss and needs a GPU;
-    apex-o1 and apex-o2 mean fp16."""
+    """Autocast of the forward pass; auto: bf16 where the processor or GPU computes in it, else
+    fp32. fp16 scales its loss and needs a GPU; apex-o1 and apex-o2 mean fp16."""
     patience: int = 0
     """Stop after this many epochs without a better dev score; 0: never."""
     ema_decay: float = 0.0
-    """Decay a step of an exponential moving average of the weights, which is what is scored and kept; 0: none. 0.999 is usual."""
+    """Decay a step of an exponential moving average of the weights, which is what is scored and
+    kept; 0: none. 0.999 is usual."""
     strategy: str = "auto"
-    """How several processes share the work: auto, ddp, dp, fsdp, deepspeed, local-sgd, horovod, tensor-parallel or pipeline; docs/training.md."""
+    """How several processes share the work: auto, ddp, dp, fsdp, deepspeed, local-sgd, horovod,
+    tensor-parallel or pipeline; docs/training.md."""
     gradient_compression: Literal["none", "fp16", "bf16", "powersgd", "batched-powersgd"] = "none"
     """How ddp's gradients travel between processes."""
     zero_stage: Literal[1, 2, 3] = 2
@@ -98,7 +115,8 @@ class TrainingConfig:
     local_sgd_steps: int = 8
     """Steps between two averages of local-sgd."""
     checkpoint_steps: int = 500
-    """Optimizer steps between two checkpoints, beside one at each epoch's end: what a kill may cost; 0: epochs' ends only."""
+    """Optimizer steps between two checkpoints, beside one at each epoch's end: what a kill may
+    cost; 0: epochs' ends only."""
     keep_checkpoints: int = 2
     """Checkpoints kept while training runs, beside the best; the oldest goes."""
     tensorboard: bool = False
@@ -107,21 +125,39 @@ class TrainingConfig:
     """How training rows reach the model."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulation_steps", "reference_batch", "local_sgd_steps", "keep_checkpoints"):
+        for name in (
+            "batch_size",
+            "accumulation_steps",
+            "reference_batch",
+            "local_sgd_steps",
+            "keep_checkpoints",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"training.{name} is {getattr(self, name)}: expected at least 1")
-        for name in ("epochs", "learning_rate", "weight_decay", "max_grad_norm", "schedule_power", "patience", "checkpoint_steps"):  # fmt: skip
+        for name in (
+            "epochs",
+            "learning_rate",
+            "weight_decay",
+            "max_grad_norm",
+            "schedule_power",
+            "patience",
+            "checkpoint_steps",
+        ):
             if not getattr(self, name) >= 0:
                 raise InputError(f"training.{name} is {getattr(self, name)}: expected 0 or more")
         self._check_origins()
         if not 0 <= self.warmup_fraction <= 1:
             raise InputError(f"training.warmup_fraction is {self.warmup_fraction}: expected 0 to 1")
         if not 0 <= self.ema_decay < 1:
-            raise InputError(f"training.ema_decay is {self.ema_decay}: expected 0 or more, and less than 1")
+            raise InputError(
+                f"training.ema_decay is {self.ema_decay}: expected 0 or more, and less than 1"
+            )
         if self.strategy in _DEAD:
             raise InputError(f"training.strategy is {self.strategy}: {_DEAD[self.strategy]}")
         if self.strategy not in STRATEGIES:
-            raise InputError(f"training.strategy is {self.strategy!r}: expected one of {', '.join(STRATEGIES)}")
+            raise InputError(
+                f"training.strategy is {self.strategy!r}: expected one of {', '.join(STRATEGIES)}"
+            )
         if self.gradient_compression != "none" and self.strategy not in ("auto", "ddp"):
             raise InputError(
                 f"training.gradient_compression is {self.gradient_compression}, but training.strategy is {self.strategy}: expected ddp"
@@ -131,9 +167,13 @@ class TrainingConfig:
         for item in self.origins:
             name, _, times = item.partition("=")
             if not _is_number(times):
-                raise InputError(f"training.origins has {item!r}: expected NAME=TIMES, a number of 0 or more")
+                raise InputError(
+                    f"training.origins has {item!r}: expected NAME=TIMES, a number of 0 or more"
+                )
             if name not in _ORIGINS:
-                raise InputError(f"training.origins has {item!r}: expected one of {', '.join(_ORIGINS)}")
+                raise InputError(
+                    f"training.origins has {item!r}: expected one of {', '.join(_ORIGINS)}"
+                )
 
     def times_of(self) -> dict[str, float]:
         """Return how often an epoch has rows of each origin or rule that is named."""

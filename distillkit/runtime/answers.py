@@ -31,21 +31,25 @@ def answers(task: str, logits: np.ndarray, labels: Sequence[str]) -> Iterator[di
         labels: C names.
 
     Yields:
-        Of a classification `label` and `probabilities` by label; of a multi-label task `labels`, those with a probability above 0.5, and
-        `probabilities`; of a regression `score`.
+        Of a classification `label` and `probabilities` by label; of a multi-label task `labels`,
+        those with a probability above 0.5, and `probabilities`; of a regression `score`.
     """
     if task == "regression":
         yield from ({"score": score} for score in logits[:, 0].astype(np.float64).tolist())
         return
     for p in expit(logits) if task == "multi-label" else softmax(logits):
         if task == "multi-label":
-            found: dict[str, Any] = {"labels": [name for name, share in zip(labels, p, strict=True) if share > 0.5]}
+            found: dict[str, Any] = {
+                "labels": [name for name, share in zip(labels, p, strict=True) if share > 0.5]
+            }
         else:
             found = {"label": labels[int(p.argmax())]}
         yield found | {"probabilities": dict(zip(labels, p.tolist(), strict=True))}
 
 
-def groups(rows: Iterable[tuple[str, str | None]], size: int) -> Iterator[list[tuple[str, str | None]]]:
+def groups(
+    rows: Iterable[tuple[str, str | None]], size: int
+) -> Iterator[list[tuple[str, str | None]]]:
     """Gather rows as they come into lists of so many, single texts and pairs apart."""
     group: list[tuple[str, str | None]] = []
     for row in rows:

@@ -4,14 +4,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# What a student of words splits at (distillkit.data.words.WORD_PATTERN, which a test holds this to), and the same for ASCII, where there are no marks.
+# What a student of words splits at (distillkit.data.words.WORD_PATTERN, which a test holds this
+# to), and the same for ASCII, where there are no marks.
 SPLIT = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^\w\s\p{M}]"
 _WORDS = re.compile(r"\w+(?:'\w+)*|'(?:s|re|ve|ll|d|m|t)\b|[^\w\s]", re.ASCII)
-# Distinct words outside of the vocabulary whose pieces are kept, so that a stream of ever new ones does not fill the memory.
+# Distinct words outside of the vocabulary whose pieces are kept, so that a stream of ever new ones
+# does not fill the memory.
 _KEPT = 100_000
 _OURS = {
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
-    "pre_tokenizer": {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Removed", "invert": True},
+    "pre_tokenizer": {
+        "type": "Split",
+        "pattern": {"Regex": SPLIT},
+        "behavior": "Removed",
+        "invert": True,
+    },
 }
 
 
@@ -32,7 +39,9 @@ class AsciiWords:
         # Their names in a text are the tokens themselves: the tokenizer sees to those.
         self._special = [token["content"] for token in state["added_tokens"]]
         self._known: dict[str, tuple[int, ...]] = {
-            word: (i,) for word, i in self._vocabulary.items() if not self._in_pieces or len(word) <= self._longest
+            word: (i,)
+            for word, i in self._vocabulary.items()
+            if not self._in_pieces or len(word) <= self._longest
         }
         self._room = len(self._known) + _KEPT
 

@@ -27,8 +27,8 @@ class Manifest:
         task: classification, multi-label or regression.
         labels: C names, in the order of the logits.
         max_tokens: Longer rows are truncated; of a pair, the longer side first.
-        pairs: True where rows are pairs and each side has a vector (`encoder.onnx`, `head.onnx`), False for single texts alone, None for either
-            (`model.onnx`).
+        pairs: True where rows are pairs and each side has a vector (`encoder.onnx`, `head.onnx`),
+            False for single texts alone, None for either (`model.onnx`).
         pad_id: Of padding.
         files: SHA-256 and bytes of every other file, by name.
         made_from: What was exported, and how.
@@ -54,7 +54,10 @@ class Manifest:
 
 def described(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
     """Return what a manifest says of files: their SHA-256 and bytes."""
-    return {name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()}
+    return {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        for name, data in files.items()
+    }
 
 
 def read_bundle(place: Path) -> tuple[Manifest, dict[str, bytes]]:
@@ -71,7 +74,9 @@ def read_bundle(place: Path) -> tuple[Manifest, dict[str, bytes]]:
     """
     stored = _stored(place)
     if MANIFEST not in stored:
-        raise InputError(f"{place}: no {MANIFEST}; expected a folder or file that distillkit export wrote")
+        raise InputError(
+            f"{place}: no {MANIFEST}; expected a folder or file that distillkit export wrote"
+        )
     manifest = _manifest(f"{place}/{MANIFEST}", stored[MANIFEST])
     found: dict[str, bytes] = {}
     for name, wanted in manifest.files.items():
@@ -83,12 +88,16 @@ def read_bundle(place: Path) -> tuple[Manifest, dict[str, bytes]]:
                 f"{place}/{name}: {len(data)} bytes, and {MANIFEST} says {wanted['bytes']}: it was cut or replaced; export again"
             )
         if hashlib.sha256(data).hexdigest() != wanted["sha256"]:
-            raise InputError(f"{place}/{name}: its SHA-256 is not what {MANIFEST} says: it was changed; export again")
+            raise InputError(
+                f"{place}/{name}: its SHA-256 is not what {MANIFEST} says: it was changed; export again"
+            )
         found[name] = data
     return manifest, found
 
 
-def write_bundle(place: Path, manifest: Manifest, files: Mapping[str, bytes], *, one_file: bool) -> None:
+def write_bundle(
+    place: Path, manifest: Manifest, files: Mapping[str, bytes], *, one_file: bool
+) -> None:
     """Write a bundle's files into an empty folder, or all of them into one file.
 
     The same manifest and files give the same bytes.
@@ -114,24 +123,36 @@ def is_bundle(place: Path) -> bool:
 
 def _stored(place: Path) -> dict[str, bytes]:
     if place.is_dir():
-        return {file.name: file.read_bytes() for file in place.iterdir() if file.suffix in (".json", ".onnx")}
+        return {
+            file.name: file.read_bytes()
+            for file in place.iterdir()
+            if file.suffix in (".json", ".onnx")
+        }
     if not place.is_file():
         raise InputError(f"{place}: no such folder or file; expected what distillkit export wrote")
     try:
         with zipfile.ZipFile(place) as bundle:
             return {name: bundle.read(name) for name in bundle.namelist()}
     except (zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{place}: no bundle, or one that was cut short ({error}); export again") from None
+        raise InputError(
+            f"{place}: no bundle, or one that was cut short ({error}); export again"
+        ) from None
 
 
 def _manifest(name: str, data: bytes) -> Manifest:
     try:
         manifest = Manifest(**json.loads(data))
         manifest = replace(
-            manifest, files={name: {key: of[key] for key in ("sha256", "bytes")} for name, of in manifest.files.items()}
+            manifest,
+            files={
+                name: {key: of[key] for key in ("sha256", "bytes")}
+                for name, of in manifest.files.items()
+            },
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{name}: not a manifest ({error}); export again") from None
     if manifest.format != FORMAT:
-        raise InputError(f"{name}: format {manifest.format}, and this version reads {FORMAT}; export again")
+        raise InputError(
+            f"{name}: format {manifest.format}, and this version reads {FORMAT}; export again"
+        )
     return manifest

@@ -21,20 +21,26 @@ class Predictor:
 
     Args:
         bundle: Folder, or one file.
-        threads: Of each call; 0: as many as there are cores. Many small calls at once are served best by one thread each.
-        teacher: Another predictor of the same labels, which is asked where this one is not sure, if `distillkit cascade` left a threshold in the bundle.
+        threads: Of each call; 0: as many as there are cores. Many small calls at once are served
+            best by one thread each.
+        teacher: Another predictor of the same labels, which is asked where this one is not sure, if
+            `distillkit cascade` left a threshold in the bundle.
 
     Raises:
         InputError: The bundle is not whole, or not what its manifest says.
     """
 
-    def __init__(self, bundle: str | Path, *, threads: int = 1, teacher: "Predictor | None" = None) -> None:
+    def __init__(
+        self, bundle: str | Path, *, threads: int = 1, teacher: "Predictor | None" = None
+    ) -> None:
         self.manifest, files = read_bundle(Path(bundle))
         self._place = str(bundle)
         self._teacher = teacher
         if teacher is not None:
             if self.manifest.cascade is None:
-                raise InputError(f"{bundle}: no threshold says when to ask a teacher; distillkit cascade finds one")
+                raise InputError(
+                    f"{bundle}: no threshold says when to ask a teacher; distillkit cascade finds one"
+                )
             if set(teacher.labels) != set(self.manifest.labels):
                 raise InputError(
                     f"{bundle}: its labels ({', '.join(self.manifest.labels)}) are not the teacher's ({', '.join(teacher.labels)})"
@@ -75,18 +81,26 @@ class Predictor:
             (N, C) float32.
 
         Raises:
-            InputError: Something given is no list of texts, or there are not as many second texts; pairs are given to a model of single texts, or
-                single texts to one of pairs.
+            InputError: Something given is no list of texts, or there are not as many second texts;
+                pairs are given to a model of single texts, or single texts to one of pairs.
         """
         if self.manifest.pairs is not None and self.manifest.pairs != (text_pairs is not None):
-            wanted = "pairs: give second texts too" if self.manifest.pairs else "single texts: give no second ones"
-            raise InputError(f"{self._place}: this model answers {wanted} (of a file: --data.columns.text-pair)")
+            wanted = (
+                "pairs: give second texts too"
+                if self.manifest.pairs
+                else "single texts: give no second ones"
+            )
+            raise InputError(
+                f"{self._place}: this model answers {wanted} (of a file: --data.columns.text-pair)"
+            )
         rows = self._texts.rows(texts, text_pairs)
         if len(rows.ids) == 1 and self._own_words:
             return self._words(rows.ids)
         return self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
 
-    def predict(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    def predict(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
         """Return the answers of N texts or pairs, as `answers.answers` gives them; with a teacher each says by whom, `by`: student or teacher."""
         logits = self.logits(texts, text_pairs)
         if self._teacher is None or self.manifest.cascade is None:
@@ -101,9 +115,14 @@ class Predictor:
             logits[asked] = self._teacher.logits([texts[i] for i in rows], seconds)[:, order]
         by = np.full(len(logits), "student", object)
         by[asked] = "teacher"
-        return [answer | {"by": who} for answer, who in zip(answers(self.task, logits, self.labels), by, strict=True)]
+        return [
+            answer | {"by": who}
+            for answer, who in zip(answers(self.task, logits, self.labels), by, strict=True)
+        ]
 
-    def stream(self, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64) -> Iterator[dict[str, Any]]:
+    def stream(
+        self, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64
+    ) -> Iterator[dict[str, Any]]:
         """Answer texts or pairs as they come.
 
         Args:
@@ -117,7 +136,9 @@ class Predictor:
             pairs = None if group[0][1] is None else [pair or "" for _, pair in group]
             found = self.predict([text for text, _ in group], pairs)
             for (text, pair), answer in zip(group, found, strict=True):
-                yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer
+                yield (
+                    {"text": text} if pair is None else {"text": text, "text_pair": pair}
+                ) | answer
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vector of each text, (N, D) float32: what an index of one side's texts would keep.
@@ -128,7 +149,9 @@ class Predictor:
         if not self.manifest.pairs:
             raise InputError(f"{self._place}: only a siamese model has vectors of single texts")
         rows = self._texts.rows(texts)
-        return self._in_parts(rows.ids, lambda part: self._words([rows.ids[i] for i in part]), self._width(0))
+        return self._in_parts(
+            rows.ids, lambda part: self._words([rows.ids[i] for i in part]), self._width(0)
+        )
 
     def compare(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the logits, (N, C) float32, of pairs of vectors, (N, D) float32 each.
@@ -149,7 +172,9 @@ class Predictor:
         try:
             return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's errors have no class in common that it exports
-            raise InputError(f"{self._place}/{name}: ONNX Runtime {ort.__version__} cannot load it: {error}") from None
+            raise InputError(
+                f"{self._place}/{name}: ONNX Runtime {ort.__version__} cannot load it: {error}"
+            ) from None
 
     def _width(self, graph: int) -> int:
         return int(self._sessions[graph].get_outputs()[0].shape[1])

@@ -49,17 +49,25 @@ class Texts:
         if text_pairs is not None:
             _check("text_pairs", text_pairs)
             if len(text_pairs) != len(texts):
-                raise InputError(f"text_pairs: {len(text_pairs)} for {len(texts)} texts; expected one for each text")
+                raise InputError(
+                    f"text_pairs: {len(text_pairs)} for {len(texts)} texts; expected one for each text"
+                )
         if self._ascii is None:
             found = self._asked(texts, text_pairs)
-        elif len(texts) == 1 and text_pairs is None and (ids := self._ascii.ids(texts[0])) is not None:
+        elif (
+            len(texts) == 1
+            and text_pairs is None
+            and (ids := self._ascii.ids(texts[0])) is not None
+        ):
             ids = ids[: self._max_tokens]  # the way of a server that answers at once
             return Rows([ids], [[0] * len(ids)])
         else:
             found = self._quick(self._ascii, texts, text_pairs)
         return Rows([ids for ids, _ in found], [types for _, types in found])
 
-    def _asked(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[tuple[list[int], list[int]]]:
+    def _asked(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None
+    ) -> list[tuple[list[int], list[int]]]:
         """Ask the tokenizer, which hands a batch to other threads."""
         if len(texts) == 1:
             rows = [self._tokenizer.encode(texts[0], None if text_pairs is None else text_pairs[0])]
@@ -89,7 +97,9 @@ class Texts:
         left = [row for row, done in enumerate(found) if done is None]
         if left:
             pairs = None if text_pairs is None else [text_pairs[row] for row in left]
-            for row, done in zip(left, self._asked([texts[row] for row in left], pairs), strict=True):
+            for row, done in zip(
+                left, self._asked([texts[row] for row in left], pairs), strict=True
+            ):
                 found[row] = done
         return [done for done in found if done is not None]
 

@@ -43,7 +43,8 @@ class Limits:
         batch_wait_ms: How long a request waits for others to share its call.
         max_rows: Of a request.
         max_body_kb: Of a request, in units of 1,024 bytes.
-        max_waiting: Rows that wait for a call; and requests at once, counting those that are still being read.
+        max_waiting: Rows that wait for a call; and requests at once, counting those that are still
+            being read.
     """
 
     threads: int
@@ -71,21 +72,36 @@ class Service:
         self._at_once = 0
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._requests = Counter("distillkit_requests", "Requests.", ["path", "status"], registry=self._registry)
+        self._requests = Counter(
+            "distillkit_requests", "Requests.", ["path", "status"], registry=self._registry
+        )
         self._rows = Counter("distillkit_rows", "Rows answered.", registry=self._registry)
         self._seconds = Histogram(
-            "distillkit_request_seconds", "Of requests to /predict that were answered, from head to last byte.",
-            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10), registry=self._registry,
-        )  # fmt: skip
+            "distillkit_request_seconds",
+            "Of requests to /predict that were answered, from head to last byte.",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
+            registry=self._registry,
+        )
         batch_rows = Histogram(
-            "distillkit_batch_rows", "Rows of a call of the model.",
-            buckets=[2**i for i in range(11)], registry=self._registry,
-        )  # fmt: skip
+            "distillkit_batch_rows",
+            "Rows of a call of the model.",
+            buckets=[2**i for i in range(11)],
+            registry=self._registry,
+        )
         self._batcher = Batcher(
-            predictor.predict, threads=limits.threads, batch_rows=limits.batch_rows, batch_wait_ms=limits.batch_wait_ms,
-            batch_characters=self._max_bytes, max_waiting=limits.max_waiting, count=batch_rows.observe,
-        )  # fmt: skip
-        waiting = Gauge("distillkit_waiting_rows", "Rows that wait for a call of the model.", registry=self._registry)
+            predictor.predict,
+            threads=limits.threads,
+            batch_rows=limits.batch_rows,
+            batch_wait_ms=limits.batch_wait_ms,
+            batch_characters=self._max_bytes,
+            max_waiting=limits.max_waiting,
+            count=batch_rows.observe,
+        )
+        waiting = Gauge(
+            "distillkit_waiting_rows",
+            "Rows that wait for a call of the model.",
+            registry=self._registry,
+        )
         waiting.set_function(lambda: self._batcher.waiting)
         routes = {"/": self._about, "/health": self._health, "/metrics": self._metrics}
         self._paths = {*routes, "/predict"}
@@ -94,7 +110,11 @@ class Service:
                 Route("/predict", self._predict, methods=["POST"]),
                 *(Route(path, answer, methods=["GET"]) for path, answer in routes.items()),
             ],
-            exception_handlers={HTTPException: _refused, ClientDisconnect: _hung_up, Exception: _failed},
+            exception_handlers={
+                HTTPException: _refused,
+                ClientDisconnect: _hung_up,
+                Exception: _failed,
+            },
             lifespan=self._lifespan,
         )
         app.router.redirect_slashes = False  # a redirect has no line that says what is wrong
@@ -104,7 +124,10 @@ class Service:
     def totals(self) -> dict[str, int]:
         """Requests to /predict that were answered, and their rows."""
         answered = self._registry.get_sample_value("distillkit_request_seconds_count") or 0
-        return {"requests": int(answered), "rows": int(self._registry.get_sample_value("distillkit_rows_total") or 0)}
+        return {
+            "requests": int(answered),
+            "rows": int(self._registry.get_sample_value("distillkit_rows_total") or 0),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and count it."""
@@ -153,7 +176,9 @@ class Service:
     async def _about(self, request: Request) -> Response:
         manifest = self._predictor.manifest
         facts = ("task", "labels", "max_tokens", "pairs", "made_from", "cascade")
-        return JSONResponse({name: getattr(manifest, name) for name in facts} | {"max_rows": self._limits.max_rows})
+        return JSONResponse(
+            {name: getattr(manifest, name) for name in facts} | {"max_rows": self._limits.max_rows}
+        )
 
     async def _health(self, request: Request) -> Response:
         if self.stopping:
@@ -188,7 +213,9 @@ async def _while_connected(request: Request, work: Awaitable[_T]) -> _T:
 
 def _busy() -> NoReturn:
     # 503, not 429: no client sends too much, all of them do; and a proxy may ask another replica.
-    raise HTTPException(503, "busy: too many rows wait for an answer; try again", {"Retry-After": "1"})
+    raise HTTPException(
+        503, "busy: too many rows wait for an answer; try again", {"Retry-After": "1"}
+    )
 
 
 def _refused(request: Request, error: Any) -> Response:
@@ -200,4 +227,6 @@ def _hung_up(request: Request, error: Exception) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": "this request could not be answered; the server's log says why"}, 500)
+    return JSONResponse(
+        {"error": "this request could not be answered; the server's log says why"}, 500
+    )

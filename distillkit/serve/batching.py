@@ -39,15 +39,17 @@ class _Asked:
 class Batcher:
     """A queue of requests, and threads that answer them, several requests a call.
 
-    A call takes whole requests, in the order they came: as many as there are when it has `batch_rows`, or when the oldest has waited
-    `batch_wait_ms`. While every thread is busy requests gather by themselves, so under load nothing waits for the clock.
+    A call takes whole requests, in the order they came: as many as there are when it has
+    `batch_rows`, or when the oldest has waited `batch_wait_ms`. While every thread is busy requests
+    gather by themselves, so under load nothing waits for the clock.
 
     Args:
         predict: Gives the answers of N texts, or pairs; called by several threads at once.
         threads: Calls at once.
         batch_rows: Rows a call, unless one request alone has more.
         batch_wait_ms: How long a request waits for others to share its call.
-        batch_characters: Characters a call, unless one request alone has more: what tokenising costs in memory.
+        batch_characters: Characters a call, unless one request alone has more: what tokenising
+            costs in memory.
         max_waiting: Rows that may wait for a thread.
         count: Told the rows of every call.
     """
@@ -112,7 +114,10 @@ class Batcher:
 
     def _changed(self, rows: int) -> None:
         self.waiting += rows
-        for event, holds in ((self._some, self.waiting > 0), (self._enough, self.waiting >= self._batch_rows)):
+        for event, holds in (
+            (self._some, self.waiting > 0),
+            (self._enough, self.waiting >= self._batch_rows),
+        ):
             event.set() if holds else event.clear()
 
     async def _work(self) -> None:
@@ -144,10 +149,16 @@ class Batcher:
 
     async def _answer(self, batch: Sequence[_Asked]) -> None:
         texts = [text for asked in batch for text in asked.texts]
-        pairs = None if batch[0].text_pairs is None else [text for asked in batch for text in asked.text_pairs or ()]
+        pairs = (
+            None
+            if batch[0].text_pairs is None
+            else [text for asked in batch for text in asked.text_pairs or ()]
+        )
         self._count(len(texts))
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._pool, self._predict, texts, pairs)
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._pool, self._predict, texts, pairs
+            )
         except Exception as error:
             if len(batch) == 1:
                 if not batch[0].answers.done():

@@ -23,15 +23,19 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """
     media, _, parameters = request.headers.get("content-type", "").lower().partition(";")
     charset = parameters.replace(" ", "").replace('"', "")
-    # Asked for by name: a page of another site can make a browser send text/plain or a form, but not this.
+    # Asked for by name: a page of another site can make a browser send text/plain or a form, but
+    # not this.
     if media.strip() != "application/json" or charset not in ("", "charset=utf-8"):
         raise HTTPException(415, "Content-Type: expected application/json, in UTF-8")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise HTTPException(415, "Content-Encoding: expected none; bodies are not unpacked")
     too_long = HTTPException(
-        413, f"body: longer than the {max_bytes} bytes that --max-body-kb allows; send fewer rows at once"
+        413,
+        f"body: longer than the {max_bytes} bytes that --max-body-kb allows; send fewer rows at once",
     )
-    if int(request.headers.get("content-length", 0)) > max_bytes:  # digits: the HTTP parser takes nothing else
+    if (
+        int(request.headers.get("content-length", 0)) > max_bytes
+    ):  # digits: the HTTP parser takes nothing else
         raise too_long
     body = bytearray()
     async for chunk in request.stream():
@@ -60,13 +64,20 @@ def read_rows(body: bytes, max_rows: int, pairs: bool | None) -> tuple[list[str]
         raise HTTPException(422, 'body: expected an object, {"texts": [...]}')
     for key in asked:
         if key not in _KEYS:
-            raise HTTPException(422, f"{json.dumps(key)[:60]}: no such key; expected texts, and text_pairs for pairs")
+            raise HTTPException(
+                422,
+                f"{json.dumps(key)[:60]}: no such key; expected texts, and text_pairs for pairs",
+            )
     texts = _strings(asked, "texts", max_rows)
     second = _strings(asked, "text_pairs", max_rows) if "text_pairs" in asked else None
     if second is not None and len(second) != len(texts):
-        raise HTTPException(422, f"text_pairs: {len(second)} of them, and {len(texts)} texts; expected as many")
+        raise HTTPException(
+            422, f"text_pairs: {len(second)} of them, and {len(texts)} texts; expected as many"
+        )
     if pairs is not None and pairs != (second is not None):
-        wanted = "pairs: give texts and text_pairs" if pairs else "single texts: leave text_pairs out"
+        wanted = (
+            "pairs: give texts and text_pairs" if pairs else "single texts: leave text_pairs out"
+        )
         raise HTTPException(422, f"text_pairs: this model answers {wanted}")
     return texts, second
 
@@ -109,13 +120,17 @@ def _strings(asked: dict[str, Any], key: str, max_rows: int) -> list[str]:
     if not isinstance(found, list):
         raise HTTPException(422, f"{key}: expected a list of strings")
     if len(found) > max_rows:
-        raise HTTPException(413, f"{key}: {len(found)} rows, and --max-rows allows {max_rows}; send them in parts")
+        raise HTTPException(
+            413, f"{key}: {len(found)} rows, and --max-rows allows {max_rows}; send them in parts"
+        )
     for number, text in enumerate(found):
         if not isinstance(text, str):
             raise HTTPException(422, f"{key}[{number}]: expected a string")
         try:
             text.encode()
-        except UnicodeEncodeError as error:  # JSON can say half a surrogate pair, no tokenizer can read it
+        except (
+            UnicodeEncodeError
+        ) as error:  # JSON can say half a surrogate pair, no tokenizer can read it
             raise HTTPException(
                 422, f"{key}[{number}]: character {error.start + 1} is half of a surrogate pair"
             ) from None

@@ -19,7 +19,8 @@ from distillkit.errors import InputError
 from distillkit.runtime import Predictor
 from distillkit.serve.app import Limits, Service
 
-# A request must have come, head and body, in so many seconds: a client that sends a byte now and then holds no place.
+# A request must have come, head and body, in so many seconds: a client that sends a byte now and
+# then holds no place.
 _REQUEST_SECONDS = 10
 # Between two requests of a connection.
 _IDLE_SECONDS = 5
@@ -29,13 +30,19 @@ _HEAD_BYTES = 16_384
 
 
 def serve(
-    bundle: str | Path, *, teacher: str | Path = "", host: str = "127.0.0.1", port: int = 8000, limits: Limits
+    bundle: str | Path,
+    *,
+    teacher: str | Path = "",
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits,
 ) -> dict[str, int]:
     """Answer over HTTP until SIGTERM or SIGINT; then take no more, answer what there is, and return.
 
     Args:
         bundle: What `distillkit export` wrote.
-        teacher: Another bundle, asked where the first, which `distillkit cascade` gave a threshold, is not sure; empty: none.
+        teacher: Another bundle, asked where the first, which `distillkit cascade` gave a threshold,
+            is not sure; empty: none.
         host: Address to listen at.
         port: 0: any that is free.
         limits: How much is taken on; `threads` 0: as many as there are cores.
@@ -50,9 +57,19 @@ def serve(
     predictor = Predictor(bundle, teacher=Predictor(teacher) if teacher else None)
     service = Service(predictor, limits)
     config = uvicorn.Config(
-        service, http=_Protocol, ws="none", lifespan="on", log_config=None, log_level="error", access_log=False, proxy_headers=False,
-        server_header=False, timeout_keep_alive=_IDLE_SECONDS, timeout_graceful_shutdown=_STOP_SECONDS, h11_max_incomplete_event_size=_HEAD_BYTES,
-    )  # fmt: skip
+        service,
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+    )
     with _listening(host, port) as listener:
         asyncio.run(_Server(config, service, str(bundle)).serve([listener]))
     return service.totals
@@ -67,7 +84,9 @@ def _checked(limits: Limits) -> Limits:
         raise InputError(
             f"--max-rows {limits.max_rows}: a request of so many could never wait, --max-waiting is {limits.max_waiting}"
         )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return replace(limits, threads=limits.threads or cores)
 
 
@@ -76,7 +95,9 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:  # a port above 65535 is the latter
-        raise InputError(f"--host {host} --port {port}: cannot listen there ({error}); choose another") from None
+        raise InputError(
+            f"--host {host} --port {port}: cannot listen there ({error}); choose another"
+        ) from None
 
 
 class _Server(uvicorn.Server):
@@ -98,7 +119,9 @@ class _Server(uvicorn.Server):
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-            sys.stderr.write(f"distillkit: {self._name} answers at {place}/predict; Ctrl-C stops it\n")
+            sys.stderr.write(
+                f"distillkit: {self._name} answers at {place}/predict; Ctrl-C stops it\n"
+            )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.stopping = True
@@ -106,7 +129,8 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn's own raises the signal again when all is done, and the process would end by it, not with 0
+        # uvicorn's own raises the signal again when all is done, and the process would end by it,
+        # not with 0
         signals = (signal.SIGTERM, signal.SIGINT)
         before = [signal.signal(number, self.handle_exit) for number in signals]
         try:

@@ -4,7 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding  # gathers rows, and its backward pass is the fastest of those that do
+
+# gathers rows, and its backward pass is the fastest of those that do
+from torch.nn.functional import embedding
 
 from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, SiameseStudent, SingleStudent
@@ -32,14 +34,16 @@ class SiameseBiLSTMConfig(BiLSTMConfig):
     """Shape of a siamese BiLSTM student; the arguments are those of `BiLSTMConfig`."""
 
     model_type = "distillkit-siamese-bilstm"
-    # transformers makes a dataclass, with an __init__ of its own, of any configuration that does not bring one.
+    # transformers makes a dataclass, with an __init__ of its own, of any configuration that does
+    # not bring one.
     __init__ = BiLSTMConfig.__init__
 
 
 class BiLSTMLayer(nn.Module):
     """Both directions of one layer.
 
-    Two one-way LSTMs over padded rows are twice as fast here as one packed two-way LSTM: oneDNN takes no packed rows.
+    Two one-way LSTMs over padded rows are twice as fast here as one packed two-way LSTM: oneDNN
+    takes no packed rows.
     """
 
     def __init__(self, width: int, hidden_size: int) -> None:
@@ -66,15 +70,21 @@ class BiLSTMEncoder(Encoder):
         """Make one vector a text, (B, 2H), of its word vectors (T, B, W); zeros for a text without words."""
         (steps, size), device = x.shape[:2], x.device
         row, step = torch.arange(size, device=device), torch.arange(steps, device=device)[:, None]
-        # Each row reversed within its own length, so that padding still comes last; reversed twice it is itself.
+        # Each row reversed within its own length, so that padding still comes last; reversed twice
+        # it is itself.
         back = torch.where(step < lengths, lengths - 1 - step, step) * size + row  # (T, B)
         *lower, top = self.layers
         for layer in lower:
             ahead, behind = layer(x, back)
-            x = self.embedding.dropout(torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2))  # (T, B, 2H)
+            # (T, B, 2H)
+            x = self.embedding.dropout(
+                torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2)
+            )
         ahead, behind = top(x, back)
         if self.pooling is not None:
-            return self.pooling(torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2), lengths)
+            return self.pooling(
+                torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2), lengths
+            )
         last = (lengths - 1).clamp(min=0) * size + row  # (B,)
         states = [embedding(last, states.flatten(0, 1)) for states in (ahead, behind)]
         return torch.cat(states, dim=1) * (lengths > 0)[:, None]

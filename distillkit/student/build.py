@@ -37,15 +37,19 @@ def build_student(
         seed: Draws the weights.
         ask: The teacher's vectors of words, where `embeddings.source` asks for them.
         mask: The transfer set's mask word.
-        teacher: The teacher's model and tokenizer, for kinds and vocabularies that are made of them.
+        teacher: The teacher's model and tokenizer, for kinds and vocabularies that are made of
+            them.
 
     Raises:
-        InputError: The embeddings' source, or the teacher, is not to be had, or not fit for this student.
+        InputError: The embeddings' source, or the teacher, is not to be had, or not fit for this
+            student.
     """
     torch.manual_seed(seed)
     if not config.reads_words:
         return _transformer(labels, config, teacher)
-    tokenizer = build_tokenizer(texts, config.vocabulary, config.max_tokens, mask, teacher[1] if teacher else None)
+    tokenizer = build_tokenizer(
+        texts, config.vocabulary, config.max_tokens, mask, teacher[1] if teacher else None
+    )
     model = _word_student(tokenizer, labels, config)
     vectors = _vectors(tokenizer, texts, config.embeddings, ask, seed, mask)
     if vectors is not None:
@@ -76,7 +80,9 @@ def _word_student(tokenizer: Any, labels: Sequence[str], config: StudentConfig) 
     return model_class(config_class(**shape, **_named(labels)))
 
 
-def _transformer(labels: Sequence[str], config: StudentConfig, teacher: tuple[Any, Any] | None) -> tuple[Any, Any]:
+def _transformer(
+    labels: Sequence[str], config: StudentConfig, teacher: tuple[Any, Any] | None
+) -> tuple[Any, Any]:
     if teacher is None:
         raise InputError(
             f"student.kind is {config.kind}, which is made of a teacher's layers or tokenizer, but no teacher was given: give --teacher"
@@ -107,7 +113,12 @@ def _transformer(labels: Sequence[str], config: StudentConfig, teacher: tuple[An
 
 
 def _vectors(
-    tokenizer: Any, texts: Sequence[str], config: EmbeddingConfig, ask: VectorsOfWords | None, seed: int, mask: str
+    tokenizer: Any,
+    texts: Sequence[str],
+    config: EmbeddingConfig,
+    ask: VectorsOfWords | None,
+    seed: int,
+    mask: str,
 ) -> Tensor | None:
     if config.source == "random":
         return None
@@ -121,4 +132,7 @@ def _vectors(
 
 
 def _named(labels: Sequence[str]) -> dict[str, Any]:
-    return {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }

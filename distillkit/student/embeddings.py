@@ -15,28 +15,38 @@ from distillkit.errors import InputError
 from distillkit.recipe import EmbeddingConfig
 from distillkit.student.vocabulary import PAD, UNKNOWN, words_of
 
-# Words in, and where texts are to be read the texts; one vector each out: how a teacher is asked without the student's code knowing what one is.
+# Words in, and where texts are to be read the texts; one vector each out: how a teacher is asked
+# without the student's code knowing what one is.
 VectorsOfWords = Callable[[Sequence[str], Contexts | None], Tensor]
 
-# Standard deviation of the numbers in the table: that of Kim's uniform [-0.25, 0.25] for unknown words.
+# Standard deviation of the numbers in the table: that of Kim's uniform [-0.25, 0.25] for unknown
+# words.
 _SCALE = 0.25 / 3**0.5
 
 
 def from_teacher(
-    tokenizer: Any, texts: Sequence[str], config: EmbeddingConfig, ask: VectorsOfWords, seed: int, mask: str = ""
+    tokenizer: Any,
+    texts: Sequence[str],
+    config: EmbeddingConfig,
+    ask: VectorsOfWords,
+    seed: int,
+    mask: str = "",
 ) -> Tensor:
     """Give each word the teacher's vector for it, reduced by PCA.
 
     Args:
         tokenizer: The student's, of V words; its special tokens get zeros, which is the mean word.
         texts: Transfer text: where words are met, and counted.
-        config: Which vectors, how reduced; `width` at most the teacher's hidden size and the number of words.
-        ask: The teacher's vectors of words, (n, H). A piece that continues a word is asked without the signs that say so.
+        config: Which vectors, how reduced; `width` at most the teacher's hidden size and the number
+            of words.
+        ask: The teacher's vectors of words, (n, H). A piece that continues a word is asked without
+            the signs that say so.
         seed: Draws the texts that the teacher reads.
         mask: The transfer set's mask word.
 
     Returns:
-        (V, width) float32, mean 0, standard deviation over all numbers that of uniform [-0.25, 0.25]; both over the words as `weighting` counts them.
+        (V, width) float32, mean 0, standard deviation over all numbers that of uniform [-0.25,
+        0.25]; both over the words as `weighting` counts them.
 
     Raises:
         InputError: `width` is too large.
@@ -67,7 +77,10 @@ def from_teacher(
 def _some(texts: Sequence[str], most: int, seed: int) -> Sequence[str]:
     if len(texts) <= most:
         return texts
-    return [texts[i] for i in np.sort(np.random.default_rng(seed).choice(len(texts), most, replace=False))]
+    return [
+        texts[i]
+        for i in np.sort(np.random.default_rng(seed).choice(len(texts), most, replace=False))
+    ]
 
 
 def _spelt(tokenizer: Any, word: str) -> str:
@@ -90,11 +103,13 @@ def principal_components(vectors: np.ndarray, width: int, weights: np.ndarray) -
         weights: (n,) float64, at least 0 and not all 0.
 
     Returns:
-        (n, width) float64, the largest component first, weighted mean 0, weighted standard deviation over all numbers 1. The same bits every time.
+        (n, width) float64, the largest component first, weighted mean 0, weighted standard
+        deviation over all numbers 1. The same bits every time.
     """
     share = weights / weights.sum()
     centred = vectors - share @ vectors
-    axes = np.linalg.eigh(centred.T @ (centred * share[:, None]))[1][:, : -width - 1 : -1]  # (H, width)
+    # (H, width)
+    axes = np.linalg.eigh(centred.T @ (centred * share[:, None]))[1][:, : -width - 1 : -1]
     # An axis points either way: here, where its largest number is positive.
     axes = axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(width)])
     reduced = centred @ axes
@@ -107,11 +122,13 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
     Args:
         words: V words in the order of their ids.
         width: Numbers a word; the file must have as many.
-        path: One word and its numbers a line, split at spaces; a first line of two numbers (word2vec's counts) is skipped.
+        path: One word and its numbers a line, split at spaces; a first line of two numbers
+            (word2vec's counts) is skipped.
 
     Returns:
-        (V, width) float32: the file's numbers times one factor, which gives those of the words found the root mean square of the others, uniform in
-        [-0.25, 0.25] (Kim 2014); and the share of words found, 0 to 1.
+        (V, width) float32: the file's numbers times one factor, which gives those of the words
+        found the root mean square of the others, uniform in [-0.25, 0.25] (Kim 2014); and the share
+        of words found, 0 to 1.
 
     Raises:
         InputError: No such file, a line that is no vector, or another width.
@@ -120,9 +137,12 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
         raise InputError(
             f"student.embeddings.source {str(path)!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
         )
-    numbers, found = read_vectors(path, words, width, "set --student.embeddings.width to the file's own")
+    numbers, found = read_vectors(
+        path, words, width, "set --student.embeddings.width to the file's own"
+    )
     table = (torch.rand(len(words), width) - 0.5) * 0.5
-    # Kim's range is that of word2vec's numbers. GloVe's are five times wider: unscaled they drown the words that the file lacks, and hardly move.
+    # Kim's range is that of word2vec's numbers. GloVe's are five times wider: unscaled they drown
+    # the words that the file lacks, and hardly move.
     known = numbers[found]
     spread = np.sqrt(np.mean(known**2)) if known.any() else 1.0
     table[torch.from_numpy(found)] = torch.from_numpy(known * np.float32(_SCALE / spread))

@@ -28,7 +28,8 @@ class ReLUHead(nn.Module):
 class Encoder(nn.Module):
     """One text's vector from its words: `embedding`, and whatever makes `width` numbers of a text.
 
-    A subclass sets `width` and makes of word vectors (T, B, W) and words a text (B,) one vector a text, (B, width), in `encode`.
+    A subclass sets `width` and makes of word vectors (T, B, W) and words a text (B,) one vector a
+    text, (B, width), in `encode`.
     """
 
     width: int
@@ -62,7 +63,8 @@ def pull_left(input_ids: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         chosen: (B, T) bool.
 
     Returns:
-        Token ids (B, T') with T' the longest row (1 at least), and lengths (B,). What follows a row's length is arbitrary.
+        Token ids (B, T') with T' the longest row (1 at least), and lengths (B,). What follows a
+        row's length is arbitrary.
     """
     lengths = chosen.sum(1)
     longest = max(int(lengths.max()), 1)
@@ -88,7 +90,8 @@ class StudentModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Embedding):
-            nn.init.uniform_(module.weight, -0.25, 0.25)  # Kim 2014 (arXiv 1408.5882), for words without a vector
+            # Kim 2014 (arXiv 1408.5882), for words without a vector
+            nn.init.uniform_(module.weight, -0.25, 0.25)
             if module.padding_idx is not None:
                 with torch.no_grad():
                     module.weight[module.padding_idx].zero_()
@@ -105,7 +108,10 @@ class StudentModel(PreTrainedModel):
         embedding.set_vectors(vectors)
 
     def encode(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> Tensor:
         """Return the vector of one text a row: what a search index of texts would keep.
 
@@ -122,7 +128,11 @@ class StudentModel(PreTrainedModel):
 
     def answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
         """Return logits (B, C) as transformers does, and if there are labels, with the loss of the configuration's `problem_type`."""
-        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        loss = (
+            None
+            if labels is None
+            else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        )
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
@@ -142,7 +152,8 @@ class SingleStudent(StudentModel):
             input_ids: (B, T) int64.
             attention_mask: (B, T), 0 at padding, on either side; None: no padding.
             token_type_ids: Ignored.
-            labels: As transformers takes them for the `problem_type`, (B,) int64 for classes; gives its `loss`.
+            labels: As transformers takes them for the `problem_type`, (B,) int64 for classes; gives
+                its `loss`.
 
         Returns:
             `logits`, (B, C), which depend on no other row and on no padding.
@@ -168,20 +179,25 @@ class SiameseStudent(StudentModel):
         """Classify pairs.
 
         Args:
-            input_ids: (B, T) int64, both texts of a pair in one row, as `tokenizer(a, b)` makes them.
+            input_ids: (B, T) int64, both texts of a pair in one row, as `tokenizer(a, b)` makes
+                them.
             attention_mask: (B, T), 0 at padding, on either side; None: no padding.
-            token_type_ids: (B, T), 0 for the first text's tokens, 1 for the second's; None: there is no second text.
-            labels: As transformers takes them for the `problem_type`, (B,) int64 for classes; gives its `loss`.
+            token_type_ids: (B, T), 0 for the first text's tokens, 1 for the second's; None: there
+                is no second text.
+            labels: As transformers takes them for the `problem_type`, (B,) int64 for classes; gives
+                its `loss`.
 
         Returns:
             `logits`, (B, C), which depend on no other row and on no padding.
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         side = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        chosen = torch.cat([mask.bool() & (side == 0), mask.bool() & (side == 1)])  # (2B, T): both sides in one pass
+        # (2B, T): both sides in one pass
+        chosen = torch.cat([mask.bool() & (side == 0), mask.bool() & (side == 1)])
         h1, h2 = self.encoder(*pull_left(torch.cat([input_ids, input_ids]), chosen)).chunk(2)
         return self.answer(self.compare(h1, h2), labels)
 
     def compare(self, first: Tensor, second: Tensor) -> Tensor:
         """Return logits (B, C) of the two texts' vectors, (B, D) each, as `encode` gives them."""
-        return self.head(torch.cat([first, second, first * second, (first - second).abs()], dim=1))  # of (B, 4D)
+        # of (B, 4D)
+        return self.head(torch.cat([first, second, first * second, (first - second).abs()], dim=1))

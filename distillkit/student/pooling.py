@@ -18,7 +18,9 @@ class Pooling(nn.Module):
         super().__init__()
         self.how = how
         if how == "attention":
-            self.score = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False))
+            self.score = nn.Sequential(
+                nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False)
+            )
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """Pool.
@@ -30,11 +32,15 @@ class Pooling(nn.Module):
         Returns:
             (B, D).
         """
-        behind = (torch.arange(states.shape[0], device=states.device)[:, None] >= lengths)[:, :, None]  # (T, B, 1)
+        # (T, B, 1)
+        behind = (torch.arange(states.shape[0], device=states.device)[:, None] >= lengths)[
+            :, :, None
+        ]
         if self.how == "max":
             # A number as low as bf16 and fp16 have one, too.
             return states.masked_fill(behind, -3e4).amax(0) * (lengths > 0)[:, None]
         if self.how == "mean":
             return states.masked_fill(behind, 0).sum(0) / lengths.clamp(min=1)[:, None]
-        weights = self.score(states).masked_fill(behind, -3e4).softmax(0).masked_fill(behind, 0)  # (T, B, 1)
+        # (T, B, 1)
+        weights = self.score(states).masked_fill(behind, -3e4).softmax(0).masked_fill(behind, 0)
         return (states.masked_fill(behind, 0) * weights).sum(0)

@@ -11,7 +11,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from distillkit.training.layers import encoder_layers
 
-# What a configuration says of the model's answers; its owner, not the transformer within, has the last word.
+# What a configuration says of the model's answers; its owner, not the transformer within, has the
+# last word.
 _ANSWERS = ("id2label", "label2id", "problem_type")
 
 
@@ -21,7 +22,8 @@ class Attention:
 
     Attributes:
         module: What computes it.
-        into: What makes queries, keys and values; rows are numbers of heads, one head after the other.
+        into: What makes queries, keys and values; rows are numbers of heads, one head after the
+            other.
         out: What reads the heads; columns are the same numbers.
     """
 
@@ -43,7 +45,9 @@ class Attention:
         """Leave some of the heads, in place."""
         kept = torch.tensor([head * self.width + i for head in heads for i in range(self.width)])
         for part in self.into:
-            part.weight, part.bias = (nn.Parameter(old.detach()[kept]) for old in (part.weight, part.bias))
+            part.weight, part.bias = (
+                nn.Parameter(old.detach()[kept]) for old in (part.weight, part.bias)
+            )
             part.out_features = len(kept)
         self.out.weight = nn.Parameter(self.out.weight.detach()[:, kept].contiguous())
         self.out.in_features = len(kept)
@@ -56,14 +60,17 @@ def attentions(model: Any, what: str = "", instead: str = "") -> list[Attention]
         of = [layer.attention for layer in layers]
         return [Attention(part, (part.q_lin, part.k_lin, part.v_lin), part.out_lin) for part in of]
     pairs = [(layer.attention.self, layer.attention.output) for layer in layers]
-    return [Attention(part, (part.query, part.key, part.value), output.dense) for part, output in pairs]
+    return [
+        Attention(part, (part.query, part.key, part.value), output.dense) for part, output in pairs
+    ]
 
 
 class PrunedTransformerConfig(PretrainedConfig):
     """Shape of a transformer without some of its heads.
 
     Args:
-        transformer: The configuration that it would have with all of them, as its `to_dict` gives it.
+        transformer: The configuration that it would have with all of them, as its `to_dict` gives
+            it.
         heads: Attention heads left in each layer; each is as wide as it was.
         max_position_embeddings: Of the transformer's own.
         pad_token_id: Likewise.
@@ -88,7 +95,8 @@ class PrunedTransformerConfig(PretrainedConfig):
 class PrunedTransformerForSequenceClassification(PreTrainedModel):
     """A BERT-class classifier without some of its heads: an ordinary one, whose attention is cut to what is left before weights are loaded.
 
-    It holds the classifier and is no subclass of one, for transformers knows of this kind before it has loaded any model of its own (see register.py).
+    It holds the classifier and is no subclass of one, for transformers knows of this kind before it
+    has loaded any model of its own (see register.py).
     """
 
     config_class: Any = PrunedTransformerConfig
@@ -96,7 +104,8 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
     main_input_name = "input_ids"
 
     def __init__(self, config: PrunedTransformerConfig) -> None:
-        from transformers import AutoConfig, AutoModelForSequenceClassification  # as register.py has it
+        # as register.py has it
+        from transformers import AutoConfig, AutoModelForSequenceClassification
 
         super().__init__(config)
         of = dict(config.transformer) | {name: getattr(config, name) for name in _ANSWERS}
@@ -118,9 +127,13 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
         heads = [attention.heads for attention in attentions(classifier)]
         model = cls(
             PrunedTransformerConfig(
-                transformer, heads, config.max_position_embeddings, config.pad_token_id, **{name: getattr(config, name) for name in _ANSWERS}
+                transformer,
+                heads,
+                config.max_position_embeddings,
+                config.pad_token_id,
+                **{name: getattr(config, name) for name in _ANSWERS},
             )
-        )  # fmt: skip
+        )
         model.transformer.load_state_dict(classifier.state_dict())
         return model.eval()
 
@@ -155,6 +168,12 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
             `logits`, (B, C).
         """
         sides = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        logits = self.transformer(input_ids=input_ids, attention_mask=attention_mask, **sides).logits
-        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        logits = self.transformer(
+            input_ids=input_ids, attention_mask=attention_mask, **sides
+        ).logits
+        loss = (
+            None
+            if labels is None
+            else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        )
         return SequenceClassifierOutput(loss=loss, logits=logits)

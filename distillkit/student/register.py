@@ -6,7 +6,10 @@ from distillkit.student.bilstm import (
     SiameseBiLSTMConfig,
     SiameseBiLSTMForSequenceClassification,
 )
-from distillkit.student.pruned import PrunedTransformerConfig, PrunedTransformerForSequenceClassification
+from distillkit.student.pruned import (
+    PrunedTransformerConfig,
+    PrunedTransformerForSequenceClassification,
+)
 from distillkit.student.static import (
     SiameseStaticConfig,
     SiameseStaticForSequenceClassification,
@@ -19,9 +22,13 @@ from distillkit.student.textcnn import (
     TextCNNConfig,
     TextCNNForSequenceClassification,
 )
-from distillkit.student.transformer import SiameseTransformerConfig, SiameseTransformerForSequenceClassification
+from distillkit.student.transformer import (
+    SiameseTransformerConfig,
+    SiameseTransformerForSequenceClassification,
+)
 
-# Students that read words of their own. A `transformer` is no class of ours, and a siamese one is built about another's encoder.
+# Students that read words of their own. A `transformer` is no class of ours, and a siamese one is
+# built about another's encoder.
 WORD_KINDS = {
     "bilstm": (BiLSTMConfig, BiLSTMForSequenceClassification),
     "siamese-bilstm": (SiameseBiLSTMConfig, SiameseBiLSTMForSequenceClassification),
@@ -35,8 +42,9 @@ WORD_KINDS = {
 def register() -> None:
     """Register every student with the Auto classes; twice is once.
 
-    A model that transformers has itself, BERT above all, may be half loaded when this is called, so no class here may be made of one: what is built
-    about a transformer holds it, and imports what makes it when it is built.
+    A model that transformers has itself, BERT above all, may be half loaded when this is called, so
+    no class here may be made of one: what is built about a transformer holds it, and imports what
+    makes it when it is built.
     """
     # Imported here: loading the Auto classes is what calls this (see distillkit/__init__.py).
     from transformers import AutoConfig, AutoModelForSequenceClassification

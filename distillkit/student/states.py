@@ -22,14 +22,18 @@ class StatesLoss(nn.Module):
 
     Args:
         student: A transformer for sequence classification, with the teacher's tokenizer.
-        teacher: A fine-tuned one of the same kind; receives no gradient, and is no part of this module's parameters.
-        hidden: Weight of the hidden states: the embeddings' and each layer's, mean over tokens and units.
-        attention: Weight of the attention scores before their softmax: each layer's, mean over heads and pairs of tokens.
+        teacher: A fine-tuned one of the same kind; receives no gradient, and is no part of this
+            module's parameters.
+        hidden: Weight of the hidden states: the embeddings' and each layer's, mean over tokens and
+            units.
+        attention: Weight of the attention scores before their softmax: each layer's, mean over
+            heads and pairs of tokens.
 
     Raises:
         InputError: Attention is asked for and the two have another number of heads.
 
-    Source: Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), equations 7 to 9; layers are paired evenly, the last with the last.
+    Source: Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), equations 7 to 9; layers are paired
+    evenly, the last with the last.
     """
 
     def __init__(self, student: Any, teacher: Any, hidden: float, attention: float) -> None:
@@ -50,9 +54,13 @@ class StatesLoss(nn.Module):
                 f"loss.attention is {attention}, but the student has {mine} attention heads and the teacher {theirs}: expected as many, or 0"
             )
         widths = [network.config.hidden_size for network in self._networks]
-        self.projection = nn.Linear(widths[0], widths[1], bias=False) if widths[0] != widths[1] else nn.Identity()
+        self.projection = (
+            nn.Linear(widths[0], widths[1], bias=False) if widths[0] != widths[1] else nn.Identity()
+        )
         if attention:
-            for seen, own, chosen in zip(self._seen, layers, ([*range(len(place))], place), strict=True):
+            for seen, own, chosen in zip(
+                self._seen, layers, ([*range(len(place))], place), strict=True
+            ):
                 for i in chosen:
                     for name in _QUERY_KEY.get(teacher.config.model_type, _BERT_QUERY_KEY):
                         own[i].get_submodule(name).register_forward_hook(
@@ -66,7 +74,8 @@ class StatesLoss(nn.Module):
             inputs: Token ids and masks, (B, T), as both take them.
 
         Returns:
-            The student's logits (B, C), and what it has yet to learn of its teacher's states, weighted, (B,).
+            The student's logits (B, C), and what it has yet to learn of its teacher's states,
+            weighted, (B,).
         """
         student, teacher = self._networks
         teacher.to(inputs["input_ids"].device)
@@ -80,20 +89,29 @@ class StatesLoss(nn.Module):
         if self.weights["hidden"]:
             for i, j in self.pairs:
                 distance = (
-                    (self.projection(found.hidden_states[i]).float() - wanted.hidden_states[j].float()).square().mean(2)
+                    (
+                        self.projection(found.hidden_states[i]).float()
+                        - wanted.hidden_states[j].float()
+                    )
+                    .square()
+                    .mean(2)
                 )
                 loss = loss + self.weights["hidden"] * (distance * own).sum(1) / own.sum(1)
         if self.weights["attention"]:
             both = own[:, :, None] * own[:, None, :]  # (B, T, T)
             for mine, theirs in zip(*(self._scores(seen) for seen in self._seen), strict=True):
                 distance = (mine - theirs).square().mean(1)
-                loss = loss + self.weights["attention"] * (distance * both).sum((1, 2)) / both.sum((1, 2))
+                loss = loss + self.weights["attention"] * (distance * both).sum((1, 2)) / both.sum(
+                    (1, 2)
+                )
         return found.logits, loss
 
     def _scores(self, seen: list[Tensor]) -> Iterator[Tensor]:
         """Yield each layer's attention scores, (B, heads, T, T), from the queries and keys (B, T, H) that were seen."""
         for query, key in zip(seen[::2], seen[1::2], strict=True):
-            q, k = (x.float().unflatten(2, (self.heads[0], -1)).transpose(1, 2) for x in (query, key))
+            q, k = (
+                x.float().unflatten(2, (self.heads[0], -1)).transpose(1, 2) for x in (query, key)
+            )
             yield q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
 
 
@@ -110,7 +128,9 @@ class LearnsStates(nn.Module):
         if not self.training:
             return self.student(**inputs)
         logits, extra = self.states(inputs)
-        return SequenceClassifierOutput(logits=torch.cat([logits, extra[:, None].to(logits.dtype)], dim=1))
+        return SequenceClassifierOutput(
+            logits=torch.cat([logits, extra[:, None].to(logits.dtype)], dim=1)
+        )
 
 
 def with_states(student: Any, teacher: Any, loss: LossConfig) -> LearnsStates:

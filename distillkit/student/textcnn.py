@@ -22,7 +22,9 @@ class TextCNNConfig(WordConfig):
 
     model_type = "distillkit-textcnn"
 
-    def __init__(self, hidden_size: int = 100, kernel_sizes: tuple[int, ...] = (3, 4, 5), **kwargs: Any) -> None:
+    def __init__(
+        self, hidden_size: int = 100, kernel_sizes: tuple[int, ...] = (3, 4, 5), **kwargs: Any
+    ) -> None:
         self.hidden_size = hidden_size
         self.kernel_sizes = list(kernel_sizes)
         super().__init__(**{"pooling": "max"} | kwargs)
@@ -43,7 +45,8 @@ class TextCNNEncoder(Encoder):
         self.kernel_sizes = config.kernel_sizes
         self.width = config.hidden_size * len(config.kernel_sizes)
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(self.embedding.width, config.hidden_size, size) for size in config.kernel_sizes
+            nn.Conv1d(self.embedding.width, config.hidden_size, size)
+            for size in config.kernel_sizes
         )
         self.pooling = Pooling(config.pooling, self.width)
 
@@ -51,9 +54,13 @@ class TextCNNEncoder(Encoder):
         """Make one vector a text, (B, filters), of its word vectors (T, B, W); zeros for a text without words."""
         behind = torch.arange(x.shape[0], device=x.device)[:, None] >= lengths  # (T, B)
         x = x.masked_fill(behind[:, :, None], 0).permute(1, 2, 0)  # (B, W, T)
-        # One answer a word: zeros stand before the first and behind the last, so that a short text has answers, too.
+        # One answer a word: zeros stand before the first and behind the last, so that a short text
+        # has answers, too.
         padded = [pad(x, ((size - 1) // 2, size // 2)) for size in self.kernel_sizes]
-        found = [torch.relu(convolution(part)) for convolution, part in zip(self.convolutions, padded, strict=True)]
+        found = [
+            torch.relu(convolution(part))
+            for convolution, part in zip(self.convolutions, padded, strict=True)
+        ]
         return self.pooling(torch.cat(found, dim=1).permute(2, 0, 1), lengths)
 
 

@@ -41,9 +41,11 @@ def train_student_model(
     Args:
         model: From `build_student`; its configuration says what kind of task it is for.
         tokenizer: From `build_student`.
-        table: N rows to learn from; a `label` column is used where the hard term has a weight, of rows whose `origin`, if there is such a column, is
-            original: no other has a label that somebody gave it.
-        logits: The teacher's, (N, C) float32, row by row; None learns from labels alone and needs `loss.alpha` 1.
+        table: N rows to learn from; a `label` column is used where the hard term has a weight, of
+            rows whose `origin`, if there is such a column, is original: no other has a label that
+            somebody gave it.
+        logits: The teacher's, (N, C) float32, row by row; None learns from labels alone and needs
+            `loss.alpha` 1.
         dev: Labelled table.
         loss: What to match.
         training: How.
@@ -57,11 +59,18 @@ def train_student_model(
         How training went; the score is `data.scores.dev_score`.
 
     Raises:
-        InputError: A label is unknown to the model or of another task, or the loss asks what the task has no meaning for.
+        InputError: A label is unknown to the model or of another task, or the loss asks what the
+            task has no meaning for.
     """
     labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
     check_labels_known(dev, labels, "dev")
-    rows = encode(tokenizer, *texts_of(table), tokenizer.model_max_length, mask=mask, progress=f"{progress}: tokenise")
+    rows = encode(
+        tokenizer,
+        *texts_of(table),
+        tokenizer.model_max_length,
+        mask=mask,
+        progress=f"{progress}: tokenise",
+    )
     dev_rows = encode(tokenizer, *texts_of(dev), tokenizer.model_max_length)
     task = task_of_model(model.config)
     dev_gold = gold_of(dev, labels, task)
@@ -74,8 +83,11 @@ def train_student_model(
 
     def loss_of_rows(batch: Tensor, found: Tensor, done: float) -> Tensor:
         nonlocal teacher, gold
-        # Beside the model from the first batch on: a copy a batch would wait for the device each time.
-        teacher, gold = (None if target is None else target.to(found.device) for target in (teacher, gold))
+        # Beside the model from the first batch on: a copy a batch would wait for the device each
+        # time.
+        teacher, gold = (
+            None if target is None else target.to(found.device) for target in (teacher, gold)
+        )
         targets = (None if target is None else target[batch] for target in (teacher, gold))
         if learner is model:
             return criterion(found, *targets, done)
@@ -86,8 +98,17 @@ def train_student_model(
 
     times = row_times(table, training.times_of())
     return fit(
-        learner, rows, loss_of_rows, training, seed, progress, dev=dev_rows, score=score, checkpoints=checkpoints, times=times
-    )  # fmt: skip
+        learner,
+        rows,
+        loss_of_rows,
+        training,
+        seed,
+        progress,
+        dev=dev_rows,
+        score=score,
+        checkpoints=checkpoints,
+        times=times,
+    )
 
 
 def row_times(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
@@ -98,7 +119,8 @@ def row_times(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
         wanted: Times by origin or rule; a row with several of the names has the product.
 
     Returns:
-        (N,) float, 1 for rows with none of the names; None where nothing is wanted, or the table is no transfer set.
+        (N,) float, 1 for rows with none of the names; None where nothing is wanted, or the table is
+        no transfer set.
 
     Raises:
         InputError: No row is left.
@@ -106,7 +128,9 @@ def row_times(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
     names = [name for name in ("origin", "rules") if name in table.column_names]
     if not wanted or not names:
         return None
-    marks = pc.binary_join_element_wise("", *(pc.fill_null(table[name], "") for name in names), "", "+")
+    marks = pc.binary_join_element_wise(
+        "", *(pc.fill_null(table[name], "") for name in names), "", "+"
+    )
     times = torch.ones(len(table))
     for name, factor in wanted.items():
         has = torch.from_numpy(pc.match_substring(marks, f"+{name}+").to_numpy())

@@ -1,6 +1,7 @@
 """A transformer of few layers: cut from the teacher, or fresh, with the teacher's own tokenizer.
 
-For single texts, and for pairs read together, it is an ordinary checkpoint of the teacher's own kind, which transformers loads without distillkit.
+For single texts, and for pairs read together, it is an ordinary checkpoint of the teacher's own
+kind, which transformers loads without distillkit.
 """
 
 import copy
@@ -20,41 +21,61 @@ from distillkit.training.layers import encoder_layers
 _HEAD_UNITS = 64
 
 
-def few_layers(teacher: PreTrainedModel, layers: int, hidden_size: int, labels: Sequence[str], dropout: float) -> Any:
+def few_layers(
+    teacher: PreTrainedModel, layers: int, hidden_size: int, labels: Sequence[str], dropout: float
+) -> Any:
     """Build a small transformer for sequence classification.
 
     Args:
         teacher: A BERT-class classifier; it is left as it is.
         layers: L, at most the teacher's.
-        hidden_size: 0 cuts it from the teacher: embeddings, head, and layers as `layer_map` has them (Sanh et al. 2019, DistilBERT). Any other
-            number draws a fresh one of this width.
+        hidden_size: 0 cuts it from the teacher: embeddings, head, and layers as `layer_map` has
+            them (Sanh et al. 2019, DistilBERT). Any other number draws a fresh one of this width.
         labels: C class names.
         dropout: Of states and attention, 0 to 1.
 
     Raises:
-        InputError: The teacher's kind is not known, it has fewer layers, or the width is no multiple of a head's.
+        InputError: The teacher's kind is not known, it has fewer layers, or the width is no
+            multiple of a head's.
     """
     # Imported here: loading the Auto classes is what has this module loaded (see register.py).
     from transformers import AutoModelForSequenceClassification
 
     above = encoder_layers(teacher, "student.kind transformer", "bilstm")
     if layers > len(above):
-        raise InputError(f"student.layers is {layers}: expected at most {len(above)}, which the teacher has")
+        raise InputError(
+            f"student.layers is {layers}: expected at most {len(above)}, which the teacher has"
+        )
     config = copy.deepcopy(teacher.config)
     # DistilBERT's configuration answers to BERT's names, but for these two.
     distil = config.model_type == "distilbert"
-    drops = ("dropout", "attention_dropout") if distil else ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    drops = (
+        ("dropout", "attention_dropout")
+        if distil
+        else ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    )
     changed = {"num_hidden_layers": layers} | dict.fromkeys(drops, dropout)
     if hidden_size:
         heads = max(1, hidden_size // _HEAD_UNITS)
         if hidden_size % heads:
-            raise InputError(f"student.hidden_size is {hidden_size}: expected a multiple of {_HEAD_UNITS}, or 0 to cut it from the teacher")  # fmt: skip
+            raise InputError(
+                f"student.hidden_size is {hidden_size}: expected a multiple of {_HEAD_UNITS}, or 0 to cut it from the teacher"
+            )
         between = "hidden_dim" if distil else "intermediate_size"
-        changed |= {"hidden_size": hidden_size, "num_attention_heads": heads, between: 4 * hidden_size}
+        changed |= {
+            "hidden_size": hidden_size,
+            "num_attention_heads": heads,
+            between: 4 * hidden_size,
+        }
     for name, value in changed.items():
         setattr(config, name, value)
-    same_head = [teacher.config.id2label[i] for i in range(teacher.config.num_labels)] == list(labels)
-    config.id2label, config.label2id = dict(enumerate(labels)), {name: i for i, name in enumerate(labels)}
+    same_head = [teacher.config.id2label[i] for i in range(teacher.config.num_labels)] == list(
+        labels
+    )
+    config.id2label, config.label2id = (
+        dict(enumerate(labels)),
+        {name: i for i, name in enumerate(labels)},
+    )
     student = AutoModelForSequenceClassification.from_config(config)
     if hidden_size:
         return student
@@ -64,7 +85,9 @@ def few_layers(teacher: PreTrainedModel, layers: int, hidden_size: int, labels: 
     theirs = dict(teacher.named_parameters())
     with torch.no_grad():
         for name, parameter in student.named_parameters():
-            if id(parameter) not in own and (same_head or name.startswith(f"{student.base_model_prefix}.")):
+            if id(parameter) not in own and (
+                same_head or name.startswith(f"{student.base_model_prefix}.")
+            ):
                 parameter.copy_(theirs[name])
     return student
 

@@ -13,11 +13,18 @@ from distillkit.recipe import VocabularyConfig
 from distillkit.student.words import FIRST_BYTE
 
 PAD, UNKNOWN, MASK = "[PAD]", "[UNK]", "[MASK]"
-_BEGINS = ("\u0120", "\u2581")  # before what begins a word: byte-level BPE's sign of a space, and sentencepiece's
+_BEGINS = (
+    "\u0120",
+    "\u2581",
+)  # before what begins a word: byte-level BPE's sign of a space, and sentencepiece's
 
 
 def build_tokenizer(
-    texts: Sequence[str], config: VocabularyConfig, max_tokens: int, mask: str = "", teacher: Any = None
+    texts: Sequence[str],
+    config: VocabularyConfig,
+    max_tokens: int,
+    mask: str = "",
+    teacher: Any = None,
 ) -> Any:
     """Build a student's tokenizer, its vocabulary what is most frequent in the texts.
 
@@ -25,18 +32,26 @@ def build_tokenizer(
         texts: Training and transfer text; dev and test text must not be among it.
         config: Words, characters, pieces or bytes; how many, how frequent.
         max_tokens: Where the tokenizer truncates.
-        mask: The transfer set's mask word: it is unknown to the student, so that masking teaches it what an unknown word is worth, unless `config.mask` is own.
+        mask: The transfer set's mask word: it is unknown to the student, so that masking teaches it
+            what an unknown word is worth, unless `config.mask` is own.
         teacher: The teacher's fast tokenizer, for unit teacher and for `teacher_words`.
 
     Returns:
-        A transformers fast tokenizer, lower-casing (but for unit teacher); `[PAD]` is 0, `[UNK]`, also its mask token unless that is its own, is 1. The second
-        text of a pair has token type 1; nothing is added to a text.
+        A transformers fast tokenizer, lower-casing (but for unit teacher); `[PAD]` is 0, `[UNK]`,
+        also its mask token unless that is its own, is 1. The second text of a pair has token type
+        1; nothing is added to a text.
 
     Raises:
         InputError: A teacher with a fast tokenizer is asked for, and there is none.
     """
-    if (config.unit == "teacher" or config.teacher_words) and (teacher is None or not teacher.is_fast):
-        setting, way = ("unit is teacher", "choose word") if config.unit == "teacher" else ("teacher_words is set", "leave it out")  # fmt: skip
+    if (config.unit == "teacher" or config.teacher_words) and (
+        teacher is None or not teacher.is_fast
+    ):
+        setting, way = (
+            ("unit is teacher", "choose word")
+            if config.unit == "teacher"
+            else ("teacher_words is set", "leave it out")
+        )
         raise InputError(
             f"student.vocabulary.{setting}, but no teacher with a fast tokenizer was given: give --teacher, or {way}"
         )
@@ -51,7 +66,11 @@ def build_tokenizer(
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "removed", invert=True)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
-    options: dict[str, Any] = {"min_frequency": config.min_count, "special_tokens": special, "show_progress": False}
+    options: dict[str, Any] = {
+        "min_frequency": config.min_count,
+        "special_tokens": special,
+        "show_progress": False,
+    }
     if config.unit == "word-piece":
         words = count_words(_without(texts, mask), tokenizer.normalizer, tokenizer.pre_tokenizer)
         pieces = train_word_pieces(words, config.size - len(special), config.min_count)
@@ -59,13 +78,16 @@ def build_tokenizer(
         tokenizer.add_special_tokens(special)
     elif config.unit != "hashed":
         tokenizer.train_from_iterator(
-            _without(texts, mask), trainers.WordLevelTrainer(vocab_size=config.size - config.pieces, **options)
+            _without(texts, mask),
+            trainers.WordLevelTrainer(vocab_size=config.size - config.pieces, **options),
         )
         pieces = _pieces(tokenizer, _without(texts, mask), config.pieces) if config.pieces else []
         theirs = _whole_words(teacher, tokenizer) if config.teacher_words else []
         entries = list(dict.fromkeys([*words_of(tokenizer), *pieces, *theirs]))[: config.size]
         tokenizer.model = _word_piece(entries) if pieces else _words(entries)
-    return _wrapped(tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": special[-1]})
+    return _wrapped(
+        tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": special[-1]}
+    )
 
 
 def _word_piece(pieces: Sequence[str]) -> models.WordPiece:
@@ -79,7 +101,8 @@ def _words(words: Sequence[str]) -> models.WordLevel:
 
 def _pieces(tokenizer: Tokenizer, texts: Iterable[str], wanted: int) -> list[str]:
     """Train the pieces that the words outside of a vocabulary of words are best read as."""
-    # Each word once, known or not: what a server meets for the first time is like the rare words, and most distinct words are rare.
+    # Each word once, known or not: what a server meets for the first time is like the rare words,
+    # and most distinct words are rare.
     distinct = dict.fromkeys(count_words(texts, tokenizer.normalizer, tokenizer.pre_tokenizer), 1)
     return train_word_pieces(distinct, wanted, least=1)
 
@@ -105,7 +128,9 @@ def _of_bytes(special: list[str]) -> Tokenizer:
     letters: dict[int, str] = {}  # a printable character for each byte that UTF-8 has
     for code in (*range(0x800), *range(0x800, 0xD800, 0x400), *range(0xE000, 0x110000, 0x400)):
         letters |= zip(chr(code).encode(), split.pre_tokenize_str(chr(code))[0][0], strict=True)
-    vocabulary = {PAD: 0, UNKNOWN: 1} | {letter: FIRST_BYTE + byte for byte, letter in sorted(letters.items())}
+    vocabulary = {PAD: 0, UNKNOWN: 1} | {
+        letter: FIRST_BYTE + byte for byte, letter in sorted(letters.items())
+    }
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = split
     tokenizer.add_special_tokens(special)
@@ -124,7 +149,9 @@ def _of_teacher(teacher: Any, max_tokens: int) -> Any:
 def _wrapped(tokenizer: Tokenizer, max_tokens: int, tokens: dict[str, str]) -> Any:
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A:0", pair="$A:0 $B:1", special_tokens=[]
+    )
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return PreTrainedTokenizerFast(

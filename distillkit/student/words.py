@@ -9,9 +9,11 @@ from distillkit.student.config import WordConfig
 # Byte-level ids, as `vocabulary` lays them out: [PAD], [UNK], then the 256 bytes.
 FIRST_BYTE = 2
 _SPACES = tuple(FIRST_BYTE + byte for byte in b" \t\n\r\v\f")
-# First bytes, in UTF-8, of U+3000 to U+DFFF: Chinese, Japanese and Korean, where no space ends a word.
+# First bytes, in UTF-8, of U+3000 to U+DFFF: Chinese, Japanese and Korean, where no space ends a
+# word.
 _IDEOGRAPHS = (FIRST_BYTE + 0xE3, FIRST_BYTE + 0xED)
-_PRIME, _MULTIPLIER = 2**31 - 1, 48_271  # Lehmer's generator (Park, Miller 1988): products stay below 2 ** 63
+# Lehmer's generator (Park, Miller 1988): products stay below 2 ** 63
+_PRIME, _MULTIPLIER = 2**31 - 1, 48_271
 
 
 class Dropout(nn.Dropout):
@@ -54,11 +56,14 @@ class WordEmbedding(nn.Module):
             lengths: Tokens a row, (B,) int64.
 
         Returns:
-            Word vectors, (T, B, W), time first as LSTM kernels work; and the words a row, (B,) int64.
+            Word vectors, (T, B, W), time first as LSTM kernels work; and the words a row, (B,)
+            int64.
         """
         ids = input_ids.t()
         if self.training and self.word_dropout:
-            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown)
+            ids = ids.masked_fill(
+                torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown
+            )
         # Detached as well: from_pretrained gives every parameter its gradient back.
         found = [] if self.frozen_table is None else [self.frozen_table(ids).detach()]
         if self.table is not None:
@@ -77,8 +82,9 @@ class WordEmbedding(nn.Module):
 class HashedEmbedding(nn.Module):
     """Word vectors from the n-grams of a word's bytes, hashed into a fixed number of rows: no word is unknown.
 
-    A word begins after a space, and at each Chinese, Japanese or Korean character. Its vector is the mean of the table's rows for the whole word and for
-    its n-grams of 3 to 5 bytes, where the byte before it and the byte behind it count as its ends.
+    A word begins after a space, and at each Chinese, Japanese or Korean character. Its vector is
+    the mean of the table's rows for the whole word and for its n-grams of 3 to 5 bytes, where the
+    byte before it and the byte behind it count as its ends.
 
     Source: Bojanowski et al. 2017 (arXiv 1607.04606), section 3.2.
     """
@@ -96,7 +102,8 @@ class HashedEmbedding(nn.Module):
         """Hash words.
 
         Args:
-            input_ids: Byte ids, (B, T) int64, each row's own first; what follows them may be anything.
+            input_ids: Byte ids, (B, T) int64, each row's own first; what follows them may be
+                anything.
             lengths: Bytes a row, (B,) int64.
 
         Returns:
@@ -106,12 +113,15 @@ class HashedEmbedding(nn.Module):
         size = input_ids.shape[0]
         # A graph that is exported cannot ask how many words there are: no more than bytes.
         steps = input_ids.shape[1] if torch.compiler.is_exporting() else max(int(count.max()), 1)
-        # The word's place in (T', B), time first; what belongs to no word goes to a place behind the last, which is cut off.
+        # The word's place in (T', B), time first; what belongs to no word goes to a place behind
+        # the last, which is cut off.
         text = torch.arange(size, device=words.device)[:, None, None]
         place = torch.where(words < 0, steps * size, words * size + text).flatten()
         vectors = self.table(rows).flatten(0, 2)  # (B * T * (G + 1), E)
         total = vectors.new_zeros(steps * size + 1, self.width).index_add(0, place, vectors)
-        parts = vectors.new_zeros(steps * size + 1).index_add(0, place, torch.ones_like(vectors[:, 0]))
+        parts = vectors.new_zeros(steps * size + 1).index_add(
+            0, place, torch.ones_like(vectors[:, 0])
+        )
         x = (total / parts.clamp(min=1)[:, None])[:-1].view(steps, size, self.width)
         if self.training and self.word_dropout:
             x = x * (torch.rand(steps, size, 1, device=x.device) >= self.word_dropout)
@@ -121,7 +131,8 @@ class HashedEmbedding(nn.Module):
         """Hash, for each byte, its word as far as that byte and the n-grams about it.
 
         Returns:
-            Rows of the table, (B, T, G + 1) int64; the number, within the text, of the word that each is a part of, -1 for none; words a text, (B,).
+            Rows of the table, (B, T, G + 1) int64; the number, within the text, of the word that
+            each is a part of, -1 for none; words a text, (B,).
         """
         place = torch.arange(input_ids.shape[1], device=input_ids.device)
         letter = place < lengths[:, None]
@@ -130,7 +141,8 @@ class HashedEmbedding(nn.Module):
         ids = input_ids.where(letter, _SPACES[0])
         first = letter & (~_shifted(letter, -1) | (ids >= _IDEOGRAPHS[0]) & (ids <= _IDEOGRAPHS[1]))
         word = first.long().cumsum(1) - 1
-        # Where each byte's word begins: summed up at the word's number, for ONNX knows no running maximum.
+        # Where each byte's word begins: summed up at the word's number, for ONNX knows no running
+        # maximum.
         begins = torch.zeros_like(word).scatter_add(1, word.clamp(min=0), place.where(first, 0))
         start = begins.gather(1, word.clamp(min=0))
         # The whole word is a sum over its bytes, each mixed with its place, taken at its last byte.
@@ -140,7 +152,8 @@ class HashedEmbedding(nn.Module):
         words = [word.where(letter & ~_shifted(letter & ~first, 1), -1)]
         for n in self.ngrams:
             value, inside = torch.zeros_like(ids), letter
-            for offset in range(-1, n - 1):  # from the byte before to the one behind n - 2 bytes of the word
+            # from the byte before to the one behind n - 2 bytes of the word
+            for offset in range(-1, n - 1):
                 value = (value * 257 + _shifted(ids, offset, _SPACES[0])) % _PRIME
             for offset in range(1, n - 2):
                 inside = inside & _shifted(letter & ~first, offset)

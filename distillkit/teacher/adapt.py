@@ -17,7 +17,13 @@ from distillkit.recipe import AdaptConfig
 from distillkit.teacher.checkpoint import SCRATCH, load_classifier
 from distillkit.teacher.documents import Corpus, documents_of, read_corpus
 from distillkit.teacher.masking import IGNORED, Masker, fresh_draw, keyed_draw
-from distillkit.teacher.pretraining import Pretraining, fresh_network, load_encoder, measures, objective
+from distillkit.teacher.pretraining import (
+    Pretraining,
+    fresh_network,
+    load_encoder,
+    measures,
+    objective,
+)
 from distillkit.teacher.scratch import fresh_encoder, start_embeddings
 from distillkit.teacher.similar import similar_words
 from distillkit.training.checkpoints import Checkpoints
@@ -35,11 +41,13 @@ class Adapted:
     """An adapted encoder.
 
     Attributes:
-        network: With the head of its objective, in eval mode; `save_pretrained` writes what `from_pretrained` takes.
+        network: With the head of its objective, in eval mode; `save_pretrained` writes what
+            `from_pretrained` takes.
         tokenizer: Its own.
         result: How training went; the score is minus the loss on the held-out rows.
         text: How many documents, rows and tokens there were.
-        held_out: What `teacher.pretraining.measures` says of the held-out rows, `before` and `after`.
+        held_out: What `teacher.pretraining.measures` says of the held-out rows, `before` and
+            `after`.
     """
 
     network: Any
@@ -49,17 +57,21 @@ class Adapted:
     held_out: dict[str, dict[str, float]]
 
 
-def adapt(config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints | None = None) -> Adapted:
+def adapt(
+    config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints | None = None
+) -> Adapted:
     """Adapt an encoder, or train a small one from scratch, and keep the epoch whose loss on held-out text is lowest.
 
     Args:
         config: The text, what is masked, what is learnt, and how.
-        model: The checkpoint to start from, as for `teacher.checkpoint.resolve`; or `scratch`, for what `config.scratch` says.
+        model: The checkpoint to start from, as for `teacher.checkpoint.resolve`; or `scratch`, for
+            what `config.scratch` says.
         seed: Draws the held-out masks, new heads, the order of rows, masks, dropout.
         checkpoints: Where training keeps what it needs to go on after a kill.
 
     Raises:
-        InputError: There is no text, the checkpoint cannot be loaded, or what a strategy needs is not there.
+        InputError: There is no text, the checkpoint cannot be loaded, or what a strategy needs is
+            not there.
     """
     if not config.text.sources:
         raise InputError(
@@ -67,13 +79,25 @@ def adapt(config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints |
         )
     torch.manual_seed(seed)  # new heads are drawn on loading
     if model == SCRATCH:
-        texts = tqdm(documents_of(config.text), desc="adapt: word pieces", unit="doc", unit_scale=True, disable=None)
+        texts = tqdm(
+            documents_of(config.text),
+            desc="adapt: word pieces",
+            unit="doc",
+            unit_scale=True,
+            disable=None,
+        )
         shape, tokenizer = fresh_encoder(texts, config.scratch)
         network = fresh_network(shape, config.objectives)
     else:
         network, tokenizer = load_encoder(model, config.objectives)
     _check_length(network, config)
-    read = partial(read_corpus, config.text, tokenizer, pairs=(config.objectives.nsp, config.objectives.sop), seed=seed)
+    read = partial(
+        read_corpus,
+        config.text,
+        tokenizer,
+        pairs=(config.objectives.nsp, config.objectives.sop),
+        seed=seed,
+    )
     with leading() as leads:  # the others find what it has cut
         if leads:
             read()
@@ -82,7 +106,9 @@ def adapt(config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints |
         start_embeddings(network, corpus.train, seed)
     similar = None
     if config.masking.strategy == "macbert":
-        similar = similar_words(corpus.train, tokenizer, network.get_input_embeddings().weight, config.masking.similar)
+        similar = similar_words(
+            corpus.train, tokenizer, network.get_input_embeddings().weight, config.masking.similar
+        )
     if config.masking.guide:
         corpus = guided(corpus, config.masking.guide, tokenizer)
     masker = Masker(config.masking, tokenizer, similar)
@@ -91,7 +117,11 @@ def adapt(config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints |
     order, held_order = corpus.train.order, corpus.held_out.order
 
     def loss(numbers: Tensor, table: Tensor, _: float) -> Tensor:
-        return objective(table, config.objectives, None if order is None else order[numbers.cpu()].to(table.device))
+        return objective(
+            table,
+            config.objectives,
+            None if order is None else order[numbers.cpu()].to(table.device),
+        )
 
     def score(table: Tensor) -> float:
         return -measures(table, config.objectives, held_order)["loss"]
@@ -102,12 +132,22 @@ def adapt(config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints |
 
     before = held_out_measures()
     result = fit(
-        model_with_heads, corpus.train, loss, config.training, seed, "adapt", dev=held_out, score=score, checkpoints=checkpoints,
+        model_with_heads,
+        corpus.train,
+        loss,
+        config.training,
+        seed,
+        "adapt",
+        dev=held_out,
+        score=score,
+        checkpoints=checkpoints,
         corrupt=_DrawnMasks(masker, config, seed),
-    )  # fmt: skip
+    )
     after = held_out_measures()
     network.requires_grad_(True)  # what was not asked for here may be elsewhere
-    return Adapted(network.cpu().eval(), tokenizer, result, corpus.summary, {"before": before, "after": after})
+    return Adapted(
+        network.cpu().eval(), tokenizer, result, corpus.summary, {"before": before, "after": after}
+    )
 
 
 class _DrawnMasks:
@@ -117,14 +157,18 @@ class _DrawnMasks:
         self._masker, self._seed, self._epochs = masker, seed, config.training.epochs
         self._copies = config.masking.static_copies
 
-    def __call__(self, numbers: Tensor, inputs: dict[str, Tensor], done: float) -> dict[str, Tensor]:
+    def __call__(
+        self, numbers: Tensor, inputs: dict[str, Tensor], done: float
+    ) -> dict[str, Tensor]:
         words, scores = inputs.pop("words"), inputs.pop("scores", None)
         ids = inputs["input_ids"]
         draw = fresh_draw(len(ids), ids.device)
         if self._copies:
             epoch = int(done * self._epochs + 1e-9)
             draw = keyed_draw(_keys(numbers, self._seed, epoch % self._copies))
-        inputs["input_ids"], inputs["labels"] = self._masker(ids, words, draw, done=done, scores=scores)
+        inputs["input_ids"], inputs["labels"] = self._masker(
+            ids, words, draw, done=done, scores=scores
+        )
         return inputs
 
 
@@ -151,17 +195,22 @@ def masked(rows: TextRows, masker: Masker, seed: int) -> TextRows:
         batch = rows.batch(numbers)
         inside = batch["attention_mask"].bool()
         draw = keyed_draw(_keys(numbers + _HELD_OUT_KEY, seed, 0))
-        hidden, chosen = masker(batch["input_ids"], batch["words"], draw, scores=batch.get("scores"))
+        hidden, chosen = masker(
+            batch["input_ids"], batch["words"], draw, scores=batch.get("scores")
+        )
         here = slice(int(rows.offsets[first]), int(rows.offsets[numbers[-1] + 1]))
         ids[here] = hidden[inside].to(ids.dtype)
         labels[here] = torch.where(chosen == IGNORED, 0, chosen + 1)[inside].to(ids.dtype)
-    return _MaskedRows(ids, rows.types, rows.offsets, rows.pad_id, rows.words, {"labels": labels}, rows.order)
+    return _MaskedRows(
+        ids, rows.types, rows.offsets, rows.pad_id, rows.words, {"labels": labels}, rows.order
+    )
 
 
 def guided(corpus: Corpus, guide: str, tokenizer: Any) -> Corpus:
     """Give every token a score: how far a change of it would move a fine-tuned classifier's answer.
 
-    Source: the idea is Gu et al. 2020 (arXiv 2004.09733); theirs drops tokens one by one, here one backward pass does for all.
+    Source: the idea is Gu et al. 2020 (arXiv 2004.09733); theirs drops tokens one by one, here one
+    backward pass does for all.
 
     Raises:
         InputError: The classifier cuts text into other tokens than the encoder.
@@ -176,7 +225,9 @@ def guided(corpus: Corpus, guide: str, tokenizer: Any) -> Corpus:
 
     def scored(rows: TextRows, name: str) -> TextRows:
         scores = torch.zeros(len(rows.ids), dtype=torch.float16)
-        with tqdm(total=len(rows), desc=f"adapt: guide, {name}", unit="row", unit_scale=True, disable=None) as bar:
+        with tqdm(
+            total=len(rows), desc=f"adapt: guide, {name}", unit="row", unit_scale=True, disable=None
+        ) as bar:
             for numbers in budget_batches(rows.lengths, 4096):
                 batch = rows.batch(numbers)
                 inside = batch["attention_mask"].bool()
@@ -186,7 +237,9 @@ def guided(corpus: Corpus, guide: str, tokenizer: Any) -> Corpus:
                 bar.update(len(numbers))
         return replace(rows, columns={"scores": scores})
 
-    return Corpus(scored(corpus.train, "train"), scored(corpus.held_out, "held out"), corpus.summary)
+    return Corpus(
+        scored(corpus.train, "train"), scored(corpus.held_out, "held out"), corpus.summary
+    )
 
 
 def token_scores(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -198,8 +251,9 @@ def token_scores(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tenso
         attention_mask: (B, T).
 
     Returns:
-        Length of the gradient, in the token's embedding, of the log-odds of the classifier's own answer (of a score: of the score itself), as a
-        share of the row's greatest; (B, T) float32, 0 to 1.
+        Length of the gradient, in the token's embedding, of the log-odds of the classifier's own
+        answer (of a score: of the score itself), as a share of the row's greatest; (B, T) float32,
+        0 to 1.
     """
     embedded = model.get_input_embeddings()(input_ids).detach().requires_grad_(True)
     with torch.enable_grad(), autocast(resolve("auto", embedded.device), embedded.device):
@@ -216,9 +270,13 @@ def _check_length(network: Any, config: AdaptConfig) -> None:
     longest = getattr(network.config, "max_position_embeddings", config.text.max_tokens)
     positions = dict(network.base_model.named_modules()).get("embeddings.position_embeddings")
     # RoBERTa counts positions from the padding token's number on.
-    longest -= 0 if positions is None or positions.padding_idx is None else positions.padding_idx + 1
+    longest -= (
+        0 if positions is None or positions.padding_idx is None else positions.padding_idx + 1
+    )
     if config.text.max_tokens > longest:
-        raise InputError(f"adapt.text.max_tokens is {config.text.max_tokens}: the encoder reads at most {longest}")
+        raise InputError(
+            f"adapt.text.max_tokens is {config.text.max_tokens}: the encoder reads at most {longest}"
+        )
 
 
 def save(adapted: Adapted, folder: Path) -> None:

@@ -53,20 +53,28 @@ _Check = tuple[str, float, float, float]
 
 
 def _check_classes(logits: np.ndarray, gold: np.ndarray) -> _Check:
-    # Balanced, so that a teacher that always says the commonest label is at chance whatever its share.
+    # Balanced, so that a teacher that always says the commonest label is at chance whatever its
+    # share.
     chance = 1 / max(len(np.unique(gold)), 2)
     bound = chance + 2 * math.sqrt(chance * (1 - chance) / len(gold))
-    return "balanced accuracy", float(balanced_accuracy_score(gold, logits.argmax(1))), chance, bound
+    return (
+        "balanced accuracy",
+        float(balanced_accuracy_score(gold, logits.argmax(1))),
+        chance,
+        bound,
+    )
 
 
 def _check_labels(logits: np.ndarray, gold: np.ndarray) -> _Check:
-    # By rank, because a teacher that never says a rare label may know well which rows are likelier to have it.
+    # By rank, because a teacher that never says a rare label may know well which rows are likelier
+    # to have it.
     some = gold.sum(0)
     split = (some > 0) & (some < len(gold))
     if not split.any():  # no label tells two rows apart: there is nothing to check
         return "ROC-AUC", 0.5, 0.5, 0.5
     score = float(roc_auc_score(gold[:, split], logits[:, split], average="macro"))
-    # Of guessing, by Mann and Whitney; labels may go together, so that many do not make the mean surer.
+    # Of guessing, by Mann and Whitney; labels may go together, so that many do not make the mean
+    # surer.
     errors = np.sqrt((len(gold) + 1) / (12 * some[split] * (len(gold) - some[split])))
     return "mean ROC-AUC", score, 0.5, min(0.5 + 2 * float(errors.mean()), 0.95)
 
@@ -74,7 +82,12 @@ def _check_labels(logits: np.ndarray, gold: np.ndarray) -> _Check:
 def _check_scores(logits: np.ndarray, gold: np.ndarray) -> _Check:
     if not np.ptp(gold):  # equal scores tell no rows apart
         return "Pearson correlation", 0.0, 0.0, 0.0
-    return "Pearson correlation", pearson(logits[:, 0], gold), 0.0, min(2 / math.sqrt(len(gold)), 0.95)
+    return (
+        "Pearson correlation",
+        pearson(logits[:, 0], gold),
+        0.0,
+        min(2 / math.sqrt(len(gold)), 0.95),
+    )
 
 
 _CHECKS: dict[Task, Callable[[np.ndarray, np.ndarray], _Check]] = {

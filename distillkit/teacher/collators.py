@@ -23,15 +23,17 @@ class MaskingCollator:
         tokenizer: With a mask token.
         config: The strategy and its numbers.
         similar: What `macbert` puts in a word's place.
-        scores: What tells `task-guided` which tokens matter, as `teacher.adapt.token_scores` does of a classifier.
-        seed: Of static masks (`config.static_copies`), which are drawn from an example's own tokens.
+        scores: What tells `task-guided` which tokens matter, as `teacher.adapt.token_scores` does
+            of a classifier.
+        seed: Of static masks (`config.static_copies`), which are drawn from an example's own
+            tokens.
 
-    A callback of the Trainer sets `done` where the rate has a schedule, and `epoch` where masks are static. Both reach the workers of a
-    DataLoader, which are a few batches ahead.
+    A callback of the Trainer sets `done` where the rate has a schedule, and `epoch` where masks are
+    static. Both reach the workers of a DataLoader, which are a few batches ahead.
 
-    An example has `input_ids` and may have `words`: 0 for tokens that are never masked, 1 for a word's first token, 2 for a later one, as
-    `tokenize` gives them for any segmenter (with the Trainer, remove_unused_columns=False). Without it words are what the
-    tokenizer's own pieces say.
+    An example has `input_ids` and may have `words`: 0 for tokens that are never masked, 1 for a
+    word's first token, 2 for a later one, as `tokenize` gives them for any segmenter (with the
+    Trainer, remove_unused_columns=False). Without it words are what the tokenizer's own pieces say.
 
     Raises:
         InputError: The tokenizer has no mask token, or macbert no similar words.
@@ -47,7 +49,11 @@ class MaskingCollator:
     ) -> None:
         self.config = config or MaskingConfig()
         self._progress = torch.zeros(2, dtype=torch.float64).share_memory_()
-        self._masker, self._scores, self._seed = Masker(self.config, tokenizer, similar), scores, seed
+        self._masker, self._scores, self._seed = (
+            Masker(self.config, tokenizer, similar),
+            scores,
+            seed,
+        )
         self._pad = int(tokenizer.pad_token_id)
         self._kinds = _kinds(tokenizer)
 
@@ -75,7 +81,9 @@ class MaskingCollator:
         inside = _padded([[1] * len(example["input_ids"]) for example in examples], 0)
         batch = {"input_ids": ids, "attention_mask": inside}
         if "token_type_ids" in examples[0]:
-            batch["token_type_ids"] = _padded([example["token_type_ids"] for example in examples], 0)
+            batch["token_type_ids"] = _padded(
+                [example["token_type_ids"] for example in examples], 0
+            )
         words = self._kinds[ids] * inside
         if "words" in examples[0]:
             words = _padded([example["words"] for example in examples], SPECIAL)
@@ -86,7 +94,9 @@ class MaskingCollator:
             keys = ((ids + 1) * inside * places).sum(1) + self.epoch % self.config.static_copies
             draw = keyed_draw(keys * 1_000_003 + self._seed)
         scores = None if self._scores is None else self._scores(ids, inside)
-        batch["input_ids"], batch["labels"] = self._masker(ids, words, draw, done=self.done, scores=scores)
+        batch["input_ids"], batch["labels"] = self._masker(
+            ids, words, draw, done=self.done, scores=scores
+        )
         return batch
 
 
@@ -98,43 +108,59 @@ def tokenize(
     Args:
         texts: N texts.
         tokenizer: A fast tokenizer.
-        segmenter: Finds the words of a script without spaces, as jieba.lcut does; None: the tokenizer's own.
+        segmenter: Finds the words of a script without spaces, as jieba.lcut does; None: the
+            tokenizer's own.
         max_tokens: Longer texts are truncated, special tokens included.
 
     Returns:
-        `input_ids`, and `words`: 0 for a special token, 1 for a word's first token, 2 for a later one.
+        `input_ids`, and `words`: 0 for a special token, 1 for a word's first token, 2 for a later
+            one.
 
     Raises:
         InputError: The segmenter's words are not those of the text.
     """
-    found = tokenizer(texts, truncation=True, max_length=max_tokens, return_offsets_mapping=segmenter is not None)
+    found = tokenizer(
+        texts, truncation=True, max_length=max_tokens, return_offsets_mapping=segmenter is not None
+    )
     words = []
     special = set(_special(tokenizer))
     for number, text in enumerate(texts):
         # A special token that stands in the text is of no word.
         own = [
-            None if i in special else w for i, w in zip(found["input_ids"][number], found.word_ids(number), strict=True)
+            None if i in special else w
+            for i, w in zip(found["input_ids"][number], found.word_ids(number), strict=True)
         ]
         if segmenter is not None:
             segments = word_numbers(segmenter, "given", text)
-            # A piece that reaches over the end of a segment is in none: there the tokenizer's word stands.
-            inside = [(segments[a], segments[b - 1]) if b > a else (-1, -1) for a, b in found["offset_mapping"][number]]
+            # A piece that reaches over the end of a segment is in none: there the tokenizer's word
+            # stands.
+            inside = [
+                (segments[a], segments[b - 1]) if b > a else (-1, -1)
+                for a, b in found["offset_mapping"][number]
+            ]
             own = [
                 word if word is None or first != last or first < 0 else -1 - int(first)
                 for word, (first, last) in zip(own, inside, strict=True)
             ]
         before = [None, *own[:-1]]
-        words.append([SPECIAL if w is None else LATER if w == b else FIRST for w, b in zip(own, before, strict=True)])
+        words.append(
+            [
+                SPECIAL if w is None else LATER if w == b else FIRST
+                for w, b in zip(own, before, strict=True)
+            ]
+        )
     return {"input_ids": found["input_ids"], "words": words}
 
 
 def _kinds(tokenizer: Any) -> Tensor:
     """Say of every token of a vocabulary what `words` is where it stands, (V,) int64, as far as its name tells."""
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    # Bytes' pairs, and SentencePiece's, have a sign before a word's first piece; WordPiece has ## before the others. RoBERTa has a piece ## too.
+    # Bytes' pairs, and SentencePiece's, have a sign before a word's first piece; WordPiece has ##
+    # before the others. RoBERTa has a piece ## too.
     first = ("\u0120", "\u2581")
     if sum(name.startswith(first) for name in names) > sum(name.startswith("##") for name in names):
-        later = [name[:1].isalnum() and not name.startswith(first) for name in names]  # punctuation stands for itself
+        # punctuation stands for itself
+        later = [name[:1].isalnum() and not name.startswith(first) for name in names]
     else:
         later = [name.startswith("##") for name in names]
     kinds = torch.where(torch.tensor(later), LATER, FIRST)
@@ -148,4 +174,6 @@ def _special(tokenizer: Any) -> list[int]:
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row, dtype=torch.long) for row in rows], True, value)
+    return torch.nn.utils.rnn.pad_sequence(
+        [torch.as_tensor(row, dtype=torch.long) for row in rows], True, value
+    )

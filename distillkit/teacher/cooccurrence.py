@@ -28,10 +28,12 @@ def cooccurrence_vectors(rows: TextRows, vocabulary: int, width: int, seed: int 
         seed: Of the randomised factorisation.
 
     Returns:
-        (V, W) float32, zeros for pieces that the text lacks; those of small vocabularies have zeros at the end, too.
+        (V, W) float32, zeros for pieces that the text lacks; those of small vocabularies have zeros
+        at the end, too.
 
-    Source: Levy, Goldberg and Dagan 2015 ("Improving distributional similarity with lessons learned from word embeddings"): positive pointwise
-    mutual information in a window of 5 that weighs near neighbours more, smoothed contexts, and the square root of the singular values.
+    Source: Levy, Goldberg and Dagan 2015 ("Improving distributional similarity with lessons learned
+    from word embeddings"): positive pointwise mutual information in a window of 5 that weighs near
+    neighbours more, smoothed contexts, and the square root of the singular values.
     """
     counts = _neighbours(rows, vocabulary).tocoo()
     total = np.asarray(counts.sum(1)).ravel()
@@ -40,7 +42,9 @@ def cooccurrence_vectors(rows: TextRows, vocabulary: int, width: int, seed: int 
         information = np.log(counts.data / (total[counts.row] * smoothed[counts.col]))
     positive = information > 0
     matrix: Any = sparse.csr_matrix(
-        (information[positive], (counts.row[positive], counts.col[positive])), counts.shape, np.float32
+        (information[positive], (counts.row[positive], counts.col[positive])),
+        counts.shape,
+        np.float32,
     )
     left, values, _ = randomized_svd(matrix, min(width, vocabulary), random_state=seed)
     vectors = np.zeros((vocabulary, width), np.float32)
@@ -55,7 +59,9 @@ def _neighbours(rows: TextRows, vocabulary: int) -> sparse.csr_matrix:
     special = rows.words[:_MOST_TOKENS].numpy() == SPECIAL
     part = special.cumsum()
     counts = sparse.csr_matrix((vocabulary, vocabulary), dtype=np.float32)
-    with tqdm(total=len(ids), desc="adapt: co-occurrence", unit="token", unit_scale=True, disable=None) as bar:
+    with tqdm(
+        total=len(ids), desc="adapt: co-occurrence", unit="token", unit_scale=True, disable=None
+    ) as bar:
         for start in range(0, len(ids), _BLOCK):
             for distance in range(1, _WINDOW + 1):
                 here = np.arange(start, min(start + _BLOCK, len(ids) - distance))

@@ -13,8 +13,8 @@ from distillkit.data.rows import ELSEWHERE, FIRST, FOLLOWS, LATER, SPECIAL, SWAP
 
 _ROWS = 8192  # joined together
 
-# Numbers of the first token and of the one after the last of each of the K parts of N rows, (N, K, 2) int64; and what `TextRows.order` is of
-# each, (N,) int8, where rows have two parts.
+# Numbers of the first token and of the one after the last of each of the K parts of N rows, (N, K,
+# 2) int64; and what `TextRows.order` is of each, (N,) int8, where rows have two parts.
 Spans = tuple[np.ndarray, np.ndarray | None]
 
 
@@ -27,8 +27,13 @@ class GrowingArray:
         self._head()
 
     def _head(self) -> None:
-        # numpy leaves room in the header for a first dimension that grows, so that it can be written anew in its place.
-        head = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._length,)}
+        # numpy leaves room in the header for a first dimension that grows, so that it can be
+        # written anew in its place.
+        head = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._length,),
+        }
         np.lib.format.write_array_header_1_0(self._stream, head)
 
     def append(self, values: np.ndarray) -> None:
@@ -63,8 +68,8 @@ class GrowingOffsets:
 class Pieces:
     """D tokenised documents without special tokens, in U units (sentences, or whole documents), in files that memory maps.
 
-    `ids` and `words` are those of all tokens; unit u is `ids[units[u]:units[u + 1]]`, document d has the units `documents[d]` to
-    `documents[d + 1] - 1`, and equal documents have equal `hashes`.
+    `ids` and `words` are those of all tokens; unit u is `ids[units[u]:units[u + 1]]`, document d
+    has the units `documents[d]` to `documents[d + 1] - 1`, and equal documents have equal `hashes`.
     """
 
     ids: np.ndarray
@@ -86,7 +91,10 @@ class Pieces:
             ("hashes", np.uint64),
         )
         with ExitStack() as stack:
-            arrays = [stack.enter_context(GrowingArray(folder / f"{name}.npy", kind)) for name, kind in kinds]
+            arrays = [
+                stack.enter_context(GrowingArray(folder / f"{name}.npy", kind))
+                for name, kind in kinds
+            ]
             ids, words, units, documents, hashes = arrays
             into = [
                 ids.append,
@@ -154,24 +162,38 @@ class Glue:
         return Glue(tuple(map(tuple, around)), tuple(types))
 
 
-def joined(pieces: Pieces, spans: np.ndarray, glue: Glue) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def joined(
+    pieces: Pieces, spans: np.ndarray, glue: Glue
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Put rows together from their parts and the special tokens around them.
 
     Returns:
-        Ids, int32, words and token types, int8, of all rows, one after the other; and tokens a row, (N,) int64.
+        Ids, int32, words and token types, int8, of all rows, one after the other; and tokens a row,
+        (N,) int64.
     """
     counts = spans[..., 1] - spans[..., 0]  # (N, K)
     lengths = counts.sum(1) + glue.size
     at = np.cumsum(lengths) - lengths
     total = int(lengths.sum())
-    ids, words, types = np.empty(total, np.int32), np.full(total, SPECIAL, np.int8), np.zeros(total, np.int8)
+    ids, words, types = (
+        np.empty(total, np.int32),
+        np.full(total, SPECIAL, np.int8),
+        np.zeros(total, np.int8),
+    )
     for number, special in enumerate(glue.around):
         for token, kind in special:
             ids[at], types[at] = token, kind
             at = at + 1
         if number < len(glue.types):
-            target, source = ranges(at, counts[:, number]), ranges(spans[:, number, 0], counts[:, number])
-            ids[target], words[target], types[target] = pieces.ids[source], pieces.words[source], glue.types[number]
+            target, source = (
+                ranges(at, counts[:, number]),
+                ranges(spans[:, number, 0], counts[:, number]),
+            )
+            ids[target], words[target], types[target] = (
+                pieces.ids[source],
+                pieces.words[source],
+                glue.types[number],
+            )
             at = at + counts[:, number]
     # What is left of a word that a cut has parted begins as a word does.
     words[1:][(words[1:] == LATER) & (words[:-1] == SPECIAL)] = FIRST
@@ -188,7 +210,8 @@ def cut(
         mode: `packed`, `sentences`, `documents` or `pairs`.
         room: Tokens a row, special ones not counted.
         separator: Id of the separator.
-        kinds: Of `pairs`: whether there are second runs from another document, of which two with different texts are needed, and swapped ones.
+        kinds: Of `pairs`: whether there are second runs from another document, of which two with
+            different texts are needed, and swapped ones.
         seed: Draws the pairs.
     """
     if mode in ("sentences", "documents"):
@@ -196,7 +219,9 @@ def cut(
             units = pieces.units[start : start + _ROWS + 1]
             yield np.stack([units[:-1], np.minimum(units[1:], units[:-1] + room)], 1)[:, None], None
         return
-    found = _pairs(pieces, room, kinds, seed) if mode == "pairs" else _packed(pieces, room, separator)
+    found = (
+        _pairs(pieces, room, kinds, seed) if mode == "pairs" else _packed(pieces, room, separator)
+    )
     waiting: list[tuple[tuple[tuple[int, int], ...], int]] = []
     for row in found:
         waiting.append(row)
@@ -212,14 +237,17 @@ def _stacked(rows: list[tuple[tuple[tuple[int, int], ...], int]], mode: str) -> 
     return np.array([spans for spans, _ in rows], np.int64), order
 
 
-def _packed(pieces: Pieces, room: int, separator: int) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
+def _packed(
+    pieces: Pieces, room: int, separator: int
+) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
     ids, words, total = pieces.ids, pieces.words, len(pieces.ids)
     start = 0
     while start < total:
         stop = min(start + room, total)
         if stop < total and words[stop] == LATER:
             begins = np.flatnonzero(words[start + 1 : stop] != LATER)
-            stop = start + 1 + int(begins[-1]) if len(begins) else stop  # a word longer than a row is cut
+            # a word longer than a row is cut
+            stop = start + 1 + int(begins[-1]) if len(begins) else stop
         end = stop
         # A row ends in a separator of its own.
         while end > start and words[end - 1] == SPECIAL and ids[end - 1] == separator:
@@ -243,7 +271,10 @@ def _pairs(
         ]  # where each sentence begins, and the end
         first, count = 0, len(units) - 1
         while count - first >= 2:
-            last = min(max(int(np.searchsorted(units, units[first] + room, side="right")) - 1, first + 2), count)
+            last = min(
+                max(int(np.searchsorted(units, units[first] + room, side="right")) - 1, first + 2),
+                count,
+            )
             if count - last == 1:  # one sentence would be left, and make no pair
                 last += 1 if last - first == 2 else -1
             middle = int(random.integers(first + 1, last))
@@ -260,7 +291,8 @@ def _pairs(
 def _other(pieces: Pieces, number: int, room: int, random: np.random.Generator) -> tuple[int, int]:
     """Draw a document of another text, and return as many of its sentences, from some one on, as there is room for; one at least.
 
-    They are whole, as are those of a half that follows: else it would be told from the cut what does not.
+    They are whole, as are those of a half that follows: else it would be told from the cut what
+    does not.
     """
     other = number
     while pieces.hashes[other] == pieces.hashes[number]:
@@ -271,7 +303,9 @@ def _other(pieces: Pieces, number: int, room: int, random: np.random.Generator) 
     return int(units[0]), int(units[count])
 
 
-def _fitting(a: tuple[int, int], b: tuple[int, int], room: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _fitting(
+    a: tuple[int, int], b: tuple[int, int], room: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
     """Cut two runs to what there is room for, the longer first, at the ends where they do not meet."""
     long_a, long_b = a[1] - a[0], b[1] - b[0]
     keep_a = min(long_a, max(room - long_b, room - room // 2))

@@ -39,8 +39,9 @@ _SAMPLE = 1000  # documents by which a segmenter is chosen
 class Corpus:
     """Rows to train on and rows that are only measured on.
 
-    `summary` has the numbers of `documents`, `rows` and `tokens` (special ones included) of `train` and of `held_out`, how many documents were
-    `left_out` because they have no two sentences to make a pair of, the `segmenter`, and the `key` of the content that the rows are kept under.
+    `summary` has the numbers of `documents`, `rows` and `tokens` (special ones included) of `train`
+    and of `held_out`, how many documents were `left_out` because they have no two sentences to make
+    a pair of, the `segmenter`, and the `key` of the content that the rows are kept under.
     """
 
     train: TextRows
@@ -48,25 +49,30 @@ class Corpus:
     summary: dict[str, Any]
 
 
-def read_corpus(config: TextConfig, tokenizer: Any, *, pairs: tuple[float, float] = (0, 0), seed: int = 1) -> Corpus:
+def read_corpus(
+    config: TextConfig, tokenizer: Any, *, pairs: tuple[float, float] = (0, 0), seed: int = 1
+) -> Corpus:
     """Read text into tokenised rows, or find those that the same text gave before.
 
-    The rows are files in `config.cache` that memory maps; they are named by the text, the tokenizer and the settings, and may be deleted at any time.
-    Of processes that were started together, process 0 calls this first, in `workers.leading`; the others find its rows.
+    The rows are files in `config.cache` that memory maps; they are named by the text, the tokenizer
+    and the settings, and may be deleted at any time. Of processes that were started together,
+    process 0 calls this first, in `workers.leading`; the others find its rows.
 
     Args:
         config: The text, and how it is cut.
         tokenizer: A transformers fast tokenizer.
-        pairs: Weights of next-sentence and of sentence-order prediction. With either, rows are pairs of runs of sentences of one document, whatever
-            `config.rows` says: for sentence order half of them are swapped, for next sentence half have a second run from another document, and
-            for both a third each. A document of one sentence makes no pair.
+        pairs: Weights of next-sentence and of sentence-order prediction. With either, rows are
+            pairs of runs of sentences of one document, whatever `config.rows` says: for sentence
+            order half of them are swapped, for next sentence half have a second run from another
+            document, and for both a third each. A document of one sentence makes no pair.
         seed: Draws the pairs.
 
     Returns:
         The rows; the same for any number of workers.
 
     Raises:
-        InputError: There is no text, or too little to hold some of it out, a source cannot be read, or the tokenizer is no fast one.
+        InputError: There is no text, or too little to hold some of it out, a source cannot be read,
+            or the tokenizer is no fast one.
     """
     if not tokenizer.is_fast or tokenizer.sep_token_id is None:
         raise InputError(
@@ -101,7 +107,9 @@ def documents_of(config: TextConfig) -> Iterator[str]:
         InputError: A source is absent or cannot be read, or a row has no text.
     """
     if not config.sources:
-        raise InputError("adapt.text.sources is empty: expected text without labels, a .txt file for example")
+        raise InputError(
+            "adapt.text.sources is empty: expected text without labels, a .txt file for example"
+        )
     for source in config.sources:
         if config.documents == "blank-line":
             yield from _up_to_blank_lines(source)
@@ -133,7 +141,9 @@ def _rows(source: str, column: str) -> Iterator[str]:
 def _up_to_blank_lines(source: str) -> Iterator[str]:
     files = [] if source.startswith("datasets:") else source_files(source)
     if not files or files[0].suffix != ".txt":
-        raise InputError(f"{source}: adapt.text.documents is blank-line, expected .txt files; else choose row")
+        raise InputError(
+            f"{source}: adapt.text.documents is blank-line, expected .txt files; else choose row"
+        )
     for path in files:
         lines: list[str] = []
         for _, line in read_lines(path):
@@ -149,7 +159,9 @@ def _up_to_blank_lines(source: str) -> Iterator[str]:
 class _Plan:
     """What is made of which text, and the name of it."""
 
-    def __init__(self, config: TextConfig, tokenizer: Any, segmenter: str, kinds: tuple[bool, ...], seed: int) -> None:
+    def __init__(
+        self, config: TextConfig, tokenizer: Any, segmenter: str, kinds: tuple[bool, ...], seed: int
+    ) -> None:
         from tokenizers import Tokenizer
 
         self.config, self.segmenter, self.kinds, self.seed = config, segmenter, kinds, seed
@@ -170,9 +182,17 @@ class _Plan:
     def _key(self) -> str:
         config = self.config
         settings = [
-            _VERSION, config.documents, self.mode, config.max_tokens, segmenter_version(self.segmenter), config.held_out_fraction,
-            self.separator, self.special, self.has_types, (self.kinds, self.seed) if self.mode == "pairs" else None,
-        ]  # fmt: skip
+            _VERSION,
+            config.documents,
+            self.mode,
+            config.max_tokens,
+            segmenter_version(self.segmenter),
+            config.held_out_fraction,
+            self.separator,
+            self.special,
+            self.has_types,
+            (self.kinds, self.seed) if self.mode == "pairs" else None,
+        ]
         digest = hashlib.sha256(json.dumps(settings).encode())
         digest.update(self.backend.to_str().encode())
         for source in config.sources:
@@ -184,7 +204,9 @@ def _content(source: str, config: TextConfig) -> str:
     """Name what is in a source, and how it is read."""
     files = [] if source.startswith("datasets:") else source_files(source)
     if files and all(isinstance(path, Path) for path in files):
-        return json.dumps([config.column, [[path.suffix, fingerprint(Path(str(path)))] for path in files]])
+        return json.dumps(
+            [config.column, [[path.suffix, fingerprint(Path(str(path)))] for path in files]]
+        )
     digest = hashlib.sha256()
     for text in documents_of(replace(config, sources=(source,))):
         digest.update(f"{len(text)}\0{text}".encode())
@@ -210,7 +232,9 @@ def _write(folder: Path, plan: _Plan) -> None:
     left_out = 0
     workers = min(processes(config.workers, len(blocks)), len(blocks))
     with (
-        tqdm(total=documents, desc="adapt: tokenise", unit="doc", unit_scale=True, disable=None) as bar,
+        tqdm(
+            total=documents, desc="adapt: tokenise", unit="doc", unit_scale=True, disable=None
+        ) as bar,
         ExitStack() as stack,
     ):
         gathered = [stack.enter_context(Pieces.writer(work / side)) for side in _SIDES]
@@ -224,7 +248,9 @@ def _write(folder: Path, plan: _Plan) -> None:
             block.unlink()
     summary: dict[str, Any] = {"left_out": left_out, "segmenter": plan.segmenter, "key": plan.key}
     for number, name in enumerate(_SIDES):
-        summary[name] = _write_side(folder, name, Pieces.read(work / name), plan, [plan.seed, number])
+        summary[name] = _write_side(
+            folder, name, Pieces.read(work / name), plan, [plan.seed, number]
+        )
     shutil.rmtree(work)
     (folder / "summary.json").write_text(json.dumps(summary))
 
@@ -235,7 +261,8 @@ def _blocks(config: TextConfig, work: Path, least: int) -> tuple[list[Path], int
     Args:
         config: Where they are.
         work: Folder for the blocks.
-        least: Different documents that either side needs: of few, chance might hold out none, or all.
+        least: Different documents that either side needs: of few, chance might hold out none, or
+            all.
     """
     blocks: list[Path] = []
     waiting: list[str] = []
@@ -266,18 +293,26 @@ def _blocks(config: TextConfig, work: Path, least: int) -> tuple[list[Path], int
     return blocks, documents, min(max(int(config.held_out_fraction * 2**64), low[-1]), high[0] - 1)
 
 
-def _write_side(folder: Path, side: str, pieces: Pieces, plan: _Plan, seed: Sequence[int]) -> dict[str, int]:
-    different = int((pieces.hashes != pieces.hashes[:1]).any()) + 1 if len(pieces.hashes) else 0  # two stand for more
+def _write_side(
+    folder: Path, side: str, pieces: Pieces, plan: _Plan, seed: Sequence[int]
+) -> dict[str, int]:
+    # two stand for more
+    different = int((pieces.hashes != pieces.hashes[:1]).any()) + 1 if len(pieces.hashes) else 0
     if different < plan.least:
         what = "documents of two sentences or more" if plan.mode == "pairs" else "documents"
         raise InputError(
             f"adapt.text: {different} different {what} {_SHARE[side]}, expected at least {plan.least}: give more text, or change adapt.text.held_out_fraction"
         )
     names = {"ids": np.int32, "words": np.int8, "offsets": np.int64}
-    names |= ({"types": np.int8} if plan.has_types else {}) | ({"order": np.int8} if plan.mode == "pairs" else {})
+    names |= ({"types": np.int8} if plan.has_types else {}) | (
+        {"order": np.int8} if plan.mode == "pairs" else {}
+    )
     rows = tokens = 0
     with ExitStack() as stack:
-        arrays = {n: stack.enter_context(GrowingArray(folder / f"{side}-{n}.npy", kind)) for n, kind in names.items()}
+        arrays = {
+            n: stack.enter_context(GrowingArray(folder / f"{side}-{n}.npy", kind))
+            for n, kind in names.items()
+        }
         offsets = GrowingOffsets(arrays["offsets"])
         room = plan.config.max_tokens - plan.glue.size
         for spans, order in cut(pieces, plan.mode, room, plan.separator, plan.kinds, seed):

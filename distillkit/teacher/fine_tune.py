@@ -19,7 +19,11 @@ from distillkit.training.loop import FitResult, fit
 
 
 def fine_tune(
-    train: pa.Table, dev: pa.Table, config: TeacherConfig, seed: int, checkpoints: Checkpoints | None = None
+    train: pa.Table,
+    dev: pa.Table,
+    config: TeacherConfig,
+    seed: int,
+    checkpoints: Checkpoints | None = None,
 ) -> tuple[Any, Any, FitResult]:
     """Fine-tune a checkpoint and keep the epoch that is best on dev.
 
@@ -31,7 +35,8 @@ def fine_tune(
         checkpoints: Where training keeps what it needs to go on after a kill.
 
     Returns:
-        The model (eval mode), its tokenizer, and how training went; the score is `data.scores.dev_score`.
+        The model (eval mode), its tokenizer, and how training went; the score is
+        `data.scores.dev_score`.
 
     Raises:
         InputError: The checkpoint cannot be loaded, or a dev label is unknown.
@@ -56,7 +61,15 @@ def fine_tune(
         return dev_score(task, logits.numpy(), dev_gold)
 
     result = fit(
-        model, rows, loss, config.training, seed, "teacher", dev=dev_rows, score=score, checkpoints=checkpoints
+        model,
+        rows,
+        loss,
+        config.training,
+        seed,
+        "teacher",
+        dev=dev_rows,
+        score=score,
+        checkpoints=checkpoints,
     )
     return model, tokenizer, result
 

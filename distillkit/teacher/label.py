@@ -33,7 +33,13 @@ from distillkit.data.workers import each
 from distillkit.errors import InputError
 from distillkit.recipe import SCORES, Engine, LabelConfig, Task
 from distillkit.teacher.chance import has_labels, refuse_chance
-from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
+from distillkit.teacher.checkpoint import (
+    labels_of,
+    load_classifier,
+    match_labels,
+    max_tokens_of,
+    resolve,
+)
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.teacher.shards import Shard, Turns, alone, plan_shards
 from distillkit.training.inference import predict_logits
@@ -42,7 +48,14 @@ from distillkit.training.precision import resolve as resolve_precision
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _WEIGHTS = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
-_TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model")
+_TOKENIZER = (
+    "tokenizer*",
+    "vocab*",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "*.model",
+)
 
 
 class Labeller:
@@ -51,19 +64,23 @@ class Labeller:
     Args:
         teacher: Checkpoint of a fine-tuned classifier, as for `checkpoint.resolve`.
         config: Batches, precision, storage.
-        mask: The transfer set's mask word, replaced by the teacher's own mask token; empty: nothing is replaced.
+        mask: The transfer set's mask word, replaced by the teacher's own mask token; empty: nothing
+            is replaced.
         labels: What the logits mean, in their order; empty: what the checkpoint says.
 
     Raises:
         InputError: The teacher is no classifier.
     """
 
-    def __init__(self, teacher: str, config: LabelConfig, mask: str = "", labels: Sequence[str] = ()) -> None:
+    def __init__(
+        self, teacher: str, config: LabelConfig, mask: str = "", labels: Sequence[str] = ()
+    ) -> None:
         device = pick_device()
         self.teacher, self.config, self.mask = teacher, config, mask
         self.precision = resolve_precision(config.precision, device)
         self.model, self.tokenizer = load_classifier(teacher)
-        # Turned once: autocast would turn the same weights in every forward pass, which takes a tenth of the time.
+        # Turned once: autocast would turn the same weights in every forward pass, which takes a
+        # tenth of the time.
         self.model.to(device, _DTYPES[self.precision])
         self.task = task_of_model(self.model.config)
         self.labels = list(labels) or labels_of(self.model)
@@ -76,12 +93,18 @@ class Labeller:
 
     def encode(self, table: pa.Table) -> Encoded:
         """Tokenise a canonical table; may run in another thread than `logits`."""
-        return encode(self.tokenizer, *texts_of(table), self.max_tokens, mask=self.mask, pieces=self._pieces)
+        return encode(
+            self.tokenizer, *texts_of(table), self.max_tokens, mask=self.mask, pieces=self._pieces
+        )
 
     def logits(self, rows: Encoded, on_rows: Callable[[int], object] | None = None) -> np.ndarray:
         """Run the teacher; logits (N, C) float32. `on_rows` is called with the number of rows after each forward pass."""
         return predict_logits(
-            self.model, rows, max_batch_tokens=self.config.max_batch_tokens, even=True, on_rows=on_rows
+            self.model,
+            rows,
+            max_batch_tokens=self.config.max_batch_tokens,
+            even=True,
+            on_rows=on_rows,
         ).numpy()
 
     def shard(self, table: pa.Table, logits: np.ndarray) -> pa.Table:
@@ -91,9 +114,17 @@ class Labeller:
     def manifest(self) -> dict[str, Any]:
         """Say what the logits depend on: those of another teacher are never mixed in."""
         path = Path(resolve(self.teacher))
-        prints = [_print(path, kinds) if path.is_dir() else str(path) for kinds in (_WEIGHTS, _TOKENIZER)]
+        prints = [
+            _print(path, kinds) if path.is_dir() else str(path) for kinds in (_WEIGHTS, _TOKENIZER)
+        ]
         return _manifest(
-            prints, self.labels, self.max_tokens, self.precision, self.task, self.mask, self.config.storage
+            prints,
+            self.labels,
+            self.max_tokens,
+            self.precision,
+            self.task,
+            self.mask,
+            self.config.storage,
         )
 
 
@@ -110,25 +141,31 @@ def label_table(
 ) -> dict[str, Any]:
     """Give every row of a table the teacher's logits, in a store that grows shard by shard.
 
-    Rows whose content the store has already are not done again, so an interrupted run resumes and a larger table adds only
-    what is new. Processes that label the same table at the same time share the work; the files are the same whoever writes them.
+    Rows whose content the store has already are not done again, so an interrupted run resumes and a
+    larger table adds only what is new. Processes that label the same table at the same time share
+    the work; the files are the same whoever writes them.
 
     Args:
-        table: Canonical table, its labels of the teacher's kind of task; labelled rows are used to check that the teacher knows the task.
+        table: Canonical table, its labels of the teacher's kind of task; labelled rows are used to
+            check that the teacher knows the task.
         store: Folder of the store; made if absent.
         teacher: Checkpoint of a fine-tuned classifier, as for `checkpoint.resolve`.
         config: Batches, precision, shards.
-        mask: The transfer set's mask word, replaced by the teacher's own mask token; empty: nothing is replaced.
+        mask: The transfer set's mask word, replaced by the teacher's own mask token; empty: nothing
+            is replaced.
         name: The teacher's folder in the store.
-        engine: `local`: this process, and whichever others do the same; `ray`: actors that hold the teacher, on a file system with the store.
+        engine: `local`: this process, and whichever others do the same; `ray`: actors that hold the
+            teacher, on a file system with the store.
         workers: On Ray, how many; 0: one a GPU, or without any one a CPU but one.
 
     Returns:
-        `rows`, `distinct`, `labelled_now`, `labels`, `rounding_error` (the largest in the store) and, where there were labelled rows,
-        `accuracy_on_labelled` (`micro_f1_on_labelled`, `pearson_on_labelled`).
+        `rows`, `distinct`, `labelled_now`, `labels`, `rounding_error` (the largest in the store)
+        and, where there were labelled rows, `accuracy_on_labelled` (`micro_f1_on_labelled`,
+        `pearson_on_labelled`).
 
     Raises:
-        InputError: The teacher is no classifier, has other labels, is at chance, or is not the one that the folder was made with.
+        InputError: The teacher is no classifier, has other labels, is at chance, or is not the one
+            that the folder was made with.
     """
     folder = teacher_folder(store, name)
     if torch.cuda.is_available():
@@ -139,14 +176,20 @@ def label_table(
     manifest = labeller.manifest()
     _check_manifest(folder, manifest)
     score = refuse_chance(
-        table, lambda rows: labeller.logits(labeller.encode(rows)), labeller.labels, labeller.task, teacher
+        table,
+        lambda rows: labeller.logits(labeller.encode(rows)),
+        labeller.labels,
+        labeller.task,
+        teacher,
     )
     if engine == "ray":
         path = Path(resolve(teacher))  # actors may stand elsewhere
         model = str(path.absolute()) if path.is_dir() else teacher
         step = partial(_label_shard, model, config, mask, tuple(labeller.labels), folder.absolute())
         return _fill_on_ray(table, folder, manifest, config, step, score, workers)
-    return _fill(table, folder, manifest, config, labeller.encode, labeller.logits, labeller.shard, score)
+    return _fill(
+        table, folder, manifest, config, labeller.encode, labeller.logits, labeller.shard, score
+    )
 
 
 def label_from_file(
@@ -160,21 +203,28 @@ def label_from_file(
     """Give every row of a table logits that came from anywhere, joined by content; else as `label_table`.
 
     Args:
-        table: Canonical table; the type of its labels says what kind of task the logits are for, and labelled rows are used to check them.
+        table: Canonical table; the type of its labels says what kind of task the logits are for,
+            and labelled rows are used to check them.
         store: Folder of the store; made if absent.
         file: The logits.
         config: Shards and storage.
-        labels: What the logits mean, in their order; empty: what the file says, or the table's labels.
+        labels: What the logits mean, in their order; empty: what the file says, or the table's
+            labels.
         name: The teacher's folder in the store.
 
     Raises:
-        InputError: A row has no logits in the file, the labels are not known or not as many as the logits, or the logits are at chance.
+        InputError: A row has no logits in the file, the labels are not known or not as many as the
+            logits, or the logits are at chance.
     """
     folder = teacher_folder(store, name)
-    task: Task = task_of_labels(table["label"].type) if "label" in table.column_names else "classification"
+    task: Task = (
+        task_of_labels(table["label"].type) if "label" in table.column_names else "classification"
+    )
     known = [SCORE] if task == "regression" else label_names(table) if has_labels(table) else []
     names = file.name_labels(labels, known)
-    manifest = _manifest([file.fingerprint(), None], names, None, None, task, mask_of(table), config.storage)
+    manifest = _manifest(
+        [file.fingerprint(), None], names, None, None, task, mask_of(table), config.storage
+    )
     _check_manifest(folder, manifest)
     file.check_covers(table)
     score = refuse_chance(table, file.find, names, task, file.source)
@@ -207,9 +257,16 @@ def _fill(
         plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
         todo = sum(len(shard.rows) for shard in plan)
         with (
-            tqdm(total=todo, desc="label", unit="row", unit_scale=True, disable=True if rank else None) as bar,
+            tqdm(
+                total=todo,
+                desc="label",
+                unit="row",
+                unit_scale=True,
+                disable=True if rank else None,
+            ) as bar,
             Turns(folder, plan, rank, world, bar.update) as turns,
-            ThreadPoolExecutor(1) as preparer,  # one thread each: a tokenizer is not for two at once
+            # one thread each: a tokenizer is not for two at once
+            ThreadPoolExecutor(1) as preparer,
             ThreadPoolExecutor(1) as writer,
         ):
 
@@ -239,13 +296,26 @@ def _fill(
                 part, prepared = rows.result()
                 logits = answer(prepared, bar.update)
                 finish()
-                writing.append((shard, writer.submit(lambda p, z: write_shard(folder, shard_of(p, z)), part, logits)))
+                writing.append(
+                    (
+                        shard,
+                        writer.submit(
+                            lambda p, z: write_shard(folder, shard_of(p, z)), part, logits
+                        ),
+                    )
+                )
     return _summary(keys, todo, folder, manifest, score)
 
 
 def _fill_on_ray(
-    table: pa.Table, folder: Path, manifest: dict[str, Any], config: LabelConfig, step: Callable[[pa.Table], int], score: float | None, workers: int
-) -> dict[str, Any]:  # fmt: skip
+    table: pa.Table,
+    folder: Path,
+    manifest: dict[str, Any],
+    config: LabelConfig,
+    step: Callable[[pa.Table], int],
+    score: float | None,
+    workers: int,
+) -> dict[str, Any]:
     """Have actors write every shard that is missing."""
     table, keys = _content(table)
     with disk_errors(folder):
@@ -260,7 +330,12 @@ def _fill_on_ray(
 
 
 def _label_shard(
-    teacher: str, config: LabelConfig, mask: str, labels: tuple[str, ...], folder: Path, part: pa.Table
+    teacher: str,
+    config: LabelConfig,
+    mask: str,
+    labels: tuple[str, ...],
+    folder: Path,
+    part: pa.Table,
 ) -> int:
     """Label rows and write their shard, with a teacher that stays loaded for the next; return how many rows it has."""
     write_shard(folder, _loaded(teacher, config, mask, labels)(part))
@@ -276,7 +351,9 @@ def _content(table: pa.Table) -> tuple[pa.Table, pa.Array]:
     return table, keys_of(table)
 
 
-def _summary(keys: pa.Array, todo: int, folder: Path, manifest: dict[str, Any], score: float | None) -> dict[str, Any]:
+def _summary(
+    keys: pa.Array, todo: int, folder: Path, manifest: dict[str, Any], score: float | None
+) -> dict[str, Any]:
     summary = {
         "rows": len(keys),
         "distinct": len(keys.unique()),
@@ -311,7 +388,9 @@ def _manifest(
 
 
 def _print(folder: Path, kinds: Sequence[str]) -> str:
-    return fingerprint(*sorted({path for kind in kinds for path in folder.glob(kind) if path.is_file()}))
+    return fingerprint(
+        *sorted({path for kind in kinds for path in folder.glob(kind) if path.is_file()})
+    )
 
 
 def _check_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -331,4 +410,6 @@ def _keep_manifest(folder: Path, manifest: dict[str, Any]) -> None:
         _check_manifest(folder, manifest)  # again: another process may have been faster
         if not (folder / MANIFEST).is_file():
             with whole_file(folder / MANIFEST) as partial:
-                partial.write_text(json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+                partial.write_text(
+                    json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+                )

@@ -29,8 +29,8 @@ class LogitsFile:
         columns: Names of its text columns; canonical names are found too.
 
     Raises:
-        InputError: A row has no text or no logits, they are of another length than the first row's, not finite, or not those that the same
-            text has elsewhere in the file.
+        InputError: A row has no text or no logits, they are of another length than the first row's,
+            not finite, or not those that the same text has elsewhere in the file.
     """
 
     def __init__(self, source: str, columns: ColumnsConfig) -> None:
@@ -47,13 +47,18 @@ class LogitsFile:
     def fingerprint(self) -> str:
         """Return what a store is tied to: the hash of the file, or the name of one that is not on this machine."""
         elsewhere = "://" in self.source or self.source.startswith("datasets:")
-        return self.source if elsewhere else fingerprint(*(Path(str(path)) for path in source_files(self.source)))
+        return (
+            self.source
+            if elsewhere
+            else fingerprint(*(Path(str(path)) for path in source_files(self.source)))
+        )
 
     def name_labels(self, given: Sequence[str], data: Sequence[str]) -> list[str]:
         """Say what the C logits of a row mean.
 
         Args:
-            given: What the user says; empty: the file's own metadata, if it is a shard of a store, or else `data`.
+            given: What the user says; empty: the file's own metadata, if it is a shard of a store,
+                or else `data`.
             data: Labels of the labelled rows, in their order.
 
         Raises:
@@ -92,7 +97,9 @@ class LogitsFile:
             values = _numbers(row, place)
             width = width or len(values)
             if len(values) != width:
-                raise InputError(f"{place}: {len(values)} logits, but the first row has {width}; expected one a label")
+                raise InputError(
+                    f"{place}: {len(values)} logits, but the first row has {width}; expected one a label"
+                )
             block.append(values)
             if len(block) == _BLOCK_ROWS:
                 yield np.array(block, np.float32)
@@ -105,8 +112,12 @@ class LogitsFile:
         other = (self._values != self._values[first]).any(axis=1)
         if other.any():
             row = int(other.argmax())
-            place, earlier = (next(islice(read_rows(self.source), int(i), None))[0] for i in (row, first[row]))
-            raise InputError(f"{place}: the text of {earlier} with other logits; keep one of the two")
+            place, earlier = (
+                next(islice(read_rows(self.source), int(i), None))[0] for i in (row, first[row])
+            )
+            raise InputError(
+                f"{place}: the text of {earlier} with other logits; keep one of the two"
+            )
 
     def _own_labels(self) -> list[str]:
         if not self.source.endswith(".parquet"):
@@ -120,7 +131,9 @@ def _numbers(row: dict[str, Any], place: str) -> list[float]:
     try:
         values = [float(value) for value in row["logits"]]
     except (TypeError, ValueError):
-        raise InputError(f"{place}: logits are {row['logits']!r}; expected a list of numbers") from None
+        raise InputError(
+            f"{place}: logits are {row['logits']!r}; expected a list of numbers"
+        ) from None
     if not values or isinstance(row["logits"], str):
         raise InputError(f"{place}: logits are {row['logits']!r}; expected a list of numbers")
     if not np.isfinite(np.array(values, np.float32)).all():

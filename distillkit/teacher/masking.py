@@ -17,7 +17,8 @@ from distillkit.teacher.similar import SimilarWords
 # What torch's cross-entropy, and transformers' models, take for "nothing is asked here".
 IGNORED = -100
 
-# Uniform numbers in [0, 1): a count n in, (B, n) float32 out, each call's independent of the others'.
+# Uniform numbers in [0, 1): a count n in, (B, n) float32 out, each call's independent of the
+# others'.
 Draw = Callable[[int], Tensor]
 
 
@@ -52,14 +53,21 @@ class Masker:
         InputError: The tokenizer has no mask token, or macbert no similar words.
     """
 
-    def __init__(self, config: MaskingConfig, tokenizer: Any, similar: SimilarWords | None = None) -> None:
+    def __init__(
+        self, config: MaskingConfig, tokenizer: Any, similar: SimilarWords | None = None
+    ) -> None:
         if tokenizer.mask_token_id is None:
-            raise InputError("adapt: the tokenizer has no mask token; expected that of an encoder such as BERT")
+            raise InputError(
+                "adapt: the tokenizer has no mask token; expected that of an encoder such as BERT"
+            )
         if (config.strategy == "macbert") != (similar is not None):
-            raise InputError("adapt.masking.strategy macbert, and it alone, replaces words by similar ones")
+            raise InputError(
+                "adapt.masking.strategy macbert, and it alone, replaces words by similar ones"
+            )
         self.config, self._similar = config, similar
         self._mask = int(tokenizer.mask_token_id)
-        # A random token is a word piece of the language: neither special nor one of BERT's unused places.
+        # A random token is a word piece of the language: neither special nor one of BERT's unused
+        # places.
         names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         special = set(tokenizer.all_special_ids)
         self._ordinary = torch.tensor(
@@ -68,22 +76,35 @@ class Masker:
         self._lengths = _length_shares(config)
 
     def __call__(
-        self, ids: Tensor, words: Tensor, draw: Draw, *, done: float = 0.0, scores: Tensor | None = None
+        self,
+        ids: Tensor,
+        words: Tensor,
+        draw: Draw,
+        *,
+        done: float = 0.0,
+        scores: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Mask a batch.
 
         Args:
             ids: Tokens, (B, T) int64.
-            words: 0 where a token is never touched (special, padding), 1 at a word's first token, 2 at a later one, (B, T) int.
+            words: 0 where a token is never touched (special, padding), 1 at a word's first token, 2
+                at a later one, (B, T) int.
             draw: Where chance comes from.
             done: Share of training that is over, 0 to 1: of it depends the rate.
-            scores: How much each token matters, (B, T) float, at least 0; units are chosen in proportion. None: all alike.
+            scores: How much each token matters, (B, T) float, at least 0; units are chosen in
+                proportion. None: all alike.
 
         Returns:
-            The tokens with some of them replaced, and the labels: the token that was there where one was chosen, else `IGNORED`; (B, T) int64 each.
+            The tokens with some of them replaced, and the labels: the token that was there where
+                one was chosen, else `IGNORED`; (B, T) int64 each.
         """
         config = self.config
-        rate = config.rate + (config.final_rate - config.rate) * done if config.final_rate else config.rate
+        rate = (
+            config.rate + (config.final_rate - config.rate) * done
+            if config.final_rate
+            else config.rate
+        )
         unit = units(words, whole=config.strategy != "token")
         chosen, run = self._choose(unit, rate, draw, scores)
         labels = ids.masked_fill(~chosen, IGNORED)
@@ -101,11 +122,14 @@ class Masker:
             instead = self._similar.replace(ids, unit, draw(ids.shape[1] + 1), random)
         return torch.where(hidden, instead, torch.where(replaced, random, ids)), labels
 
-    def _choose(self, unit: Tensor, rate: float, draw: Draw, scores: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _choose(
+        self, unit: Tensor, rate: float, draw: Draw, scores: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Choose runs of units until their mean number comes to `rate`.
 
-        The number of runs is drawn first, rounded up or down at random, then their lengths, then one of all ways to lay them out with a
-        unit between any two; so lengths have just the shares they should have, and rows of any length the same rate.
+        The number of runs is drawn first, rounded up or down at random, then their lengths, then
+        one of all ways to lay them out with a unit between any two; so lengths have just the shares
+        they should have, and rows of any length the same rate.
 
         Args:
             unit: Number of the unit of each token, from 1, 0 where there is none, (B, T) int64.
@@ -114,13 +138,17 @@ class Masker:
             scores: As for `__call__`.
 
         Returns:
-            Whether each token is chosen, (B, T) bool, and the number of its run, (B, T) int64, from 1 where it is.
+            Whether each token is chosen, (B, T) bool, and the number of its run, (B, T) int64, from
+            1 where it is.
         """
         count = unit.amax(1)  # (B,)
         widest = max(int(count.max()), 1)
         shares = self._lengths.to(unit.device)
         fits = count.clamp(1, len(shares)) - 1  # a run that is longer than the row is not drawn
-        total, mean = shares.cumsum(0), (shares * torch.arange(1, len(shares) + 1, device=unit.device)).cumsum(0)
+        total, mean = (
+            shares.cumsum(0),
+            (shares * torch.arange(1, len(shares) + 1, device=unit.device)).cumsum(0),
+        )
         # Shares of 0 for the shortest runs: in a row too short for any other, single units.
         total = total.clamp_min(1e-9)
         wanted = rate * count * total[fits] / mean[fits].clamp_min(1e-9)
@@ -134,13 +162,21 @@ class Masker:
         taken = torch.arange(most, device=unit.device) < runs[:, None]
         taken &= (lengths + gap).cumsum(1) - gap <= count[:, None]
         lengths = lengths * taken
-        # Laid out: `runs` of the free places are where a run begins, the free units before it and the runs before it lying to its left.
+        # Laid out: `runs` of the free places are where a run begins, the free units before it and
+        # the runs before it lying to its left.
         places = count - lengths.sum(1) + 1 if gap else count
         keys = draw(widest + 1)
         if scores is not None:
             keys = _weighted(keys, unit, scores)
-        keys = keys.masked_fill(torch.arange(widest + 1, device=unit.device) >= places[:, None], -torch.inf)
-        start = keys.topk(min(most, widest + 1), dim=1).indices.masked_fill(~taken, widest + 1).sort(1).values
+        keys = keys.masked_fill(
+            torch.arange(widest + 1, device=unit.device) >= places[:, None], -torch.inf
+        )
+        start = (
+            keys.topk(min(most, widest + 1), dim=1)
+            .indices.masked_fill(~taken, widest + 1)
+            .sort(1)
+            .values
+        )
         if gap:
             start = start + lengths.cumsum(1) - lengths
         edges = torch.zeros(len(unit), widest + 2, dtype=torch.long, device=unit.device)
@@ -159,7 +195,8 @@ def units(words: Tensor, *, whole: bool) -> Tensor:
         whole: A unit is a word; else a token.
 
     Returns:
-        From 1, and 0 where there is none, (B, T) int64. The rest of a word whose beginning another row has counts as one.
+        From 1, and 0 where there is none, (B, T) int64. The rest of a word whose beginning another
+        row has counts as one.
 
     >>> units(torch.tensor([[0, 2, 1, 2, 1, 0]]), whole=True).tolist()
     [[0, 1, 2, 2, 3, 0]]
@@ -176,7 +213,8 @@ def _weighted(uniform: Tensor, unit: Tensor, scores: Tensor) -> Tensor:
     """Turn uniform numbers into keys whose largest are a sample without replacement, in proportion to the units' scores (Efraimidis and Spirakis 2006)."""
     of_units = torch.zeros(len(unit), uniform.shape[1] + 1, device=unit.device)
     of_units = of_units.scatter_reduce(1, unit, scores.float(), "amax", include_self=True)[:, 1:]
-    # By their logarithms, which do not vanish; a unit without any score can still come, after all that have one.
+    # By their logarithms, which do not vanish; a unit without any score can still come, after all
+    # that have one.
     return uniform.clamp_min(1e-7).log() / of_units.clamp_min(1e-30)
 
 
@@ -185,7 +223,8 @@ def _length_shares(config: MaskingConfig) -> Tensor:
     if config.strategy in ("n-gram", "macbert"):
         shares = torch.tensor(config.ngram_shares)
     elif config.strategy == "span":
-        # Joshi et al. 2020, section 3.1: geometric, of at most `max_span`; 0.2 and 10 give a mean of 3.8 words.
+        # Joshi et al. 2020, section 3.1: geometric, of at most `max_span`; 0.2 and 10 give a mean
+        # of 3.8 words.
         shares = (1 - config.span_p) ** torch.arange(config.max_span) * config.span_p
     else:
         shares = torch.ones(1)

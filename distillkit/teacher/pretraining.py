@@ -17,11 +17,21 @@ from distillkit.teacher.masking import IGNORED, keyed_draw
 
 # Sums over a row's tokens, and two logits: what `Pretraining` answers, a column each.
 COLUMNS = (
-    "mlm_loss", "mlm_right", "chosen", "generator_loss", "rtd_loss", "rtd_right", "replaced", "tokens", "nsp_logit", "sop_logit",
-)  # fmt: skip
+    "mlm_loss",
+    "mlm_right",
+    "chosen",
+    "generator_loss",
+    "rtd_loss",
+    "rtd_right",
+    "replaced",
+    "tokens",
+    "nsp_logit",
+    "sop_logit",
+)
 _COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 
-# Where each kind keeps the head that tells a masked token from its state; of others the whole output is computed.
+# Where each kind keeps the head that tells a masked token from its state; of others the whole
+# output is computed.
 _MLM_HEADS = {
     "bert": "cls.predictions",
     "ernie": "cls.predictions",
@@ -70,7 +80,12 @@ def fresh_network(config: Any, objectives: ObjectivesConfig) -> Any:
 
 
 def _class_for(kind: str, objectives: ObjectivesConfig, model: str) -> Any:
-    from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining
+    from transformers import (
+        MODEL_FOR_MASKED_LM_MAPPING,
+        AutoModel,
+        AutoModelForMaskedLM,
+        AutoModelForPreTraining,
+    )
 
     if kind not in {config.model_type for config in MODEL_FOR_MASKED_LM_MAPPING}:
         raise InputError(
@@ -112,7 +127,9 @@ class Pretraining(nn.Module):
         # DDP waits for the gradient of every parameter that wants one.
         # Some kinds have a pooler of their own that only fine-tuning asks.
         pooler = dict(self.network.base_model.named_children()).get("pooler")
-        unused: list[Any] = [] if pooler is None or (self.kind in _POOLED and self.objectives.pairs) else [pooler]
+        unused: list[Any] = (
+            [] if pooler is None or (self.kind in _POOLED and self.objectives.pairs) else [pooler]
+        )
         if self.kind in _POOLED:
             unused += [] if self.objectives.nsp else [self.network.cls.seq_relationship]
             if not self.objectives.mlm:
@@ -147,17 +164,25 @@ class Pretraining(nn.Module):
         if self.objectives.mlm:
             states, logits = self._masked(input_ids, inputs, chosen)
             found["mlm_loss"] = _by_row(
-                functional.cross_entropy(logits.float(), wanted, reduction="none"), rows, len(labels)
+                functional.cross_entropy(logits.float(), wanted, reduction="none"),
+                rows,
+                len(labels),
             )
             if not self.training:
-                found["mlm_right"] = _by_row((logits.argmax(-1) == wanted).float(), rows, len(labels))
+                found["mlm_right"] = _by_row(
+                    (logits.argmax(-1) == wanted).float(), rows, len(labels)
+                )
         if self.generator is not None:
             logits = self.generator(input_ids=input_ids, **inputs).logits[chosen]
             found["generator_loss"] = _by_row(
-                functional.cross_entropy(logits.float(), wanted, reduction="none"), rows, len(labels)
+                functional.cross_entropy(logits.float(), wanted, reduction="none"),
+                rows,
+                len(labels),
             )
             original = torch.where(chosen, labels, input_ids)
-            corrupted = original.masked_scatter(chosen, self._sampled(logits, original * attention_mask, chosen))
+            corrupted = original.masked_scatter(
+                chosen, self._sampled(logits, original * attention_mask, chosen)
+            )
             seen = self.network.base_model(input_ids=corrupted, **inputs).last_hidden_state
             found |= self._detected(seen, corrupted != original, attention_mask)
             states = seen if states is None else states
@@ -166,13 +191,16 @@ class Pretraining(nn.Module):
         empty = found["tokens"].new_zeros(len(labels), dtype=torch.float32)
         return Answer(torch.stack([found.get(name, empty).float() for name in COLUMNS], 1))
 
-    def _masked(self, input_ids: Tensor, inputs: dict[str, Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:
+    def _masked(
+        self, input_ids: Tensor, inputs: dict[str, Tensor], chosen: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the states, (B, T, H), and the logits of the chosen tokens, (M, V)."""
         if self.kind not in _MLM_HEADS:
             out = self.network(input_ids=input_ids, **inputs, output_hidden_states=True)
             return out.hidden_states[-1], out.logits[chosen]
         states = self.network.base_model(input_ids=input_ids, **inputs).last_hidden_state
-        # The head of the few tokens that are asked for: of all of them it would cost as much as six layers of MiniLM.
+        # The head of the few tokens that are asked for: of all of them it would cost as much as six
+        # layers of MiniLM.
         return states, self.network.get_submodule(_MLM_HEADS[self.kind])(states[chosen])
 
     def _sampled(self, logits: Tensor, original: Tensor, chosen: Tensor) -> Tensor:
@@ -180,7 +208,9 @@ class Pretraining(nn.Module):
         if self.training:
             uniform = torch.rand(len(logits), device=logits.device)
         else:
-            keys = (original * torch.arange(1, original.shape[1] + 1, device=original.device)).sum(1)
+            keys = (original * torch.arange(1, original.shape[1] + 1, device=original.device)).sum(
+                1
+            )
             uniform = keyed_draw(keys)(original.shape[1])[chosen]
         total = logits.detach().float().softmax(-1).cumsum(-1)
         # `right`: a token of probability 0 is not drawn by a 0 either.
@@ -188,11 +218,15 @@ class Pretraining(nn.Module):
             max=total.shape[1] - 1
         )
 
-    def _detected(self, states: Tensor, replaced: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+    def _detected(
+        self, states: Tensor, replaced: Tensor, attention_mask: Tensor
+    ) -> dict[str, Tensor]:
         assert self.detector is not None
         logits = self.detector(states).reshape(replaced.shape).float()
         inside = attention_mask.bool()
-        loss = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        loss = functional.binary_cross_entropy_with_logits(
+            logits, replaced.float(), reduction="none"
+        )
         return {
             "rtd_loss": (loss * inside).sum(1),
             "rtd_right": (((logits > 0) == replaced) & inside).sum(1),
@@ -201,10 +235,16 @@ class Pretraining(nn.Module):
 
     def _followed(self, states: Tensor) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        pooled = self.network.base_model.pooler(states) if self.pooler is None else self.pooler(states[:, 0])
+        pooled = (
+            self.network.base_model.pooler(states)
+            if self.pooler is None
+            else self.pooler(states[:, 0])
+        )
         if self.objectives.nsp:
             # As BERT has it: 0 for what follows, 1 for what does not.
-            two = self.network.cls.seq_relationship(pooled) if self.nsp is None else self.nsp(pooled)
+            two = (
+                self.network.cls.seq_relationship(pooled) if self.nsp is None else self.nsp(pooled)
+            )
             found["nsp_logit"] = two[:, 1] - two[:, 0]
         if self.sop is not None:
             found["sop_logit"] = self.sop(pooled)[:, 0]
@@ -217,9 +257,11 @@ def objective(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> 
     Args:
         table: What `Pretraining` answered, (B, 10).
         config: The weights.
-        order: Of rows that are pairs, (B,): 0 the second follows the first, 1 they are swapped, 2 the second is from another document.
+        order: Of rows that are pairs, (B,): 0 the second follows the first, 1 they are swapped, 2
+            the second is from another document.
 
-    Source: Devlin et al. 2019; Clark et al. 2020 (arXiv 2003.10555), section 2; Lan et al. 2020 (arXiv 1909.11942), section 3.1.
+    Source: Devlin et al. 2019; Clark et al. 2020 (arXiv 2003.10555), section 2; Lan et al. 2020
+    (arXiv 1909.11942), section 3.1.
     """
     sums = dict(zip(COLUMNS, table.sum(0), strict=True))
     chosen, tokens = sums["chosen"].clamp_min(1), sums["tokens"].clamp_min(1)
@@ -242,15 +284,21 @@ def measures(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> d
     """Say how well held-out rows are known.
 
     Returns:
-        `loss`; with mlm `mlm_loss` in nats a chosen token, `perplexity` (its exponential) and `mlm_accuracy`; with rtd `rtd_accuracy`, the share
-        of tokens told right, and `rtd_majority`, what is right by calling every token original; with nsp and sop the share of rows told right.
+        `loss`; with mlm `mlm_loss` in nats a chosen token, `perplexity` (its exponential) and
+        `mlm_accuracy`; with rtd `rtd_accuracy`, the share of tokens told right, and `rtd_majority`,
+        what is right by calling every token original; with nsp and sop the share of rows told
+        right.
     """
     sums = dict(zip(COLUMNS, table.double().sum(0).tolist(), strict=True))
     chosen, tokens = max(sums["chosen"], 1), max(sums["tokens"], 1)
     found = {"loss": float(objective(table.detach(), config, order))}
     if config.mlm:
         mlm = sums["mlm_loss"] / chosen
-        found |= {"mlm_loss": mlm, "perplexity": math.exp(min(mlm, 700)), "mlm_accuracy": sums["mlm_right"] / chosen}
+        found |= {
+            "mlm_loss": mlm,
+            "perplexity": math.exp(min(mlm, 700)),
+            "mlm_accuracy": sums["mlm_right"] / chosen,
+        }
     if config.rtd:
         found |= {
             "generator_loss": sums["generator_loss"] / chosen,
@@ -274,7 +322,8 @@ def _by_row(values: Tensor, rows: Tensor, count: int) -> Tensor:
 def _generator(network: Any, size: float) -> Any:
     """Build ELECTRA's small generator for an encoder: narrow, as deep, with the same embeddings.
 
-    Source: Clark et al. 2020, sections 3.2 and 3.4: a quarter to half the width; token and position embeddings are shared.
+    Source: Clark et al. 2020, sections 3.2 and 3.4: a quarter to half the width; token and position
+    embeddings are shared.
     """
     from transformers import ElectraConfig, ElectraForMaskedLM
 

@@ -12,8 +12,9 @@ from distillkit.recipe import ScratchConfig
 from distillkit.teacher.cooccurrence import cooccurrence_vectors
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
-# Standard deviation of the first vectors, about a trained BERT's. At the 0.02 of random ones they are heeded later: on a million Chinese
-# characters the masked tokens' loss was a quarter of a nat higher after 1,000 steps; at 0.1 it was the same.
+# Standard deviation of the first vectors, about a trained BERT's. At the 0.02 of random ones they
+# are heeded later: on a million Chinese characters the masked tokens' loss was a quarter of a nat
+# higher after 1,000 steps; at 0.1 it was the same.
 _SPREAD = 0.05
 _LEAST = 100  # word pieces: a text that gives fewer is hardly any
 
@@ -26,7 +27,8 @@ def fresh_encoder(texts: Iterable[str], config: ScratchConfig) -> tuple[Any, Any
         config: How large.
 
     Returns:
-        A transformers `BertConfig`, and a fast BERT tokenizer, its special tokens the ids 0 to 4. The same texts, in any order, give the same ids.
+        A transformers `BertConfig`, and a fast BERT tokenizer, its special tokens the ids 0 to 4.
+        The same texts, in any order, give the same ids.
 
     Raises:
         InputError: The text is too little for a vocabulary.

@@ -28,8 +28,9 @@ class Shard:
 def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard]:
     """Cut the distinct rows that are not stored yet into shards, in the order of the table.
 
-    Every process that plans the same table gets the same shards, whatever of them is done: what is missing are whole shards, all of them full
-    but the last, so cutting the rest anew gives the same cuts.
+    Every process that plans the same table gets the same shards, whatever of them is done: what is
+    missing are whole shards, all of them full but the last, so cutting the rest anew gives the same
+    cuts.
 
     Args:
         keys: Each row's content key.
@@ -48,8 +49,8 @@ def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard
 class Turns:
     """Hands out the shards of a plan, each to one process at a time, until every one of them is written.
 
-    A shard is taken by a lock on a file beside it. The system lets go of it when a process ends, however it ends, and another process
-    takes the shard over.
+    A shard is taken by a lock on a file beside it. The system lets go of it when a process ends,
+    however it ends, and another process takes the shard over.
 
     Args:
         folder: The teacher's folder in the store; made if absent.
@@ -78,7 +79,10 @@ class Turns:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for name in list(self._held):
             self._release(name)
@@ -100,7 +104,8 @@ class Turns:
         while True:
             for name, shard in list(self._left.items()):
                 free = not self._written(name) and self._take(name)
-                # Looked at again: the lock may be free because its holder has just written the shard.
+                # Looked at again: the lock may be free because its holder has just written the
+                # shard.
                 if self._written(name):
                     self._release(name)
                     del self._left[name]
@@ -151,7 +156,8 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _let_go(lock: FileLock) -> None:
-    # Removed while it is held: whoever gets hold of the removed file looks whether the work is done before doing it.
+    # Removed while it is held: whoever gets hold of the removed file looks whether the work is done
+    # before doing it.
     with suppress(OSError):
         Path(lock.lock_file).unlink(missing_ok=True)
     lock.release()

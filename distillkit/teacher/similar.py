@@ -58,7 +58,8 @@ class SimilarWords:
             otherwise: What stands where a word has none, (B, T) int64.
         """
         keys, order, counts, others, pieces = (
-            tensor.to(ids.device) for tensor in (self._keys, self._order, self._counts, self._others, self._pieces)
+            tensor.to(ids.device)
+            for tensor in (self._keys, self._order, self._counts, self._others, self._pieces)
         )
         columns = torch.arange(ids.shape[1], device=ids.device)
         before = torch.cat([torch.full_like(unit[:, :1], -1), unit[:, :-1]], 1)
@@ -73,14 +74,17 @@ class SimilarWords:
         return torch.where(known.gather(1, unit) & (unit > 0), new, otherwise)
 
 
-def similar_words(rows: TextRows, tokenizer: Any, embeddings: Tensor, source: str = "") -> SimilarWords:
+def similar_words(
+    rows: TextRows, tokenizer: Any, embeddings: Tensor, source: str = ""
+) -> SimilarWords:
     """Find the similar words of the frequent ones of a text.
 
     Args:
         rows: The text.
         tokenizer: What cut it into word pieces.
         embeddings: The encoder's, (V, H): a word's vector is the mean of its pieces'.
-        source: Empty; or a word-vector text file, which is used in their place; or a .tsv thesaurus, a word and its synonyms a line.
+        source: Empty; or a word-vector text file, which is used in their place; or a .tsv
+            thesaurus, a word and its synonyms a line.
 
     Raises:
         InputError: There is no such file, it cannot be read, or it knows none of the text's words.
@@ -88,7 +92,8 @@ def similar_words(rows: TextRows, tokenizer: Any, embeddings: Tensor, source: st
     spelt: dict[str, tuple[int, ...]] = {}
     for word in _frequent_words(rows):
         if tokenizer.unk_token_id not in word:
-            # Byte-level pieces spell a word in two ways, with a space before it and without: neither is like the other, it is the other.
+            # Byte-level pieces spell a word in two ways, with a space before it and without:
+            # neither is like the other, it is the other.
             spelt.setdefault(_spelt(tokenizer, word), word)
     words = list(spelt.values())
     if source and not Path(source).is_file():
@@ -101,10 +106,15 @@ def similar_words(rows: TextRows, tokenizer: Any, embeddings: Tensor, source: st
         vectors = _mean_of_pieces(words, embeddings.detach().float().cpu().numpy())
         if source:
             vectors, known = read_vectors(Path(source), list(spelt))
-            words, vectors = [word for word, has in zip(words, known, strict=True) if has], vectors[known]
+            words, vectors = (
+                [word for word, has in zip(words, known, strict=True) if has],
+                vectors[known],
+            )
         found = SimilarWords(words, _neighbours(words, vectors))
     if not len(found):
-        raise InputError(f"adapt.masking.similar {source!r}: has no two words of the text with as many word pieces")
+        raise InputError(
+            f"adapt.masking.similar {source!r}: has no two words of the text with as many word pieces"
+        )
     return found
 
 
@@ -135,19 +145,30 @@ def _mean_of_pieces(words: Sequence[tuple[int, ...]], embeddings: np.ndarray) ->
 def _neighbours(words: Sequence[tuple[int, ...]], vectors: np.ndarray) -> list[list[int]]:
     """Return for each word the numbers of the nearest by cosine among those with as many pieces."""
     similar: list[list[int]] = [[] for _ in words]
-    unit = torch.from_numpy(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)).float()
-    bar = tqdm(total=len(words), desc="adapt: similar words", unit="word", unit_scale=True, disable=None)
+    unit = torch.from_numpy(
+        vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    ).float()
+    bar = tqdm(
+        total=len(words), desc="adapt: similar words", unit="word", unit_scale=True, disable=None
+    )
     for size in range(1, _MAX_PIECES + 1):
-        members = torch.tensor([i for i, word in enumerate(words) if len(word) == size], dtype=torch.long)
+        members = torch.tensor(
+            [i for i, word in enumerate(words) if len(word) == size], dtype=torch.long
+        )
         near = min(_NEAREST, len(members) - 1)
         if near < 1:
             continue
         of_size = unit[members]
         for first in range(0, len(members), _BLOCK):
             closeness = of_size[first : first + _BLOCK] @ of_size.T
-            closeness[torch.arange(len(closeness)), torch.arange(first, first + len(closeness))] = -2.0  # itself
+            # itself
+            closeness[
+                torch.arange(len(closeness)), torch.arange(first, first + len(closeness))
+            ] = -2.0
             nearest = members[closeness.topk(near, dim=1).indices]
-            for i, row in zip(members[first : first + _BLOCK].tolist(), nearest.tolist(), strict=True):
+            for i, row in zip(
+                members[first : first + _BLOCK].tolist(), nearest.tolist(), strict=True
+            ):
                 similar[i] = row
             bar.update(len(nearest))
     bar.close()
@@ -161,10 +182,18 @@ def _of_thesaurus(path: Path, tokenizer: Any, known: Set[tuple[int, ...]]) -> Si
         # With the space that stands before a word in a text: byte-level pieces begin with it.
         names = [f" {name.strip()}" for name in line.split("\t") if name.strip()]
         if len(names) == 1:
-            raise InputError(f"{place}: a word without a synonym; expected a word and its synonyms, tabs between")
-        pieces = [tuple(row) for row in tokenizer(names, add_special_tokens=False)["input_ids"]] if names else []
+            raise InputError(
+                f"{place}: a word without a synonym; expected a word and its synonyms, tabs between"
+            )
+        pieces = (
+            [tuple(row) for row in tokenizer(names, add_special_tokens=False)["input_ids"]]
+            if names
+            else []
+        )
         alike = [
-            row for row in pieces if 0 < len(row) == len(pieces[0]) <= _MAX_PIECES and tokenizer.unk_token_id not in row
+            row
+            for row in pieces
+            if 0 < len(row) == len(pieces[0]) <= _MAX_PIECES and tokenizer.unk_token_id not in row
         ]
         for row in alike:
             if row not in number:

@@ -64,11 +64,19 @@ def tokenised(job: Job, path: Path) -> tuple[int, int, list[Side]]:
     counts = np.bincount(document[lengths > 0], minlength=len(texts))
     sides = []
     for held_out in (False, True):
-        chosen = (counts >= job.least_units) & ((hashes <= np.uint64(job.last_held_out)) == held_out)
+        chosen = (counts >= job.least_units) & (
+            (hashes <= np.uint64(job.last_held_out)) == held_out
+        )
         tokens = np.repeat(chosen[document], lengths)
         sides.append(
             _separated(
-                (ids[tokens], words[tokens], lengths[(lengths > 0) & chosen[document]], counts[chosen], hashes[chosen]),
+                (
+                    ids[tokens],
+                    words[tokens],
+                    lengths[(lengths > 0) & chosen[document]],
+                    counts[chosen],
+                    hashes[chosen],
+                ),
                 job,
             )
         )
@@ -89,13 +97,20 @@ def _pieces_of(units: Sequence[str], job: Job) -> tuple[np.ndarray, np.ndarray, 
     backend = _backend(job.tokenizer)
     found = backend.encode_batch(units, add_special_tokens=False)
     lengths = np.array([len(encoding) for encoding in found], np.int64)
-    ids = np.fromiter((token for encoding in found for token in encoding.ids), np.int32, int(lengths.sum()))
-    words = np.fromiter((word for encoding in found for word in encoding.word_ids), np.int64, len(ids))
+    ids = np.fromiter(
+        (token for encoding in found for token in encoding.ids), np.int32, int(lengths.sum())
+    )
+    words = np.fromiter(
+        (word for encoding in found for word in encoding.word_ids), np.int64, len(ids)
+    )
     unit = np.repeat(np.arange(len(units)), lengths)
     same = (words[1:] == words[:-1]) & (unit[1:] == unit[:-1])
     if segmenter is not None:
         segments = np.concatenate(
-            [np.empty(0, np.int64), *(_segments(e, segmenter, job, u) for e, u in zip(found, units, strict=True))]
+            [
+                np.empty(0, np.int64),
+                *(_segments(e, segmenter, job, u) for e, u in zip(found, units, strict=True)),
+            ]
         )
         same |= (segments[1:] == segments[:-1]) & (segments[1:] >= 0) & (unit[1:] == unit[:-1])
     kinds = np.full(len(ids), FIRST, np.int8)
@@ -118,4 +133,10 @@ def _separated(side: Side, job: Job) -> Side:
     if job.separator is None:
         return side
     ends = np.cumsum(lengths)
-    return np.insert(ids, ends, job.separator), np.insert(words, ends, SPECIAL), lengths + 1, counts, hashes
+    return (
+        np.insert(ids, ends, job.separator),
+        np.insert(words, ends, SPECIAL),
+        lengths + 1,
+        counts,
+        hashes,
+    )

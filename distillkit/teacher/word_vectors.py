@@ -36,14 +36,16 @@ def word_vectors(
         model: A sequence classifier with a base encoder.
         tokenizer: Its tokenizer.
         words: V words.
-        contexts: None: each word goes through the encoder alone. Else each vector is the mean over all places where the word of that id
-            stands in these texts; that of a piece that continues a word, also over its places inside the other words. A word that is met
+        contexts: None: each word goes through the encoder alone. Else each vector is the mean over
+            all places where the word of that id stands in these texts; that of a piece that
+            continues a word, also over its places inside the other words. A word that is met
             nowhere has its vector alone, moved by the mean difference of those that are met.
         precision: Autocast over texts; words alone are computed in float32.
         progress: Name of the progress bar; empty: none.
 
     Returns:
-        Mean of the last hidden states of the word's own pieces, special tokens left out, (V, H) float32 on the CPU.
+        Mean of the last hidden states of the word's own pieces, special tokens left out, (V, H)
+        float32 on the CPU.
 
     Raises:
         InputError: The encoder's tokenizer cannot say where in a text its pieces stand.
@@ -57,12 +59,15 @@ def word_vectors(
         if contexts is None:
             return alone
         limit = max_tokens_of(model, tokenizer)
-        sums, counts = _in_texts(encoder, tokenizer, limit, contexts, resolve(precision, device), progress)
+        sums, counts = _in_texts(
+            encoder, tokenizer, limit, contexts, resolve(precision, device), progress
+        )
     met = counts > 0
     if not met.any():
         return alone
     means = (sums[met] / counts[met, None]).float()
-    # Words alone lie apart from words in texts: unmoved, that gap would be the table's first component.
+    # Words alone lie apart from words in texts: unmoved, that gap would be the table's first
+    # component.
     vectors = alone + (means - alone[met]).mean(0)
     vectors[met] = means
     return vectors
@@ -79,15 +84,25 @@ def _placed(encoder: Any) -> Iterator[tuple[Any, torch.device]]:
         encoder.to(home)
 
 
-def _alone(encoder: Any, tokenizer: Any, words: Sequence[str], device: torch.device, progress: str) -> Tensor:
+def _alone(
+    encoder: Any, tokenizer: Any, words: Sequence[str], device: torch.device, progress: str
+) -> Tensor:
     rows = encode(tokenizer, words, None, 32)
     special = torch.tensor(sorted(tokenizer.all_special_ids))
     vectors = torch.empty(len(words), encoder.config.hidden_size)
-    with tqdm(total=len(words), desc=progress, unit="word", disable=None if progress else True) as bar:
+    with tqdm(
+        total=len(words), desc=progress, unit="word", disable=None if progress else True
+    ) as bar:
         for batch in budget_batches(rows.lengths, _BATCH_TOKENS):
             inputs = rows.batch(batch)
-            states = encoder(**{k: v.to(device) for k, v in inputs.items()}).last_hidden_state.float().cpu()
-            own = inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], special)  # (B, T)
+            states = (
+                encoder(**{k: v.to(device) for k, v in inputs.items()})
+                .last_hidden_state.float()
+                .cpu()
+            )
+            own = inputs["attention_mask"].bool() & ~torch.isin(
+                inputs["input_ids"], special
+            )  # (B, T)
             weights = own.float().unsqueeze(2)
             vectors[batch] = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
             bar.update(len(batch))
@@ -95,7 +110,12 @@ def _alone(encoder: Any, tokenizer: Any, words: Sequence[str], device: torch.dev
 
 
 def _in_texts(
-    encoder: Any, tokenizer: Any, max_tokens: int, contexts: Contexts, precision: Precision, progress: str
+    encoder: Any,
+    tokenizer: Any,
+    max_tokens: int,
+    contexts: Contexts,
+    precision: Precision,
+    progress: str,
 ) -> tuple[Tensor, Tensor]:
     """Add up each word's states over its places in texts; return the sums, (V, H) float64, and the number of places, (V,) int64."""
     device, size = next(encoder.parameters()).device, len(contexts.ids)
@@ -108,37 +128,63 @@ def _in_texts(
     lengths = torch.tensor([len(text) for text in contexts.texts])
     with (
         autocast(precision, device),
-        tqdm(total=len(lengths), desc=progress, unit="text", disable=None if progress else True) as bar,
+        tqdm(
+            total=len(lengths), desc=progress, unit="text", disable=None if progress else True
+        ) as bar,
     ):
         for batch in budget_batches(lengths, _BATCH_CHARACTERS):
             texts = [contexts.texts[i] for i in batch.tolist()]
-            inputs, pieces = _located(tokenizer, with_own_mask(texts, contexts.mask, tokenizer), max_tokens)
-            # The mask word is no word: blanks in its place keep the characters' numbers those of the encoder's text.
-            blank = texts if not contexts.mask else [text.replace(contexts.mask, " " * len(own_mask)) for text in texts]
+            inputs, pieces = _located(
+                tokenizer, with_own_mask(texts, contexts.mask, tokenizer), max_tokens
+            )
+            # The mask word is no word: blanks in its place keep the characters' numbers those of
+            # the encoder's text.
+            blank = (
+                texts
+                if not contexts.mask
+                else [text.replace(contexts.mask, " " * len(own_mask)) for text in texts]
+            )
             found, tokens = _located(contexts.tokenizer, blank, contexts.tokenizer.model_max_length)
             ids = found["input_ids"].long().numpy().ravel()[tokens[:, 3]]
             word, tokens = inside.added(number[ids], tokens)
             place, piece, shares = _overlaps(tokens, pieces)
-            states = encoder(**{k: v.to(device) for k, v in inputs.items()}).last_hidden_state.flatten(0, 1)
-            states = states.cpu().double()[torch.from_numpy(pieces[piece, 3])] * torch.from_numpy(shares)[:, None]
+            states = encoder(
+                **{k: v.to(device) for k, v in inputs.items()}
+            ).last_hidden_state.flatten(0, 1)
+            states = (
+                states.cpu().double()[torch.from_numpy(pieces[piece, 3])]
+                * torch.from_numpy(shares)[:, None]
+            )
             sums.index_add_(0, torch.from_numpy(word[place]), states)
             counts += torch.bincount(torch.from_numpy(word[np.unique(place)]), minlength=size)
             bar.update(len(batch))
     return sums, counts
 
 
-def _located(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> tuple[dict[str, Tensor], np.ndarray]:
+def _located(
+    tokenizer: Any, texts: Sequence[str], max_tokens: int
+) -> tuple[dict[str, Tensor], np.ndarray]:
     """Tokenise texts and say where each token stands.
 
     Returns:
-        The padded inputs, (B, T) each; and of every token that stands for characters, in the order of the text, its text's number, its first
-        character, the one after its last, and its place in the flattened inputs, (P, 4) int64.
+        The padded inputs, (B, T) each; and of every token that stands for characters, in the order
+        of the text, its text's number, its first character, the one after its last, and its place
+        in the flattened inputs, (P, 4) int64.
     """
     inputs = dict(
-        tokenizer(list(texts), padding=True, truncation=True, max_length=max_tokens, return_offsets_mapping=True, return_tensors="pt")
-    )  # fmt: skip
+        tokenizer(
+            list(texts),
+            padding=True,
+            truncation=True,
+            max_length=max_tokens,
+            return_offsets_mapping=True,
+            return_tensors="pt",
+        )
+    )
     shape = inputs["input_ids"].shape
-    spans = inputs.pop("offset_mapping").numpy().reshape(*shape, 2)  # special tokens and padding stand for none
+    spans = (
+        inputs.pop("offset_mapping").numpy().reshape(*shape, 2)
+    )  # special tokens and padding stand for none
     row, column = np.nonzero(spans[..., 1] > spans[..., 0])
     return inputs, np.column_stack([row, spans[row, column], row * shape[1] + column])
 
@@ -151,12 +197,18 @@ def _overlaps(tokens: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.nd
         pieces: As `_located` has them.
 
     Returns:
-        Of each such pair the token's and the piece's number, and one over the number of pieces that the token has.
+        Of each such pair the token's and the piece's number, and one over the number of pieces that
+        the token has.
     """
-    # All texts on one line of characters, so that one search finds the first and the last piece of every token.
+    # All texts on one line of characters, so that one search finds the first and the last piece of
+    # every token.
     far = 1 + max(tokens[:, 2].max(initial=0), pieces[:, 2].max(initial=0))
-    first = np.searchsorted(pieces[:, 0] * far + pieces[:, 2], tokens[:, 0] * far + tokens[:, 1], side="right")
-    stop = np.searchsorted(pieces[:, 0] * far + pieces[:, 1], tokens[:, 0] * far + tokens[:, 2], side="left")
+    first = np.searchsorted(
+        pieces[:, 0] * far + pieces[:, 2], tokens[:, 0] * far + tokens[:, 1], side="right"
+    )
+    stop = np.searchsorted(
+        pieces[:, 0] * far + pieces[:, 1], tokens[:, 0] * far + tokens[:, 2], side="left"
+    )
     count = np.maximum(stop - first, 0)
     place = np.repeat(np.arange(len(tokens)), count)
     piece = np.arange(len(place)) - np.repeat(np.cumsum(count) - count - first, count)
@@ -172,7 +224,8 @@ class _Inside:
 
     def __init__(self, words: Sequence[str]) -> None:
         number = {word: i for i, word in enumerate(words)}
-        cut: list[tuple[int, int, int]] = []  # piece's number, first character, the one after its last
+        # piece's number, first character, the one after its last
+        cut: list[tuple[int, int, int]] = []
         counts = np.zeros(len(words), np.int64)
         self.lengths = np.array([len(word) for word in words], np.int64)
         if any(word.startswith(_CONTINUES) and word != _CONTINUES for word in words):
@@ -192,10 +245,13 @@ class _Inside:
             tokens: As `_located` has them.
         """
         word, tokens = word[word >= 0], tokens[word >= 0]
-        # Lower-casing and composing may change a word's length: then nobody knows where in it the piece stands.
+        # Lower-casing and composing may change a word's length: then nobody knows where in it the
+        # piece stands.
         count = np.where(tokens[:, 2] - tokens[:, 1] == self.lengths[word], self.counts[word], 0)
         outer = np.repeat(np.arange(len(word)), count)
-        piece = self.cut[np.arange(len(outer)) - np.repeat(np.cumsum(count) - count - self.first[word], count)]
+        piece = self.cut[
+            np.arange(len(outer)) - np.repeat(np.cumsum(count) - count - self.first[word], count)
+        ]
         inner = tokens[outer]
         inner[:, 2] = inner[:, 1] + piece[:, 2]
         inner[:, 1] += piece[:, 1]

@@ -12,7 +12,8 @@ from distillkit.training.state import as_shared, local, whole
 class MovingAverage:
     """Keeps average = decay * average + (1 - decay) * weights, step by step.
 
-    Early on the decay is (1 + step) / (10 + step), so that the average is not held back by the weights that training began with.
+    Early on the decay is (1 + step) / (10 + step), so that the average is not held back by the
+    weights that training began with.
 
     Args:
         model: Its trained parameters are averaged.
@@ -29,7 +30,9 @@ class MovingAverage:
         decay = min(self._decay, (1 + step) / (10 + step))
         # Part by part: torch takes no list of shared and whole tensors.
         live = [local(p.detach()) for p in self._parameters.values()]
-        torch._foreach_lerp_([local(average) for average in self._average.values()], live, 1 - decay)
+        torch._foreach_lerp_(
+            [local(average) for average in self._average.values()], live, 1 - decay
+        )
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -11,8 +11,9 @@ from tqdm import tqdm
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError
 
-# Of a report, every few optimizer steps: step, epoch, loss, learning_rate, gradient_norm, rows_per_second, tokens_per_second, skipped_steps.
-# Of an epoch: step, epoch, loss, dev, and skipped_steps where there were any.
+# Of a report, every few optimizer steps: step, epoch, loss, learning_rate, gradient_norm,
+# rows_per_second, tokens_per_second, skipped_steps. Of an epoch: step, epoch, loss, dev, and
+# skipped_steps where there were any.
 Record = Mapping[str, float]
 
 
@@ -37,7 +38,9 @@ class Bar(Callback):
 
     def __init__(self, name: str, total: int, done: int = 0) -> None:
         self._name = name
-        self._bar = tqdm(total=total, initial=done, desc=name, unit="row", unit_scale=True, disable=None)
+        self._bar = tqdm(
+            total=total, initial=done, desc=name, unit="row", unit_scale=True, disable=None
+        )
         self._shown: dict[str, str] = {}
 
     def rows(self, count: int) -> None:
@@ -46,13 +49,17 @@ class Bar(Callback):
 
     def report(self, record: Record) -> None:
         """Show the loss, tokens a second, and overflows."""
-        self._show(record, {"loss": "{:.4f}", "tokens_per_second": "{:,.0f}", "skipped_steps": "{:.0f}"})
+        self._show(
+            record, {"loss": "{:.4f}", "tokens_per_second": "{:,.0f}", "skipped_steps": "{:.0f}"}
+        )
 
     def epoch(self, record: Record) -> None:
         """Show the dev score."""
         self._show(record, {"loss": "{:.4f}", "dev": "{:.4f}"})
         if self._bar.disable:
-            shown = ", ".join(f"{name} {record[name]:.4f}" for name in ("loss", "dev") if name in record)
+            shown = ", ".join(
+                f"{name} {record[name]:.4f}" for name in ("loss", "dev") if name in record
+            )
             sys.stderr.write(f"{self._name}: epoch {record['epoch']:g}: {shown}\n")
 
     def close(self) -> None:
@@ -61,7 +68,9 @@ class Bar(Callback):
 
     def _show(self, record: Record, forms: dict[str, str]) -> None:
         self._shown |= {
-            name.replace("tokens_per_second", "tok/s").replace("skipped_steps", "skipped"): form.format(record[name])
+            name.replace("tokens_per_second", "tok/s").replace(
+                "skipped_steps", "skipped"
+            ): form.format(record[name])
             for name, form in forms.items()
             if name in record and (name != "skipped_steps" or record[name])
         }
@@ -73,8 +82,13 @@ class JsonLog(Callback):
 
     def __init__(self, path: Path, after: int = 0) -> None:
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        # What came after the checkpoint happens again; a line that a kill cut in two is of that part.
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= after] if after else []
+        # What came after the checkpoint happens again; a line that a kill cut in two is of that
+        # part.
+        kept = (
+            [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= after]
+            if after
+            else []
+        )
         with whole_file(path) as partial:
             partial.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
@@ -107,7 +121,9 @@ class TensorBoard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise InputError("training.tensorboard: pip install 'distillkit[tensorboard]'") from None
+            raise InputError(
+                "training.tensorboard: pip install 'distillkit[tensorboard]'"
+            ) from None
         self._writer: Any = SummaryWriter(str(folder), purge_step=after + 1 if after else None)
 
     def report(self, record: Record) -> None:

@@ -1,7 +1,8 @@
 """Checkpoints that go on exactly: everything a training is made of, whole or absent, the last few and the best.
 
 FOLDER/checkpoint-000000500/state.json       where training stood, and what it was started with
-                           /rank-0.safetensors   weights, optimizer, moving average, random states (one file a process)
+                           /rank-0.safetensors   weights, optimizer, moving average, random states
+                           (one file a process)
       /best/                                 the weights with the best dev score
       /log.jsonl, tensorboard/               how it went
 """
@@ -59,16 +60,20 @@ class Checkpoints:
 
     Args:
         folder: Made when the first one is written; every process must see it.
-        made_from: What the training is started with and its result depends on, sections of it in mappings of their own: a resumed training
-            must agree.
+        made_from: What the training is started with and its result depends on, sections of it in
+            mappings of their own: a resumed training must agree.
         resume: Go on from what is there; False: what is there is removed.
     """
 
-    def __init__(self, folder: Path, made_from: Mapping[str, Any] | None = None, *, resume: bool = True) -> None:
+    def __init__(
+        self, folder: Path, made_from: Mapping[str, Any] | None = None, *, resume: bool = True
+    ) -> None:
         self.folder, self.resume = folder, resume
         self._made_from = _flat(made_from or {})
 
-    def begin(self, strategy: Strategy, made_from: Mapping[str, Any]) -> tuple[Position, dict[str, Tensor]]:
+    def begin(
+        self, strategy: Strategy, made_from: Mapping[str, Any]
+    ) -> tuple[Position, dict[str, Tensor]]:
         """Bring a prepared strategy, and every random state, to where the last whole checkpoint left them.
 
         Args:
@@ -88,7 +93,11 @@ class Checkpoints:
             for partial in self.folder.glob(".*partial"):
                 shutil.rmtree(partial, ignore_errors=True)
         found = self.all()
-        number = int(strategy.agree(float(found[-1].name.rpartition("-")[2]) if found and self.resume else -1))
+        number = int(
+            strategy.agree(
+                float(found[-1].name.rpartition("-")[2]) if found and self.resume else -1
+            )
+        )
         if number < 0:
             return Position(), {}
         path = self._path(number)
@@ -101,16 +110,21 @@ class Checkpoints:
                 f"{path}: each of {state['world']} processes of {state['strategy']} has kept its own part; go on with the same, or --no-resume to start over"
             )
         with _readable(path):
-            tensors = load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors")
+            tensors = load_file(
+                path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors"
+            )
         strategy.load_weights(tensors)
         strategy.load_state(tensors)
-        # With other processes than before what is drawn from here on differs; the order of the rows does not.
+        # With other processes than before what is drawn from here on differs; the order of the rows
+        # does not.
         if state["world"] == strategy.world:
             with _readable(path):
                 _set_random_state(load_file(path / f"rank-{strategy.rank}.safetensors"))
         return Position(**state["position"]), tensors
 
-    def save(self, strategy: Strategy, position: Position, average: Mapping[str, Tensor], keep: int) -> None:
+    def save(
+        self, strategy: Strategy, position: Position, average: Mapping[str, Tensor], keep: int
+    ) -> None:
         """Write a checkpoint, then remove the oldest; every process calls this.
 
         Args:
@@ -137,17 +151,26 @@ class Checkpoints:
     def save_best(self, strategy: Strategy, about: Mapping[str, Any]) -> None:
         """Keep the weights as they are now as the best."""
         weights = strategy.weights()
-        self._write(self.folder / "best", strategy, {} if strategy.rank and not strategy.separate else weights, about)
+        self._write(
+            self.folder / "best",
+            strategy,
+            {} if strategy.rank and not strategy.separate else weights,
+            about,
+        )
 
     def load_best(self, strategy: Strategy) -> None:
         """Give the model the best weights."""
         path = self.folder / "best"
         with _readable(path):
-            strategy.load_weights(load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors"))
+            strategy.load_weights(
+                load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors")
+            )
 
     def all(self) -> list[Path]:
         """List the whole checkpoints, oldest first."""
-        return sorted(path for path in self.folder.glob("checkpoint-*") if (path / "state.json").is_file())
+        return sorted(
+            path for path in self.folder.glob("checkpoint-*") if (path / "state.json").is_file()
+        )
 
     def hand_over(self, folder: Path) -> None:
         """Leave in the finished model's folder, under `training`, how its training went."""
@@ -166,7 +189,9 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / f"checkpoint-{step:09d}"
 
-    def _write(self, path: Path, strategy: Strategy, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
+    def _write(
+        self, path: Path, strategy: Strategy, tensors: dict[str, Tensor], about: Mapping[str, Any]
+    ) -> None:
         # One name for all processes, each of which puts its file there.
         partial = path.with_name(f".{path.name}.partial")
         with disk_errors(path):
@@ -203,7 +228,9 @@ def digest(*values: Any) -> str:
     """Return a SHA-256 over arrays, and over what JSON can say."""
     found = hashlib.sha256()
     for value in values:
-        found.update(value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value).encode())
+        found.update(
+            value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value).encode()
+        )
     return found.hexdigest()
 
 
@@ -211,7 +238,11 @@ def _flat(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Name every setting by its path, in what JSON has, so that two of them can be compared."""
     flat: dict[str, Any] = {}
     for name, value in sections.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+        flat |= (
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, Mapping)
+            else {prefix + name: value}
+        )
     return json.loads(json.dumps(flat)) if not prefix else flat
 
 

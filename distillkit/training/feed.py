@@ -39,12 +39,21 @@ class Feed:
             for numbers, inputs in self._loader:
                 yield (
                     numbers.to(self._device, non_blocking=True),
-                    {name: tensor.to(self._device, non_blocking=True) for name, tensor in inputs.items()},
+                    {
+                        name: tensor.to(self._device, non_blocking=True)
+                        for name, tensor in inputs.items()
+                    },
                 )
             return
         # One copy an epoch, not one a batch.
-        numbers = torch.cat(list(batches)).to(self._device) if batches else torch.empty(0, dtype=torch.long)
-        for batch, part in zip(batches, numbers.split([len(batch) for batch in batches]), strict=True):
+        numbers = (
+            torch.cat(list(batches)).to(self._device)
+            if batches
+            else torch.empty(0, dtype=torch.long)
+        )
+        for batch, part in zip(
+            batches, numbers.split([len(batch) for batch in batches]), strict=True
+        ):
             # Asked of the copy on the host: asked of the device, it would be waited for.
             yield part, self._rows.batch(part, int(self._lengths[batch].max()))
 
@@ -61,21 +70,28 @@ def loader_workers(config: LoaderConfig) -> int:
     """Return how many loader processes to start: as asked, or the cores that training leaves to spare, at most four."""
     if config.workers >= 0:
         return config.workers
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return min(4, max(0, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
-def _loader(rows: Encoded, wanted: list[Tensor], device: torch.device, config: LoaderConfig) -> DataLoader[Batch]:
+def _loader(
+    rows: Encoded, wanted: list[Tensor], device: torch.device, config: LoaderConfig
+) -> DataLoader[Batch]:
     workers = loader_workers(config)
     return DataLoader(
         _Batches(rows),
         sampler=wanted,  # its batches are changed in place from epoch to epoch
         batch_size=None,
-        generator=torch.Generator(),  # else each epoch takes a number from the one that dropout draws from
+        # else each epoch takes a number from the one that dropout draws from
+        generator=torch.Generator(),
         num_workers=workers,
         prefetch_factor=config.prefetch if workers else None,
         persistent_workers=config.persistent and workers > 0,
-        pin_memory=device.type == "cuda" if config.pin_memory == "auto" else config.pin_memory == "on",
+        pin_memory=device.type == "cuda"
+        if config.pin_memory == "auto"
+        else config.pin_memory == "on",
     )
 
 

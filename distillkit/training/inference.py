@@ -24,11 +24,13 @@ def predict_logits(
     """Run a classifier over tokenised rows.
 
     Args:
-        model: Takes `rows.batch(...)` and answers with `.logits`. Left in the mode (train or eval) it came in.
+        model: Takes `rows.batch(...)` and answers with `.logits`. Left in the mode (train or eval)
+            it came in.
         rows: N rows.
         max_batch_tokens: Tokens a forward pass, padding included.
         precision: Autocast of the forward pass.
-        even: Batch rows of equal length where there are enough of them: transformers needs no attention mask for such a batch.
+        even: Batch rows of equal length where there are enough of them: transformers needs no
+            attention mask for such a batch.
         share: (i, n): run every nth batch, from the ith; the other rows' logits are 0.
         on_rows: Called with the number of rows after each forward pass.
 
@@ -57,7 +59,8 @@ def predict_logits(
     model.train(was_training)
     if out is None:
         return torch.empty(0, 0)
-    return out.clone() if own else torch.zeros_like(out)  # out of inference mode, so that it may be used in training
+    # out of inference mode, so that it may be used in training
+    return out.clone() if own else torch.zeros_like(out)
 
 
 @contextmanager

@@ -27,21 +27,24 @@ from distillkit.training.schedules import rate_factor
 from distillkit.training.strategies import start
 from distillkit.training.strategies.base import Strategy
 
-# Row numbers (B,) and logits (B, C), both on the model's device, and the share of all steps that are done, 0 to 1, in;
-# mean loss over the batch out.
+# Row numbers (B,) and logits (B, C), both on the model's device, and the share of all steps that
+# are done, 0 to 1, in; mean loss over the batch out.
 LossOfRows = Callable[[Tensor, Tensor, float], Tensor]
-# Row numbers (B,), what the model takes, both on its device, and the share of all steps that are done in; what the model gets in its place out.
-# It draws from torch's own generator, or from row numbers alone: then a resumed training is the one that was killed.
+# Row numbers (B,), what the model takes, both on its device, and the share of all steps that are
+# done in; what the model gets in its place out. It draws from torch's own generator, or from row
+# numbers alone: then a resumed training is the one that was killed.
 Corrupt = Callable[[Tensor, dict[str, Tensor], float], dict[str, Tensor]]
 # Logits (N, C) of the dev rows, on the CPU, in; a score out: the higher the better.
 Score = Callable[[Tensor], float]
 
 # Steps between two looks at what lives on a GPU or in another process, and between two reports.
 _LOOK_EVERY = 20
-# fp16 steps lost one after another before training is given up: the loss scale has by then fallen by 2 to this power.
+# fp16 steps lost one after another before training is given up: the loss scale has by then fallen
+# by 2 to this power.
 _MAX_OVERFLOWS = 24
-# Rows of like length that are computed together. A larger batch is computed in several parts: rows of one length alone are a bad sample of
-# the data (4,096 of them cost a student 1 point), and the longest of a mixed batch would pad all the others.
+# Rows of like length that are computed together. A larger batch is computed in several parts: rows
+# of one length alone are a bad sample of the data (4,096 of them cost a student 1 point), and the
+# longest of a mixed batch would pad all the others.
 _PART_ROWS = 256
 # What a training may change when it is resumed: none of it changes what is computed.
 _FREE = {
@@ -66,7 +69,11 @@ class FitResult:
 
     def summary(self, task: Task) -> dict[str, Any]:
         """Return `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch` and `history`."""
-        return {f"dev_{SCORES[task]}": self.best_score, "best_epoch": self.best_epoch, "history": self.history}
+        return {
+            f"dev_{SCORES[task]}": self.best_score,
+            "best_epoch": self.best_epoch,
+            "history": self.history,
+        }
 
 
 def fit(
@@ -95,17 +102,23 @@ def fit(
         progress: Name of the progress bar.
         dev: Rows that are scored after each epoch; None: the last epoch's weights stay.
         score: Score of the dev rows' logits; higher is better.
-        checkpoints: Where training keeps what it needs to go on after a kill; None: it keeps nothing.
+        checkpoints: Where training keeps what it needs to go on after a kill; None: it keeps
+            nothing.
         callbacks: What else watches it.
-        times: How often an epoch has each row, (N,) float, 0 or more; of a fraction, so many of the rows that share it, drawn anew each epoch. None: once.
-        corrupt: Changes every training batch before the model sees it, as masking does; None: it sees the rows as they are.
+        times: How often an epoch has each row, (N,) float, 0 or more; of a fraction, so many of the
+            rows that share it, drawn anew each epoch. None: once.
+        corrupt: Changes every training batch before the model sees it, as masking does; None: it
+            sees the rows as they are.
 
     Raises:
-        InputError: The strategy or precision cannot run here, or a loss or gradient is not a number.
+        InputError: The strategy or precision cannot run here, or a loss or gradient is not a
+            number.
         Preempted: Told to end (SIGTERM, SIGINT), it has written a checkpoint.
     """
     strategy = start(config)
-    trainer = _Trainer(strategy, rows, loss, config, seed, progress, dev, score, checkpoints, times, corrupt)
+    trainer = _Trainer(
+        strategy, rows, loss, config, seed, progress, dev, score, checkpoints, times, corrupt
+    )
     try:
         trainer.prepare(model, callbacks)
         with _told_to_end(checkpoints is not None) as told:
@@ -119,7 +132,9 @@ def fit(
             callback.close()
     strategy.close().eval()
     at = trainer.at
-    return FitResult(-math.inf if at.best_score is None else at.best_score, at.best_epoch, at.history)
+    return FitResult(
+        -math.inf if at.best_score is None else at.best_score, at.best_epoch, at.history
+    )
 
 
 class _Trainer:
@@ -139,7 +154,13 @@ class _Trainer:
         times: Tensor | None,
         corrupt: Corrupt | None,
     ) -> None:
-        self.strategy, self.rows, self.loss, self.config, self.seed = strategy, rows, loss, config, seed
+        self.strategy, self.rows, self.loss, self.config, self.seed = (
+            strategy,
+            rows,
+            loss,
+            config,
+            seed,
+        )
         self.progress, self.dev, self.score, self.checkpoints = progress, dev, score, checkpoints
         self.corrupt = corrupt
         self.callbacks: list[Callback] = []
@@ -152,15 +173,19 @@ class _Trainer:
         self.parts = math.ceil(config.batch_size / _PART_ROWS)
         self.part_rows = math.ceil(config.batch_size / self.parts)
         self.steps_an_epoch = math.ceil(
-            math.ceil(self.rows_an_epoch / self.part_rows) / (self.parts * config.accumulation_steps)
+            math.ceil(self.rows_an_epoch / self.part_rows)
+            / (self.parts * config.accumulation_steps)
         )
         # A look at what lives on a GPU, or in another process, waits for it.
-        self.look_every = 1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
+        self.look_every = (
+            1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
+        )
 
     def prepare(self, model: nn.Module, callbacks: Sequence[Callback]) -> None:
         """Bring the model to its device, and everything to where a checkpoint left it."""
         strategy, config = self.strategy, self.config
-        torch.manual_seed(self.seed + strategy.share * _PRIME)  # dropout differs from process to process
+        # dropout differs from process to process
+        torch.manual_seed(self.seed + strategy.share * _PRIME)
         strategy.prepare(model, lambda network: make_optimizer(network, config))
         self.peaks = [group["lr"] for group in strategy.optimizer.param_groups]
         if config.ema_decay:
@@ -170,8 +195,11 @@ class _Trainer:
             self.at, tensors = self.checkpoints.begin(strategy, self._made_from())
             if self.average is not None and tensors:
                 self.average.load(tensors)
-        # Sums are kept where they arise, one part a share; what a checkpoint had summed up is the first one's.
-        self.total = torch.tensor(self.at.loss if strategy.share == 0 else 0.0, device=strategy.device)
+        # Sums are kept where they arise, one part a share; what a checkpoint had summed up is the
+        # first one's.
+        self.total = torch.tensor(
+            self.at.loss if strategy.share == 0 else 0.0, device=strategy.device
+        )
         self.skipped = torch.tensor(float(self.at.skipped), device=strategy.device)
         self.overflows = torch.zeros((), device=strategy.device)  # in a row
         self.bad_step = torch.zeros((), device=strategy.device)
@@ -198,7 +226,11 @@ class _Trainer:
                 if end:
                     raise self._preempted(told)
             self._end_of_epoch()
-            if self._everywhere(told, now=True) and at.epoch <= config.epochs and not self._enough():
+            if (
+                self._everywhere(told, now=True)
+                and at.epoch <= config.epochs
+                and not self._enough()
+            ):
                 raise self._preempted(told)
 
     def restore_best(self) -> None:
@@ -225,16 +257,20 @@ class _Trainer:
         passes: list[tuple[Tensor, int]] = []
         for first in range(0, len(group), self.parts):
             batch = group[first : first + self.parts]
-            if len(batch) % shares == 0:  # whole parts keep a processor busier than a few rows of each
+            # whole parts keep a processor busier than a few rows of each
+            if len(batch) % shares == 0:
                 passes += [(part, len(part)) for part in batch[share::shares]]
                 continue
             for part in batch:
                 own = part[share::shares]
-                # All processes take part in every pass: one that has no row computes the first, with weight 0.
+                # All processes take part in every pass: one that has no row computes the first,
+                # with weight 0.
                 passes.append((own, len(own)) if len(own) else (part[:1], 0))
         return passes
 
-    def _step(self, group: Sequence[Tensor], feed: Iterator[tuple[Tensor, dict[str, Tensor]]]) -> None:
+    def _step(
+        self, group: Sequence[Tensor], feed: Iterator[tuple[Tensor, dict[str, Tensor]]]
+    ) -> None:
         """Take one optimizer step: some forward passes, one move of the weights."""
         at, strategy, config = self.at, self.strategy, self.config
         all_rows = sum(map(len, group))
@@ -246,9 +282,12 @@ class _Trainer:
             numbers, inputs = next(feed)
             if self.corrupt is not None:
                 inputs = self.corrupt(numbers, inputs, self._done())
-            # Weighted by rows, so that n small batches, or n processes, give the gradient of one large batch.
+            # Weighted by rows, so that n small batches, or n processes, give the gradient of one
+            # large batch.
             weight = count * strategy.shares / all_rows
-            found = strategy.learn(inputs, partial(self._part, numbers, weight), last=number == len(own))
+            found = strategy.learn(
+                inputs, partial(self._part, numbers, weight), last=number == len(own)
+            )
             self.total += found * (all_rows / strategy.shares)
             for callback in self.callbacks:
                 callback.rows(all_rows * number // len(own) - all_rows * (number - 1) // len(own))
@@ -283,7 +322,9 @@ class _Trainer:
             self.skipped += overflow
             self.overflows = (self.overflows + 1) * overflow
             overflow = self.overflows >= _MAX_OVERFLOWS
-        self.bad_step = torch.where((self.bad_step == 0) & (bad | overflow), self.at.step + 1.0, self.bad_step)
+        self.bad_step = torch.where(
+            (self.bad_step == 0) & (bad | overflow), self.at.step + 1.0, self.bad_step
+        )
 
     def _stop_if_bad(self) -> None:
         """Stop, and keep the batch.
@@ -299,13 +340,23 @@ class _Trainer:
         where = ""
         if self.checkpoints is not None:
             path = self.checkpoints.folder / f"bad-batch-{self.strategy.rank}.json"
-            rows = [self.rows.ids[self.rows.offsets[i] : self.rows.offsets[i + 1]].tolist() for i in numbers]
-            about = {"step": step, "epoch": self.at.epoch, "rows": numbers.tolist(), "input_ids": rows}
+            rows = [
+                self.rows.ids[self.rows.offsets[i] : self.rows.offsets[i + 1]].tolist()
+                for i in numbers
+            ]
+            about = {
+                "step": step,
+                "epoch": self.at.epoch,
+                "rows": numbers.tolist(),
+                "input_ids": rows,
+            }
             with whole_file(path) as unfinished:
                 unfinished.write_text(json.dumps(about) + "\n", encoding="utf-8")
             where = f"; the batch is in {path}"
         what = f"the loss or gradient of step {step}, epoch {self.at.epoch}, is not a number"
-        raise InputError(f"{self.progress}: {what}; lower the learning rate, {self.config.learning_rate}{where}")
+        raise InputError(
+            f"{self.progress}: {what}; lower the learning rate, {self.config.learning_rate}{where}"
+        )
 
     def _end_of_epoch(self) -> None:
         at, strategy, config = self.at, self.strategy, self.config
@@ -322,7 +373,8 @@ class _Trainer:
                 record["dev"] = self._dev_score()
             at.history.append(record)
             at.stale += 1
-            # Of equals the last: a small dev set is soon all right, long before the logits are worth learning.
+            # Of equals the last: a small dev set is soon all right, long before the logits are
+            # worth learning.
             if at.best_score is None or record.get("dev", 0.0) >= at.best_score:
                 at.best_score, at.best_epoch, at.stale = record.get("dev", 0.0), at.epoch, 0
                 self._keep_best()
@@ -347,13 +399,18 @@ class _Trainer:
 
     def _keep_best(self) -> None:
         if self.checkpoints is not None:
-            self.checkpoints.save_best(self.strategy, {"epoch": self.at.epoch, "dev": self.at.best_score})
+            self.checkpoints.save_best(
+                self.strategy, {"epoch": self.at.epoch, "dev": self.at.best_score}
+            )
         else:
             self.best = self.strategy.weights()
 
     def _save(self) -> None:
         if self.checkpoints is not None:
-            self.at.loss, self.at.skipped = float(self.strategy.sum_of_shares(self.total)), int(self.skipped)
+            self.at.loss, self.at.skipped = (
+                float(self.strategy.sum_of_shares(self.total)),
+                int(self.skipped),
+            )
             average = {} if self.average is None else self.average.state()
             self.checkpoints.save(self.strategy, self.at, average, self.config.keep_checkpoints)
 
@@ -361,7 +418,9 @@ class _Trainer:
         """Return what a resumed training must have in common with the one it resumes."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in _FREE}
         tensors = (self.rows.ids, self.rows.types, self.rows.offsets)
-        rows = digest(*(None if tensor is None else tensor.numpy() for tensor in tensors), self.times.numpy())
+        rows = digest(
+            *(None if tensor is None else tensor.numpy() for tensor in tensors), self.times.numpy()
+        )
         return {"training": settings, "seed": self.seed, "training rows (SHA-256)": rows}
 
     def _everywhere(self, told: "_Told", *, now: bool = False) -> bool:
@@ -373,7 +432,9 @@ class _Trainer:
         return bool(self.strategy.sum(torch.tensor(float(told.by))))
 
     def _preempted(self, told: "_Told") -> Preempted:
-        return Preempted(f"{self.progress}: told to end, saved at step {self.at.step}", told.by or signal.SIGTERM)
+        return Preempted(
+            f"{self.progress}: told to end, saved at step {self.at.step}", told.by or signal.SIGTERM
+        )
 
     def _own_callbacks(self) -> list[Callback]:
         at, total = self.at, self.rows_an_epoch * self.config.epochs
@@ -432,7 +493,9 @@ def _told_to_end(listen: bool) -> Iterator[_Told]:
         told.by = number
 
     # One that is ignored (SIGINT under nohup) stays so.
-    heard = [n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN]
+    heard = [
+        n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN
+    ]
     before = {number: signal.signal(number, note) for number in heard}
     try:
         yield told

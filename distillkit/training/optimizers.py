@@ -18,10 +18,12 @@ _NORMS = (nn.LayerNorm, nn.RMSNorm)
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Split what is trained into parameters that decay and those that do not: biases, norms and everything of one dimension.
 
-    LAMB does not adapt the step of the latter either: a bias that starts at 0 has no length to go by.
+    LAMB does not adapt the step of the latter either: a bias that starts at 0 has no length to go
+    by.
 
     Args:
-        model: Parameters that want no gradient are left out; one that is used in several places is listed once.
+        model: Parameters that want no gradient are left out; one that is used in several places is
+            listed once.
         weight_decay: Of the first group, at least 0.
 
     Returns:
@@ -29,19 +31,30 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
     Source: Devlin et al. 2019, appendix A.2, and You et al. 2020 (arXiv 1904.00962), code.
     """
-    norms = {p for module in model.modules() if isinstance(module, _NORMS) for p in module.parameters(recurse=False)}
+    norms = {
+        p
+        for module in model.modules()
+        if isinstance(module, _NORMS)
+        for p in module.parameters(recurse=False)
+    }
     decayed: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, p in model.named_parameters():
         if p.requires_grad:
             exempt = p.ndim <= 1 or p in norms or name.rpartition(".")[2] == "bias"
             (others if exempt else decayed).append(p)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     return [group for group in groups if group["params"]]
 
 
 def scaled_learning_rate(
-    learning_rate: float, batch_size: int, reference_batch: int, rule: Literal["none", "sqrt", "linear"]
+    learning_rate: float,
+    batch_size: int,
+    reference_batch: int,
+    rule: Literal["none", "sqrt", "linear"],
 ) -> float:
     """Return the learning rate for another batch than the one that it was chosen for.
 
@@ -51,7 +64,8 @@ def scaled_learning_rate(
         reference_batch: Rows an optimizer step, at least 1.
         rule: none; sqrt: by the root of the ratio of the batches; linear: by the ratio.
 
-    Source: sqrt: You et al. 2020 (arXiv 1904.00962), section 4; linear: Goyal et al. 2017 (arXiv 1706.02677), section 2.1.
+    Source: sqrt: You et al. 2020 (arXiv 1904.00962), section 4; linear: Goyal et al. 2017 (arXiv
+    1706.02677), section 2.1.
 
     >>> scaled_learning_rate(1e-3, 256, 64, "sqrt")
     0.002
@@ -71,10 +85,13 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
         ValueError: The model has nothing to train.
     """
     rows = config.batch_size * config.accumulation_steps
-    lr = scaled_learning_rate(config.learning_rate, rows, config.reference_batch, config.learning_rate_scaling)
+    lr = scaled_learning_rate(
+        config.learning_rate, rows, config.reference_batch, config.learning_rate_scaling
+    )
     groups = parameter_groups(model, config.weight_decay)
     if config.optimizer == "lamb":
-        # The loop has clipped already, and logs the norm: a second norm would cost another pass over the gradients.
+        # The loop has clipped already, and logs the norm: a second norm would cost another pass
+        # over the gradients.
         return Lamb(groups, lr=lr, max_grad_norm=None)
     if config.optimizer == "adadelta":
         # rho as in Zeiler 2012 and in Tang et al. 2019.

@@ -20,20 +20,28 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
         InputError: fp16 on a CPU.
     """
     if precision in ("apex-o1", "apex-o2"):
-        # apex.amp was removed upstream in 2025; torch's fp16 autocast with fp32 weights does what both levels did.
+        # apex.amp was removed upstream in 2025; torch's fp16 autocast with fp32 weights does what
+        # both levels did.
         precision = "fp16"
     if precision == "fp16" and device.type == "cpu":
-        # Raw fp16 autocast is many times slower than fp32 on CPUs, and accelerate silently runs fp32 instead.
+        # Raw fp16 autocast is many times slower than fp32 on CPUs, and accelerate silently runs
+        # fp32 instead.
         raise InputError("precision fp16 needs a GPU; on a CPU choose bf16, fp32 or auto")
     if precision != "auto":
         return precision
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     # AVX-512 BF16 or AMX: without one of them bf16 is emulated and slower than fp32.
-    return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
+    return (
+        "bf16"
+        if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        else "fp32"
+    )
 
 
-def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[object]:
+def autocast(
+    precision: Precision, device: torch.device
+) -> contextlib.AbstractContextManager[object]:
     """Return the context in which a forward pass runs at a resolved precision."""
     if precision == "fp32":
         return contextlib.nullcontext()

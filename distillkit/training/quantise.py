@@ -12,7 +12,8 @@ from distillkit.recipe import CompressConfig, Storage
 
 # Most steps from 0 to a row's largest number.
 _STEPS = {"int8": 127, "int4": 7}
-# Shares of a row's largest number at which int4 may be cut off, so that the others have finer steps.
+# Shares of a row's largest number at which int4 may be cut off, so that the others have finer
+# steps.
 _CLIPS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _SAMPLE = 200_000  # numbers that clusters are found on
 
@@ -39,18 +40,22 @@ class Codes(NamedTuple):
 def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
     """Store a matrix in few values.
 
-    What is stored once is stored again without a change: rows that are multiples of a step, the largest of them the most steps there are, have that step.
+    What is stored once is stored again without a change: rows that are multiples of a step, the
+    largest of them the most steps there are, have that step.
 
     Args:
         rows: (R, N) float32.
-        storage: int8, int4 (a scale a row, symmetric), binary (sign times a row's mean size), or kmeans.
+        storage: int8, int4 (a scale a row, symmetric), binary (sign times a row's mean size), or
+            kmeans.
         clusters: Values of kmeans.
     """
     if storage == "kmeans":
         codebook = codebook_of(rows, clusters)
         return Codes(_nearest(rows, codebook).to(torch.uint8), codebook, None)
     if storage == "binary":
-        return Codes((rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), rows.abs().mean(1, keepdim=True))
+        return Codes(
+            (rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), rows.abs().mean(1, keepdim=True)
+        )
     steps = _STEPS[storage]
     scale = _scale(rows, steps)
     codes = (rows / scale).round() + steps
@@ -73,7 +78,8 @@ def clipped(rows: Tensor, storage: Storage) -> Tensor:
 def codebook_of(rows: Tensor, clusters: int) -> Tensor:
     """Return at most so many values that stand for all of a matrix, (K,) float32, ascending; the values themselves where they are that few.
 
-    The first guess is evenly spaced, which keeps the large weights (Han et al. 2016, arXiv 1510.00149, section 3.2). Where there are zeros, one value is 0.
+    The first guess is evenly spaced, which keeps the large weights (Han et al. 2016, arXiv
+    1510.00149, section 3.2). Where there are zeros, one value is 0.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -89,7 +95,11 @@ def codebook_of(rows: Tensor, clusters: int) -> Tensor:
     start = np.linspace(values.min(), values.max(), clusters - zeros)[:, None]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of clusters that stay empty
-        found = KMeans(len(start), init=start, n_init=1, max_iter=50).fit(values[:, None]).cluster_centers_[:, 0]
+        found = (
+            KMeans(len(start), init=start, n_init=1, max_iter=50)
+            .fit(values[:, None])
+            .cluster_centers_[:, 0]
+        )
     return torch.from_numpy(np.unique(np.append(found, [0] * zeros).astype(np.float32)))
 
 
@@ -158,12 +168,18 @@ def round_weights(model: nn.Module, compress: CompressConfig) -> None:
                 weight.copy_(coded(rows, storage, compress.clusters).values().view_as(weight))
 
 
-def stored_weights(model: nn.Module, compress: CompressConfig) -> list[tuple[nn.Module, str, Storage]]:
+def stored_weights(
+    model: nn.Module, compress: CompressConfig
+) -> list[tuple[nn.Module, str, Storage]]:
     """List a model's tables and matrices, as module and name, with how each is stored; biases and norms stay as they are."""
     found: list[tuple[nn.Module, str, Storage]] = []
     for module in model.modules():
         storage = compress.embeddings if isinstance(module, nn.Embedding) else compress.weights
-        found += [(module, name, storage) for name, weight in module.named_parameters(recurse=False) if weight.ndim > 1]
+        found += [
+            (module, name, storage)
+            for name, weight in module.named_parameters(recurse=False)
+            if weight.ndim > 1
+        ]
     return found
 
 

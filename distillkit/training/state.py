@@ -30,12 +30,18 @@ def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
             if value is None:
                 continue
             # float64 holds every count that is not a tensor.
-            found = whole(value) if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64)
+            found = (
+                whole(value)
+                if isinstance(value, Tensor)
+                else torch.tensor(float(value), dtype=torch.float64)
+            )
             state[f"optimizer.{name}/{what}"] = found
     return state
 
 
-def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
+def load_optimizer_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]
+) -> None:
     """Give an optimizer what `optimizer_state` returned."""
     for name, parameter in model.named_parameters():
         prefix = f"optimizer.{name}/"
@@ -43,9 +49,12 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, sta
         for key, value in state.items():
             if key.startswith(prefix):
                 like = value.shape == parameter.shape and value.dim() > 0
-                # A count stays where torch.optim wants it: beside the parameter where its kernels are fused, else on the CPU.
+                # A count stays where torch.optim wants it: beside the parameter where its kernels
+                # are fused, else on the CPU.
                 device = parameter.device if like or counts_on_device(optimizer) else value.device
-                own[key.removeprefix(prefix)] = as_shared(parameter, value) if like else value.to(device, copy=True)
+                own[key.removeprefix(prefix)] = (
+                    as_shared(parameter, value) if like else value.to(device, copy=True)
+                )
         if own:
             optimizer.state[parameter] = own
 
@@ -63,7 +72,11 @@ def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def whole(tensor: Any) -> Tensor:
     """Copy a tensor to the CPU, put together from all processes that share it."""
-    return (tensor.detach().full_tensor() if is_shared(tensor) else tensor.detach()).to("cpu", copy=True).contiguous()
+    return (
+        (tensor.detach().full_tensor() if is_shared(tensor) else tensor.detach())
+        .to("cpu", copy=True)
+        .contiguous()
+    )
 
 
 def as_shared(like: Any, value: Tensor) -> Tensor:
@@ -83,7 +96,11 @@ def local(tensor: Any) -> Tensor:
 
 def is_shared(tensor: Any) -> bool:
     """Say whether a tensor is one process's part of a larger one (a DTensor)."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized() and _is_dtensor(tensor)
+    return (
+        torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+        and _is_dtensor(tensor)
+    )
 
 
 def _is_dtensor(tensor: Any) -> bool:

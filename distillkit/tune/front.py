@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 Trial = Mapping[
     str, Any
-]  # `trial` (its number), `parameters`, and `failed` or the figures: `score`, `milliseconds`, `megabytes`
+    # `trial` (its number), `parameters`, and `failed` or the figures: `score`, `milliseconds`,
+    # `megabytes`
+]
 _COSTS = {"milliseconds": "milliseconds a text", "megabytes": "megabytes"}
 
 
@@ -43,7 +45,14 @@ def choose(trials: Iterable[Trial], tolerance: float) -> Trial:
     # As the scores are shown: a difference of 0.5 points in binary fractions may be a hair more.
     least = max(trial["score"] for trial in trials) - tolerance / 100 - 1e-9
     good = (trial for trial in trials if trial["score"] >= least)
-    return min(good, key=lambda trial: (trial["milliseconds"] * trial["megabytes"], -trial["score"], trial["trial"]))
+    return min(
+        good,
+        key=lambda trial: (
+            trial["milliseconds"] * trial["megabytes"],
+            -trial["score"],
+            trial["trial"],
+        ),
+    )
 
 
 def front_table(result: Mapping[str, Any]) -> str:
@@ -51,7 +60,16 @@ def front_table(result: Mapping[str, Any]) -> str:
     names = list(result["space"])
     trials = [trial for trial in result["trials"] if trial.get("front")]
     trials.sort(key=lambda trial: (-trial["score"], trial["milliseconds"]))
-    rows = [["trial", f"dev {result['score']}", "ms a text", "MB", "parameters", *(_short(name) for name in names)]]
+    rows = [
+        [
+            "trial",
+            f"dev {result['score']}",
+            "ms a text",
+            "MB",
+            "parameters",
+            *(_short(name) for name in names),
+        ]
+    ]
     for trial in trials if result["trials"][0].get("front") else [*trials, result["trials"][0]]:
         marks = {"the recipe's": trial["trial"] == 0, "best.yaml": trial["trial"] == result["best"]}
         named = ", ".join(mark for mark, its in marks.items() if its)
@@ -92,7 +110,9 @@ def draw_front(result: Mapping[str, Any], target: Path) -> None:
         for cost, panel in zip(_COSTS, panels, strict=True):
             _draw_panel(panel, result, cost)
         panels[0].set_ylabel(f"dev {result['score'].replace('_', ' ')}, times 100")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8
+        )
         figure.savefig(target, format="svg", metadata={"Date": None})
 
 
@@ -100,9 +120,15 @@ def _draw_panel(panel: "Axes", result: Mapping[str, Any], cost: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     trials = [trial for trial in result["trials"] if "failed" not in trial]
-    edge = [trial for trial, on in zip(trials, pareto_front(*_columns(trials, "score", cost)), strict=True) if on]
+    edge = [
+        trial
+        for trial, on in zip(trials, pareto_front(*_columns(trials, "score", cost)), strict=True)
+        if on
+    ]
     edge.sort(key=lambda trial: trial[cost])
-    panel.step(*_places(edge, cost), where="post", color="tab:blue", linewidth=1, label="best at this cost")
+    panel.step(
+        *_places(edge, cost), where="post", color="tab:blue", linewidth=1, label="best at this cost"
+    )
     for name, chosen, (marker, colour) in (
         ("trial", [trial for trial in trials if not trial["front"]], (".", "0.6")),
         ("trial on the front", [trial for trial in trials if trial["front"]], ("o", "tab:blue")),

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from distillkit.errors import InputError
 from distillkit.recipe import Recipe
 
-Parameters = Mapping[str, float]  # by knob; how often rows of an origin or rule are seen is `origins.<name>`
+# by knob; how often rows of an origin or rule are seen is `origins.<name>`
+Parameters = Mapping[str, float]
 
 RATE = "origins."
 _FACTOR = 4.0  # the recipe's learning rate, divided and multiplied by this, where no range is given
@@ -18,22 +19,26 @@ class SearchConfig:
     """What is searched, and between which ends, LOW HIGH, both included."""
 
     knobs: tuple[str, ...] = ()
-    """Which of the following to search, by name; none: all that mean something to the student. What is left out stays as the recipe has it."""
+    """Which of the following to search, by name; none: all that mean something to the student. What
+    is left out stays as the recipe has it."""
     hidden_size: tuple[int, int] = (50, 300)
     """student.hidden_size of a bilstm, textcnn or fresh transformer (there multiples of 64)."""
     layers: tuple[int, int] = (1, 2)
     """student.layers of a bilstm or transformer."""
     width: tuple[int, int] = (50, 300)
-    """student.embeddings.width, unless the vectors are a file's; a teacher's are no wider than its states."""
+    """student.embeddings.width, unless the vectors are a file's; a teacher's are no wider than its
+    states."""
     vocabulary_size: tuple[int, int] = (2000, 30000)
-    """student.vocabulary.size, unless the vocabulary is the teacher's; no more than the transfer set's own words."""
+    """student.vocabulary.size, unless the vocabulary is the teacher's; no more than the transfer
+    set's own words."""
     word_dropout: tuple[float, float] = (0.0, 0.3)
     """student.word_dropout; of students with word vectors of their own."""
     learning_rate: tuple[float, float] = (0.0, 0.0)
     """training.learning_rate; 0 0: a quarter of the recipe's to four times that."""
     origins: tuple[float, float] = (0.0, 2.0)
-    """How often an epoch has rows of each origin and rule of the transfer set (training.origins), for once a row as it was given; then all alike are
-    scaled so that an epoch stays as long as it is."""
+    """How often an epoch has rows of each origin and rule of the transfer set (training.origins),
+    for once a row as it was given; then all alike are scaled so that an epoch stays as long as it
+    is."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,9 @@ class Knob:
     step: int = 1
 
     def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high and (not self.whole or (value - self.low) % self.step == 0)
+        return self.low <= value <= self.high and (
+            not self.whole or (value - self.low) % self.step == 0
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,8 @@ def knobs_of(recipe: Recipe) -> list[str]:
     has = {
         "hidden_size": not student.kind.endswith("static") and not cut,
         "layers": student.kind.endswith(("bilstm", "transformer")),
-        "width": student.reads_words and (student.embeddings.asks_teacher or student.embeddings.source == "random"),
+        "width": student.reads_words
+        and (student.embeddings.asks_teacher or student.embeddings.source == "random"),
         "vocabulary_size": student.reads_words and student.vocabulary.unit != "teacher",
         "word_dropout": student.reads_words,
         "learning_rate": True,
@@ -101,20 +109,30 @@ def check_search(recipe: Recipe, search: SearchConfig) -> None:
     for name in search.knobs:
         if name not in known:
             why = f"means nothing to this {recipe.student.kind}" if name in ranges else "is no knob"
-            raise InputError(f"search.knobs has {name}, which {why}: expected some of {', '.join(known)}")
+            raise InputError(
+                f"search.knobs has {name}, which {why}: expected some of {', '.join(known)}"
+            )
     for name, (low, high) in ranges.items():
-        least = {"word_dropout": 0, "learning_rate": 0, "origins": 0, "vocabulary_size": 3}.get(name, 1)
+        least = {"word_dropout": 0, "learning_rate": 0, "origins": 0, "vocabulary_size": 3}.get(
+            name, 1
+        )
         if not least <= low <= high < float("inf"):
-            raise InputError(f"search.{name} is {low} {high}: expected LOW HIGH, LOW {least} or more, HIGH no less")
+            raise InputError(
+                f"search.{name} is {low} {high}: expected LOW HIGH, LOW {least} or more, HIGH no less"
+            )
     if not search.word_dropout[1] < 1:
-        raise InputError(f"search.word_dropout is {_shown(search.word_dropout)}: expected HIGH less than 1")
+        raise InputError(
+            f"search.word_dropout is {_shown(search.word_dropout)}: expected HIGH less than 1"
+        )
     if search.learning_rate[1] and not search.learning_rate[0]:
         raise InputError(
             f"search.learning_rate is {_shown(search.learning_rate)}: expected LOW above 0, for it is searched by factors; or 0 0"
         )
 
 
-def space_of(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> tuple[dict[str, Knob], list[str]]:
+def space_of(
+    recipe: Recipe, search: SearchConfig, bounds: Bounds
+) -> tuple[dict[str, Knob], list[str]]:
     """Return what is searched.
 
     Args:
@@ -123,7 +141,8 @@ def space_of(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> tuple[dict
         bounds: What is possible.
 
     Returns:
-        The space by knob; and why other knobs are not in it, a line each: nothing is left of their range, or one value.
+        The space by knob; and why other knobs are not in it, a line each: nothing is left of their
+        range, or one value.
 
     Raises:
         InputError: The same, of a knob that was asked for by name; or nothing is left to search.
@@ -136,7 +155,11 @@ def space_of(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> tuple[dict
             if knob.low < knob.high:
                 space[knob_name] = knob
                 continue
-            left = f"{knob.low:g} alone" if knob.low == knob.high else f"nothing, for {_limit(name, bounds)}"
+            left = (
+                f"{knob.low:g} alone"
+                if knob.low == knob.high
+                else f"nothing, for {_limit(name, bounds)}"
+            )
             said = f"search.{name} is {_shown(getattr(search, name))}, which leaves {left}"
             if name in search.knobs:
                 raise InputError(f"{said}: give another range, or leave it out of search.knobs")
@@ -152,19 +175,31 @@ def _knobs(name: str, recipe: Recipe, search: SearchConfig, bounds: Bounds) -> d
         return {f"{RATE}{rate}": Knob(low, high) for rate in bounds.rates}
     if name == "learning_rate":
         own = recipe.training.learning_rate
-        return {name: Knob(low, high, log=True) if high else Knob(own / _FACTOR, own * _FACTOR, log=True)}
+        return {
+            name: Knob(low, high, log=True)
+            if high
+            else Knob(own / _FACTOR, own * _FACTOR, log=True)
+        }
     if name == "word_dropout":
         return {name: Knob(low, high)}
     if name == "hidden_size" and not student.reads_words:
         return {
-            name: Knob(-(-low // _HEAD_UNITS) * _HEAD_UNITS, high // _HEAD_UNITS * _HEAD_UNITS, True, step=_HEAD_UNITS)
+            name: Knob(
+                -(-low // _HEAD_UNITS) * _HEAD_UNITS,
+                high // _HEAD_UNITS * _HEAD_UNITS,
+                True,
+                step=_HEAD_UNITS,
+            )
         }
     if name == "layers":
-        return {name: Knob(low, high if student.reads_words else min(high, bounds.teacher_layers), True)}
+        return {
+            name: Knob(low, high if student.reads_words else min(high, bounds.teacher_layers), True)
+        }
     if name == "vocabulary_size":
         return {name: _sizes(recipe, search, bounds)}
     if name == "width" and student.embeddings.asks_teacher:
-        # PCA has no more components than the words of the smallest vocabulary, which its special tokens are no part of.
+        # PCA has no more components than the words of the smallest vocabulary, which its special
+        # tokens are no part of.
         searched = "vocabulary_size" in (search.knobs or knobs_of(recipe))
         words = min(bounds.words, _sizes(recipe, search, bounds).low) if searched else bounds.words
         high = min(high, bounds.states, int(words) - 3)
@@ -173,7 +208,8 @@ def _knobs(name: str, recipe: Recipe, search: SearchConfig, bounds: Bounds) -> d
 
 def _sizes(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> Knob:
     vocabulary, (low, high) = recipe.student.vocabulary, search.vocabulary_size
-    # With room for more entries than there are it is the same vocabulary; hashed n-grams fill any table.
+    # With room for more entries than there are it is the same vocabulary; hashed n-grams fill any
+    # table.
     if vocabulary.unit != "hashed" and bounds.words < vocabulary.size:
         high = min(high, bounds.words)
     return Knob(max(low, 2 * vocabulary.pieces), high, True, log=True)  # at least half of it words
@@ -200,7 +236,10 @@ def own_parameters(recipe: Recipe, space: Mapping[str, Knob], words: int) -> dic
         "word_dropout": student.word_dropout,
         "learning_rate": recipe.training.learning_rate,
     }
-    return {name: times.get(name.removeprefix(RATE), 1.0) if name.startswith(RATE) else own[name] for name in space}
+    return {
+        name: times.get(name.removeprefix(RATE), 1.0) if name.startswith(RATE) else own[name]
+        for name in space
+    }
 
 
 def with_parameters(recipe: Recipe, parameters: Parameters, origins: tuple[str, ...]) -> Recipe:
@@ -211,8 +250,16 @@ def with_parameters(recipe: Recipe, parameters: Parameters, origins: tuple[str, 
         parameters: By knob.
         origins: For `training.origins`.
     """
-    given = {name: parameters[name] for name in ("hidden_size", "layers", "word_dropout") if name in parameters}
-    embeddings, vocabulary, training = recipe.student.embeddings, recipe.student.vocabulary, recipe.training
+    given = {
+        name: parameters[name]
+        for name in ("hidden_size", "layers", "word_dropout")
+        if name in parameters
+    }
+    embeddings, vocabulary, training = (
+        recipe.student.embeddings,
+        recipe.student.vocabulary,
+        recipe.training,
+    )
     if "width" in parameters:
         embeddings = replace(embeddings, width=int(parameters["width"]))
     if "vocabulary_size" in parameters:

@@ -2,8 +2,9 @@
 
     data -> teacher -> transfer set -> logits -> trials, one after another -> front
 
-The first four stages are those of `distillkit run`, in the same folder. What a trial tries follows from the seed, its number, and the figures of the
-trials before it, all of which are in their stages: a search that is killed goes on as if nothing had happened.
+The first four stages are those of `distillkit run`, in the same folder. What a trial tries follows
+from the seed, its number, and the figures of the trials before it, all of which are in their
+stages: a search that is killed goes on as if nothing had happened.
 """
 
 import json
@@ -24,7 +25,16 @@ from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
 from distillkit.recipe import SCORES, Recipe, dump
-from distillkit.runs import RunFolder, Summary, Taught, at_work, label_transfer_set, log, look_ahead, teach
+from distillkit.runs import (
+    RunFolder,
+    Summary,
+    Taught,
+    at_work,
+    label_transfer_set,
+    log,
+    look_ahead,
+    teach,
+)
 from distillkit.student.train import row_times
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
 from distillkit.training.checkpoints import checkpoint_folder
@@ -65,18 +75,22 @@ def tune(
     """Search a student's settings over the logits of a run.
 
     Args:
-        recipe: What to run; the first trial is its own student. Its seed is that of every student, and of the search.
+        recipe: What to run; the first trial is its own student. Its seed is that of every student,
+            and of the search.
         folder: A run's folder, as for `runs.run`.
         search: What is searched.
         trials: How many in all, those from before included.
-        tolerance: How far the dev score of the student to choose may be below the best, in points: hundredths.
+        tolerance: How far the dev score of the student to choose may be below the best, in points:
+            hundredths.
         study: The search is in `tune-<study>/` of the folder; empty: in `tune/`.
 
     Returns:
-        What is written to `tune.json` there: the space, and of each trial its parameters, figures, and whether it is on the front.
+        What is written to `tune.json` there: the space, and of each trial its parameters, figures,
+            and whether it is on the front.
 
     Raises:
-        InputError: Something given is wrong, there are trials of another recipe or search, or another run is at work in the folder.
+        InputError: Something given is wrong, there are trials of another recipe or search, or
+            another run is at work in the folder.
     """
     search = search or SearchConfig()
     if trials < 1:
@@ -87,7 +101,9 @@ def tune(
         raise InputError(f"--study {study!r}: expected letters, digits, - and _")
     if not recipe.training.epochs or not recipe.proof.latency_sentences:
         name = "proof.latency_sentences" if recipe.training.epochs else "training.epochs"
-        raise InputError(f"{name} is 0: a search trains its students and times them; give at least 1")
+        raise InputError(
+            f"{name} is 0: a search trains its students and times them; give at least 1"
+        )
     check_search(recipe, search)
     _check_optuna()
     place = folder / (f"tune-{study}" if study else "tune")
@@ -131,7 +147,9 @@ def _mend() -> str:
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in values.items():
-        found |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
+        found |= (
+            _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
+        )
     return found
 
 
@@ -148,27 +166,52 @@ class _Study:
     """
 
     def __init__(
-        self, recipe: Recipe, search: SearchConfig, place: Path, home: RunFolder, task: Taught, transfer_set: str
+        self,
+        recipe: Recipe,
+        search: SearchConfig,
+        place: Path,
+        home: RunFolder,
+        task: Taught,
+        transfer_set: str,
     ) -> None:
-        self.recipe, self.search, self.place, self.home, self.task = recipe, search, place, home, task
+        self.recipe, self.search, self.place, self.home, self.task = (
+            recipe,
+            search,
+            place,
+            home,
+            task,
+        )
         self.transfer_set, self.stages = transfer_set, RunFolder(place)
         self.trials: list[Summary] = []
         vectors = Path(recipe.student.embeddings.source)
-        given = {"recipe": {k: v for k, v in asdict(recipe).items() if k not in _ELSEWHERE}, "search": asdict(search)}
-        self.base = [given, home.key_of("logits"), fingerprint(vectors) if vectors.is_file() else ""]
+        given = {
+            "recipe": {k: v for k, v in asdict(recipe).items() if k not in _ELSEWHERE},
+            "search": asdict(search),
+        }
+        self.base = [
+            given,
+            home.key_of("logits"),
+            fingerprint(vectors) if vectors.is_file() else "",
+        ]
 
     def run(self, trials: int, tolerance: float) -> Summary:
         """Train what is missing, then report on all that is there."""
         self._take_up()
         if not self.trials:
             with whole_file(self.place / "study.json") as partial:
-                text = json.dumps({"recipe": asdict(self.recipe), "search": asdict(self.search)}, indent=1)
+                text = json.dumps(
+                    {"recipe": asdict(self.recipe), "search": asdict(self.search)}, indent=1
+                )
                 partial.write_text(text + "\n", encoding="utf-8")
-        with tqdm(total=trials, initial=len(self.trials), desc="tune", unit="trial", disable=None) as bar:
+        with tqdm(
+            total=trials, initial=len(self.trials), desc="tune", unit="trial", disable=None
+        ) as bar:
             while len(self.trials) < trials:
                 parameters = self._propose(len(self.trials))
                 if parameters is None:
-                    log(f"tune: no settings are left that were not tried: {len(self.trials)} trials")
+                    log(
+                        f"tune: no settings are left that were not tried: {len(self.trials)} trials"
+                    )
                     break
                 self._try(len(self.trials), parameters)
                 bar.update()
@@ -185,7 +228,9 @@ class _Study:
             number = len(self.trials)
             found = self.stages.kept(f"trial-{number}", [self.base, number], [], code="trial")
             if found is None:
-                raise InputError(f"{self.place}: trial {number} was made with other data, logits or code; {_mend()}")
+                raise InputError(
+                    f"{self.place}: trial {number} was made with other data, logits or code; {_mend()}"
+                )
             self.trials.append({"trial": number, **found})
         if self.trials:
             log(f"{self.place}: {len(self.trials)} trials are finished, kept")
@@ -227,7 +272,9 @@ class _Study:
         tried = [self._parameters(trial) for trial in self.trials]
         for draw in range(_DRAWS):
             # A sampler a trial, its state all in the seed: none has to outlive a kill.
-            seed = int(np.random.SeedSequence([self.recipe.seed, number, draw]).generate_state(1)[0])
+            seed = int(
+                np.random.SeedSequence([self.recipe.seed, number, draw]).generate_state(1)[0]
+            )
             study = optuna.create_study(
                 directions=list(_OBJECTIVES.values()), sampler=optuna.samplers.TPESampler(seed=seed)
             )
@@ -242,7 +289,10 @@ class _Study:
                             values=None if failed else [trial[name] for name in _OBJECTIVES],
                         )
                     )
-            found = {name: _rounded(value, self.space[name]) for name, value in study.ask(ways).params.items()}
+            found = {
+                name: _rounded(value, self.space[name])
+                for name, value in study.ask(ways).params.items()
+            }
             if found not in tried:
                 return found
         return None
@@ -254,7 +304,11 @@ class _Study:
 
     def _recipe(self, parameters: Mapping[str, float]) -> Recipe:
         """Return the recipe of a trial."""
-        rates = {name.removeprefix(RATE): value for name, value in parameters.items() if name.startswith(RATE)}
+        rates = {
+            name.removeprefix(RATE): value
+            for name, value in parameters.items()
+            if name.startswith(RATE)
+        }
         origins = self.recipe.training.origins
         if rates:
             origins = self._steady(self.recipe.training.times_of() | rates)
@@ -282,12 +336,22 @@ class _Study:
             saved.write_text(text, encoding="utf-8")
             try:
                 summary = pipeline.train_student(
-                    self.transfer_set, self.task.path["dev"], out / "model", recipe.student,
-                    logits=self.home.folder / "logits" / "store", teacher=self.task.model, loss=recipe.loss, training=recipe.training,
-                    columns=self.task.columns, seed=recipe.seed, progress=f"trial {number}", resume=resume,
-                )  # fmt: skip
+                    self.transfer_set,
+                    self.task.path["dev"],
+                    out / "model",
+                    recipe.student,
+                    logits=self.home.folder / "logits" / "store",
+                    teacher=self.task.model,
+                    loss=recipe.loss,
+                    training=recipe.training,
+                    columns=self.task.columns,
+                    seed=recipe.seed,
+                    progress=f"trial {number}",
+                    resume=resume,
+                )
             except InputError:
-                # Too high a learning rate is an answer to the search; any other mistake is the user's to mend.
+                # Too high a learning rate is an answer to the search; any other mistake is the
+                # user's to mend.
                 if not number or not any(checkpoint_folder(out / "model").glob("bad-batch-*.json")):
                     raise
                 shutil.rmtree(checkpoint_folder(out / "model"))
@@ -297,7 +361,9 @@ class _Study:
                 "score": summary[f"dev_{SCORES[recipe.data.task]}"],
                 **self._timed(number, out / "model"),
                 "megabytes": megabytes(out / "model"),
-                "model_parameters": parameter_counts(load_classifier(str(out / "model"))[0])["total"],
+                "model_parameters": parameter_counts(load_classifier(str(out / "model"))[0])[
+                    "total"
+                ],
                 **{name: summary[name] for name in ("vocabulary", "best_epoch")},
             }
             if number:  # the first one's student is what the others are timed beside
@@ -310,8 +376,8 @@ class _Study:
     def _timed(self, number: int, model: Path) -> Summary:
         """Time a saved student on dev, a text at a time, tokenising included, in turns with the recipe's own student.
 
-        What is reported is how the two compare, in the milliseconds that the recipe's own took when it was first timed: trials are hours apart,
-        and the machine may be busier in one of them.
+        What is reported is how the two compare, in the milliseconds that the recipe's own took when
+        it was first timed: trials are hours apart, and the machine may be busier in one of them.
         """
         dev = read_table(self.task.path["dev"], self.task.columns, labels="ignored")
         rows = paired(*texts_of(dev.slice(0, self.recipe.proof.latency_sentences)))
@@ -323,7 +389,9 @@ class _Study:
             rounds = [milliseconds(answers, rows) for _ in range(_ROUNDS)]
         found = [times["student"] for times in rounds]
         if number:
-            found = [self.trials[0]["milliseconds"] * times["student"] / times["own"] for times in rounds]
+            found = [
+                self.trials[0]["milliseconds"] * times["student"] / times["own"] for times in rounds
+            ]
         return {"milliseconds": float(np.median(found)), "milliseconds_by_round": found}
 
     def _report(self, tolerance: float) -> Summary:
@@ -341,7 +409,11 @@ class _Study:
             "best": best,
             "trials": [
                 trial
-                | ({} if trial["trial"] else {"parameters": own_parameters(self.recipe, space, trial["vocabulary"])})
+                | (
+                    {}
+                    if trial["trial"]
+                    else {"parameters": own_parameters(self.recipe, space, trial["vocabulary"])}
+                )
                 | ({} if "failed" in trial else {"front": trial["trial"] in front})
                 for trial in self.trials
             ],

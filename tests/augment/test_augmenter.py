@@ -15,7 +15,14 @@ from distillkit.recipe import MixConfig
 
 OFF = {"p_mask": 0.0, "p_pos": 0.0, "p_ng": 0.0}
 WORDS = "one two three four five six seven eight"
-ODD = ["  odd   spacing ", "wow 😀👍🏽!", "a\u3000b\u00a0c", "don’t — ever…", "cafe\u0301 naïve", "line\nbreak"]
+ODD = [
+    "  odd   spacing ",
+    "wow 😀👍🏽!",
+    "a\u3000b\u00a0c",
+    "don’t — ever…",
+    "cafe\u0301 naïve",
+    "line\nbreak",
+]
 
 
 def augmenter(seed=1, tagger="none", **options):
@@ -85,7 +92,10 @@ def test_words_are_replaced_within_their_tag_by_unigram_frequency():
     texts = ["b b b b b b b c c c 7"] * 20
 
     def tag(texts):
-        return [[(word, "number" if word.isdigit() else "letter") for word in text.split()] for text in texts]
+        return [
+            [(word, "number" if word.isdigit() else "letter") for word in text.split()]
+            for text in texts
+        ]
 
     config = AugmentConfig(**OFF | {"p_pos": 1.0, "n_iter": 20})
     words = [text.split() for text, _ in drawn(Augmenter(config, 3, tag), texts)]
@@ -144,7 +154,9 @@ def test_each_text_is_varied_n_iter_times(n_iter):
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "word", ""]])
 def test_no_text_an_empty_text_and_one_word_pass_every_rule(texts):
-    rows = drawn(Augmenter(AugmentConfig(p_mask=0.3, p_pos=0.3, p_ng=1.0, tagger="none", n_iter=30)), texts)
+    rows = drawn(
+        Augmenter(AugmentConfig(p_mask=0.3, p_pos=0.3, p_ng=1.0, tagger="none", n_iter=30)), texts
+    )
     assert {text for text, _ in rows} <= {"", "word", "[MASK]"}
     assert len(rows) == 30 * len(texts)
 
@@ -176,14 +188,18 @@ def test_pairs_come_back_as_distinct_new_pairs():
 
 def test_new_pairs_are_in_the_order_of_the_given():
     new = augmenter(p_mask=0.5, n_iter=9)(["a b", "c d"], ["e f", "g h"])
-    given = ["ab" if set(a + b) & set("abef") else "cd" for a, b in new if set(a + b) & set("abcdefgh")]
+    given = [
+        "ab" if set(a + b) & set("abef") else "cd" for a, b in new if set(a + b) & set("abcdefgh")
+    ]
     assert given == sorted(given)
 
 
 def test_variants_come_with_where_they_are_from():
     (table,) = Augmenter(AugmentConfig(tagger="none", n_iter=2)).variants(["a b", "c"])
     assert table.schema == schema(pairs=False)
-    assert list(zip(table["source_row"].to_pylist(), table["iteration"].to_pylist(), strict=True)) == [
+    assert list(
+        zip(table["source_row"].to_pylist(), table["iteration"].to_pylist(), strict=True)
+    ) == [
         (0, 0),
         (0, 1),
         (1, 0),
@@ -199,7 +215,10 @@ def test_words_of_both_texts_of_a_pair_are_drawn_from():
 def test_one_text_more_leaves_the_masks_of_the_others_where_they_are():
     """A variant is a function of its text, its number and the seed; only replacements look at the whole corpus."""
     texts = [WORDS] * 3
-    few, many = (drawn(augmenter(p_mask=0.3, p_ng=0.3, n_iter=5), t) for t in (texts, [*texts, "and one more"]))
+    few, many = (
+        drawn(augmenter(p_mask=0.3, p_ng=0.3, n_iter=5), t)
+        for t in (texts, [*texts, "and one more"])
+    )
     assert many[:15] == few
 
 

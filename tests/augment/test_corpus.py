@@ -39,13 +39,22 @@ def lexicon_of(texts, tag=lambda word: "X"):
 
 
 def written(lexicon, block):
-    return assemble(lexicon.strings, block.gaps, block.words, block.offsets, block.tails).to_pylist()
+    return assemble(
+        lexicon.strings, block.gaps, block.words, block.offsets, block.tails
+    ).to_pylist()
 
 
 def bags(lexicon):
     """The words of each tag's table."""
-    bounds = zip(lexicon.tags.to_pylist(), lexicon.starts[:-1].tolist(), lexicon.starts[1:].tolist(), strict=True)
-    return {tag: [lexicon.strings[int(i)].as_py() for i in lexicon.entries[a:b]] for tag, a, b in bounds}
+    bounds = zip(
+        lexicon.tags.to_pylist(),
+        lexicon.starts[:-1].tolist(),
+        lexicon.starts[1:].tolist(),
+        strict=True,
+    )
+    return {
+        tag: [lexicon.strings[int(i)].as_py() for i in lexicon.entries[a:b]] for tag, a, b in bounds
+    }
 
 
 def shares(lexicon, tag):
@@ -53,7 +62,9 @@ def shares(lexicon, tag):
     at = lexicon.tags.to_pylist().index(tag)
     a, b = int(lexicon.starts[at]), int(lexicon.starts[at + 1])
     total = Counter()
-    for entry, accept, alias in zip(lexicon.entries[a:b], lexicon.accept[a:b], lexicon.alias[a:b], strict=True):
+    for entry, accept, alias in zip(
+        lexicon.entries[a:b], lexicon.accept[a:b], lexicon.alias[a:b], strict=True
+    ):
         stands = Fraction(int(accept), 2**32)
         total[lexicon.strings[int(entry)].as_py()] += stands / (b - a)
         total[lexicon.strings[int(alias)].as_py()] += (1 - stands) / (b - a)
@@ -78,7 +89,9 @@ def test_a_text_is_cut_into_gaps_words_and_a_tail():
     ]
 
 
-@pytest.mark.parametrize("pairs", [[("film", "N"), ("a", "D")], [("movie", "N")], [("", "N")], [("A", "D")]])
+@pytest.mark.parametrize(
+    "pairs", [[("film", "N"), ("a", "D")], [("movie", "N")], [("", "N")], [("A", "D")]]
+)
 def test_a_tagger_whose_words_do_not_stand_in_the_text_in_order_is_refused(pairs):
     with pytest.raises(InputError, match="does not stand in 'a film'"):
         tagged_batch(["a film"], [pairs])
@@ -107,7 +120,9 @@ def test_any_slice_of_a_batch_makes_the_same_block_on_disk_or_off(tmp_path):
 
 def test_a_block_knows_each_words_tag():
     lexicon = lexicon_of(["a 1 b"], tag=lambda word: "digit" if word.isdigit() else "letter")
-    block = lexicon.block(batch_of(["2 a", "b 1"][1:], tag=lambda word: "digit" if word.isdigit() else "letter"))
+    block = lexicon.block(
+        batch_of(["2 a", "b 1"][1:], tag=lambda word: "digit" if word.isdigit() else "letter")
+    )
     assert [lexicon.tags[int(tag)].as_py() for tag in block.tags] == ["letter", "digit"]
 
 
@@ -149,13 +164,23 @@ def test_a_corpus_without_words_makes_a_lexicon_without_tags():
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(st.integers(1, 3) | st.integers(1, 300), min_size=1, max_size=12), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.lists(st.integers(1, 3) | st.integers(1, 300), min_size=1, max_size=12),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_an_alias_tables_probabilities_are_the_frequencies(counts):
     # The words of different tags overlap: a word may have several.
     words = [(f"w{j}", f"T{i}", n) for i, tag in enumerate(counts) for j, n in enumerate(tag)]
     pairs = [(word, tag) for word, tag, n in words for _ in range(n)]
-    lexicon = Lexicon.build([tagged_batch([" ".join(word for word, _ in pairs)], [pairs])], "[MASK]")
-    assert bags(lexicon) == {f"T{i}": sorted(f"w{j}" for j in range(len(tag))) for i, tag in enumerate(counts)}
+    lexicon = Lexicon.build(
+        [tagged_batch([" ".join(word for word, _ in pairs)], [pairs])], "[MASK]"
+    )
+    assert bags(lexicon) == {
+        f"T{i}": sorted(f"w{j}" for j in range(len(tag))) for i, tag in enumerate(counts)
+    }
     for i, tag in enumerate(counts):
         found = shares(lexicon, f"T{i}")
         assert set(found) == {f"w{j}" for j in range(len(tag))}
@@ -163,7 +188,9 @@ def test_an_alias_tables_probabilities_are_the_frequencies(counts):
             assert abs(found[f"w{j}"] - Fraction(n, sum(tag))) <= Fraction(1, 2**32)
 
 
-@pytest.mark.parametrize("counts", [[1], [1] * 9, [10_000, 1], [1, 10_000, 1, 1], list(range(1, 40)), [5, 5, 10]])
+@pytest.mark.parametrize(
+    "counts", [[1], [1] * 9, [10_000, 1], [1, 10_000, 1, 1], list(range(1, 40)), [5, 5, 10]]
+)
 def test_skewed_tied_and_one_word_tags_are_exact_too(counts):
     texts = [f"w{j:02}" for j, n in enumerate(counts) for _ in range(n)]
     found = shares(lexicon_of(texts), "X")
@@ -180,7 +207,8 @@ def test_draw_words_reads_the_table_exactly(counts):
     edges = [0, 2**32 - 1]
     for i in range(n):
         edges += [-(-(i << 32) // n) + d for d in (-1, 0, 1)]  # where an entry begins
-        edges += [-(-((i << 32) + int(lexicon.accept[first + i])) // n) + d for d in (-1, 0, 1)]  # where its alias does
+        # where its alias does
+        edges += [-(-((i << 32) + int(lexicon.accept[first + i])) // n) + d for d in (-1, 0, 1)]
     edges = [u for u in edges if 0 <= u < 2**32]
     expected = []
     for u in edges:
@@ -196,7 +224,10 @@ def test_draw_words_draws_each_tags_words_by_frequency():
     texts = ["a"] * 70 + ["b"] * 20 + ["c"] * 10 + ["9"] * 45 + ["8"] * 5
     lexicon = lexicon_of(texts, tag=lambda word: "digit" if word.isdigit() else "letter")
     u = draw(seed_key(2), np.arange(20_000))
-    for tag, weights in (("digit", {"9": 0.9, "8": 0.1}), ("letter", {"a": 0.7, "b": 0.2, "c": 0.1})):
+    for tag, weights in (
+        ("digit", {"9": 0.9, "8": 0.1}),
+        ("letter", {"a": 0.7, "b": 0.2, "c": 0.1}),
+    ):
         numbers = np.full(len(u), lexicon.tags.to_pylist().index(tag), np.int32)
         counts = Counter(lexicon.strings.take(pa.array(lexicon.draw_words(numbers, u))).to_pylist())
         assert set(counts) == set(weights)
@@ -206,7 +237,9 @@ def test_draw_words_draws_each_tags_words_by_frequency():
 
 
 def test_a_saved_lexicon_is_the_same_again_and_its_numbers_come_last(tmp_path):
-    lexicon = lexicon_of(["a b b", "1 é 😀"], tag=lambda word: "digit" if word.isdigit() else "letter")
+    lexicon = lexicon_of(
+        ["a b b", "1 é 😀"], tag=lambda word: "digit" if word.isdigit() else "letter"
+    )
     lexicon.save(tmp_path)
     again = Lexicon.load(tmp_path)
     assert again.strings.equals(lexicon.strings)

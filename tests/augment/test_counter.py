@@ -57,7 +57,10 @@ def test_seeds_and_coordinates_give_keys_of_their_own():
 
 def test_no_two_rows_and_iterations_share_a_key():
     rows, iterations = np.divmod(np.arange(400_000), 20)
-    keys = [draw(draw(seed_key(seed, kind), rows), iterations) for seed, kind in [(1, 0), (1, 1), (2, 0)]]
+    keys = [
+        draw(draw(seed_key(seed, kind), rows), iterations)
+        for seed, kind in [(1, 0), (1, 1), (2, 0)]
+    ]
     assert len(np.unique(np.concatenate(keys))) == 1_200_000
 
 
@@ -77,13 +80,17 @@ def test_every_bit_is_set_half_of_the_time(numbered):
 
 @pytest.mark.parametrize("half", [high, lambda u: below(u, 2**32)])
 def test_both_halves_are_uniform(half):
-    counts = np.bincount(half(draw(seed_key(3), np.arange(200_000))).astype(np.int64) >> 24, minlength=256)
+    counts = np.bincount(
+        half(draw(seed_key(3), np.arange(200_000))).astype(np.int64) >> 24, minlength=256
+    )
     assert chisquare(counts).pvalue > FAIR
 
 
 def test_the_halves_of_a_number_are_independent():
     u = draw(seed_key(4), np.arange(200_000))
-    counts = np.bincount((high(u) >> np.uint32(28)).astype(np.int64) * 16 + below(u, 16), minlength=256)
+    counts = np.bincount(
+        (high(u) >> np.uint32(28)).astype(np.int64) * 16 + below(u, 16), minlength=256
+    )
     assert chisquare(counts).pvalue > FAIR
 
 
@@ -106,7 +113,9 @@ def test_below_scales_the_lower_half_and_never_reaches_the_bound(bound):
 def test_below_takes_a_bound_for_each_number():
     u = draw(seed_key(1), np.arange(5000))
     bounds = np.arange(1, 5001)
-    assert below(u, bounds).tolist() == [(int(x) & 0xFFFFFFFF) * int(b) >> 32 for x, b in zip(u, bounds, strict=True)]
+    assert below(u, bounds).tolist() == [
+        (int(x) & 0xFFFFFFFF) * int(b) >> 32 for x, b in zip(u, bounds, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("bound", [2, 3, 5, 10, 60])
@@ -116,7 +125,9 @@ def test_below_is_uniform(bound):
     assert chisquare(counts).pvalue > FAIR
 
 
-@pytest.mark.parametrize(("p", "t"), [(0.0, 0), (1.0, 2**32), (0.5, 2**31), (0.1, 429496730), (2**-32, 1)])
+@pytest.mark.parametrize(
+    ("p", "t"), [(0.0, 0), (1.0, 2**32), (0.5, 2**31), (0.1, 429496730), (2**-32, 1)]
+)
 def test_threshold_is_the_share_of_2_to_the_32(p, t):
     assert threshold(p) == t
 

@@ -41,9 +41,15 @@ def reference(units):
     return [sorted(rows) for rows in found]
 
 
-# Few values, so that equal ones are many; the ends of shares and of all among them; halves that agree where the others do not.
+# Few values, so that equal ones are many; the ends of shares and of all among them; halves that
+# agree where the others do not.
 HALF = st.sampled_from([0, 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1])
-ROW = st.tuples(HALF, st.sampled_from([0, 7, 2**64 - 1]), st.integers(0, 3), st.sampled_from([0, 0, 1, 5, 2**32 - 1]))
+ROW = st.tuples(
+    HALF,
+    st.sampled_from([0, 7, 2**64 - 1]),
+    st.integers(0, 3),
+    st.sampled_from([0, 0, 1, 5, 2**32 - 1]),
+)
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 16])
@@ -99,7 +105,9 @@ def test_a_row_with_two_labels_is_torn(tmp_path, labels, torn, apart):
 
 
 def test_another_rows_labels_tear_nothing(tmp_path):
-    assert find(tmp_path, [[(8, 8, 0, 4), (8, 9, 0, 5), (7, 8, 0, 6)]], 1) == [[(0, False), (1, False), (2, False)]]
+    assert find(tmp_path, [[(8, 8, 0, 4), (8, 9, 0, 5), (7, 8, 0, 6)]], 1) == [
+        [(0, False), (1, False), (2, False)]
+    ]
 
 
 def test_empty_units_and_no_units(tmp_path):
@@ -111,14 +119,20 @@ def test_empty_units_and_no_units(tmp_path):
 
 def test_units_beyond_the_width_of_a_byte_keep_their_rows(tmp_path):
     units = [[] for _ in range(300)]
-    units[255], units[256], units[299] = [(1, 1, 3, 0)], [(1, 1, 3, 0), (2, 2, 3, 0)], [(2, 2, 1, 0), (3, 3, 3, 0)]
+    units[255], units[256], units[299] = (
+        [(1, 1, 3, 0)],
+        [(1, 1, 3, 0), (2, 2, 3, 0)],
+        [(2, 2, 1, 0), (3, 3, 3, 0)],
+    )
     assert find(tmp_path, units, 2) == reference(units)
 
 
 def test_shares_part_the_hashes_evenly(tmp_path):
     hashes = np.zeros(40_000, HASH)
     hashes["high"] = np.random.default_rng(2).integers(0, 2**64, 40_000, dtype=np.uint64)
-    write_hashes(tmp_path / "h.npy", hashes, np.zeros(40_000, np.int64), 0, np.zeros(40_000, np.uint32))
+    write_hashes(
+        tmp_path / "h.npy", hashes, np.zeros(40_000, np.int64), 0, np.zeros(40_000, np.uint32)
+    )
     sizes = []
     for share in range(8):
         keep_first([tmp_path / "h.npy"], share, 8, tmp_path / "s.npy")

@@ -28,12 +28,22 @@ def model_folder(train_table, tmp_path_factory):
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, bos_token="<|end|>", eos_token="<|end|>", unk_token="<unk>"
     )
-    assert tokenizer("the film\tis").input_ids == [vocabulary[word] for word in ("the", "film", "\t", "is")]
+    assert tokenizer("the film\tis").input_ids == [
+        vocabulary[word] for word in ("the", "film", "\t", "is")
+    ]
     folder = tmp_path_factory.mktemp("gpt")
     torch.manual_seed(0)
-    GPT2LMHeadModel(GPT2Config(
-        vocab_size=len(vocabulary), n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0
-    )).save_pretrained(folder)  # fmt: skip
+    GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=len(vocabulary),
+            n_embd=16,
+            n_layer=2,
+            n_head=2,
+            n_positions=32,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -43,7 +53,9 @@ def texts_of(tables):
 
 
 def make(model, work, table, wanted=300, config=CONFIG, seed=1, mask="[MASK]", workers=1):
-    return texts_of(generate([table], wanted, model, config, seed, mask, work, engine="local", workers=workers))
+    return texts_of(
+        generate([table], wanted, model, config, seed, mask, work, engine="local", workers=workers)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +64,13 @@ def made(model_folder, train_table, tmp_path_factory):
     return work, make(model_folder, work, train_table)
 
 
-def test_after_fine_tuning_the_texts_are_of_the_tasks_words(made, model_folder, train_table, tmp_path):
+def test_after_fine_tuning_the_texts_are_of_the_tasks_words(
+    made, model_folder, train_table, tmp_path
+):
     own = set(" ".join(train_table["text"].to_pylist()).split())
-    before = make(model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=12))
+    before = make(
+        model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=12)
+    )
 
     def share(texts):
         words = [word for (text,) in texts for word in text.split()]
@@ -68,7 +84,9 @@ def test_after_fine_tuning_the_texts_are_of_the_tasks_words(made, model_folder, 
     assert not any("<" in text for text in texts)
 
 
-def test_the_same_seed_writes_the_same_and_another_does_not(made, model_folder, train_table, tmp_path):
+def test_the_same_seed_writes_the_same_and_another_does_not(
+    made, model_folder, train_table, tmp_path
+):
     assert make(model_folder, tmp_path / "a", train_table) == made[1]
     assert make(model_folder, tmp_path / "b", train_table, seed=2) != made[1]
 
@@ -79,18 +97,22 @@ def test_a_text_does_not_depend_on_those_it_is_written_with(model_folder):
     config = GeneratedConfig(max_tokens=30)
     many = write_texts(model, tokenizer, range(40), config, 1)
     alone = [write_texts(model, tokenizer, [number], config, 1)[0] for number in range(40)]
-    assert sum(a == b for a, b in zip(many, alone, strict=True)) >= 30  # half precision may round a draw away
+    # half precision may round a draw away
+    assert sum(a == b for a, b in zip(many, alone, strict=True)) >= 30
     assert len({len(text.split()) for text in many}) > 5
     assert not any("<unk>" in text or "<|end|>" in text for text in many)
 
 
-def test_texts_are_the_same_in_shards_and_after_a_kill(model_folder, train_table, tmp_path, monkeypatch):
+def test_texts_are_the_same_in_shards_and_after_a_kill(
+    model_folder, train_table, tmp_path, monkeypatch
+):
     config = GeneratedConfig(epochs=0, max_tokens=5)
     whole = make(model_folder, tmp_path / "whole", train_table, config=config)
     monkeypatch.setattr(generated, "_SHARD", 64)
     work = tmp_path / "work"
     sharded = make(model_folder, work, train_table, config=config)
-    assert len(set(whole) & set(sharded)) > 0.9 * len(set(whole)) > 200  # half precision may round a draw away
+    # half precision may round a draw away
+    assert len(set(whole) & set(sharded)) > 0.9 * len(set(whole)) > 200
     files = {path.name: path.read_bytes() for path in work.glob("texts-*")}
     assert len(files) == 5
     for name in sorted(files)[2:4]:
@@ -102,7 +124,9 @@ def test_texts_are_the_same_in_shards_and_after_a_kill(model_folder, train_table
 
 def test_workers_change_nothing(model_folder, train_table, tmp_path):
     config = GeneratedConfig(epochs=1, learning_rate=2e-2, max_tokens=6)
-    alone, shared = (make(model_folder, tmp_path / str(n), train_table, 1500, config, workers=n) for n in (1, 2))
+    alone, shared = (
+        make(model_folder, tmp_path / str(n), train_table, 1500, config, workers=n) for n in (1, 2)
+    )
     assert alone == shared
     assert len(alone) > 1000
 
@@ -131,13 +155,17 @@ def test_texts_that_are_empty_or_hold_the_mask_are_left_out(made, model_folder, 
 
 
 def test_no_text_is_longer_than_allowed(model_folder, train_table, tmp_path):
-    found = make(model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=3))
+    found = make(
+        model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=3)
+    )
     assert max(len(text.split()) for (text,) in found) == 3
 
 
 def test_when_cold_every_token_is_the_likeliest_after_all_before_it(made):
     model, tokenizer, _ = load_language_model(AutoModelForCausalLM, str(made[0] / "model"))
-    for text in write_texts(model, tokenizer, range(20), GeneratedConfig(temperature=1e-4, max_tokens=12), 1):
+    for text in write_texts(
+        model, tokenizer, range(20), GeneratedConfig(temperature=1e-4, max_tokens=12), 1
+    ):
         ids = torch.tensor([0, *tokenizer(text).input_ids, 0])
         with torch.inference_mode():
             logits = model(ids[None, :-1]).logits[0]
@@ -146,7 +174,9 @@ def test_when_cold_every_token_is_the_likeliest_after_all_before_it(made):
 
 
 def test_what_is_no_causal_language_model_is_refused_in_one_line(encoder_folder, tmp_path):
-    with pytest.raises(InputError, match=r"has no causal language model's weights|no end-of-text token"):
+    with pytest.raises(
+        InputError, match=r"has no causal language model's weights|no end-of-text token"
+    ):
         make(encoder_folder, tmp_path / "a", pa.table({"text": ["a"]}))
     assert not (tmp_path / "a" / "model").exists()
     with pytest.raises(InputError, match="nowhere: not a checkpoint"):

@@ -12,7 +12,14 @@ from distillkit.augment.mix import Models, share_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.errors import InputError
 from distillkit.pipeline import models_of
-from distillkit.recipe import AugmentConfig, ColumnsConfig, GeneratedConfig, InfillConfig, MixConfig, NeighboursConfig
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    GeneratedConfig,
+    InfillConfig,
+    MixConfig,
+    NeighboursConfig,
+)
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 
@@ -37,7 +44,12 @@ def models(encoder_folder, model_folder):  # noqa: F811
 @pytest.fixture(scope="module")
 def build(models, train_table):
     more = pa.table(
-        {"text": [f"This is the {i}th. It was shown in {i} places, then? {i} more of it!" for i in range(400)]}
+        {
+            "text": [
+                f"This is the {i}th. It was shown in {i} places, then? {i} more of it!"
+                for i in range(400)
+            ]
+        }
     )
 
     def build(target, config=CONFIG, workers=1, **options):
@@ -59,7 +71,8 @@ def made(build, tmp_path_factory):
 def test_each_way_has_its_share(made):
     rows = pq.read_table(made[0]).to_pylist()
     made_of = {
-        name: [row for row in rows if row["origin"] == name] for name in ("unlabelled", "generated", "augmented")
+        name: [row for row in rows if row["origin"] == name]
+        for name in ("unlabelled", "generated", "augmented")
     }
     assert len(made_of["unlabelled"]) == share_of(CONFIG, "sentences", 96) == 144
     assert all(row["text"].endswith((".", "?", "!")) for row in made_of["unlabelled"])
@@ -86,7 +99,9 @@ def test_the_bytes_are_the_same_after_a_kill(made, build, tmp_path, monkeypatch,
     def kill(*_):
         raise Killed
 
-    where = {"prepare_infill": infill, "prepare_neighbours": neighbours, "_compare": transfer_set}[step]
+    where = {"prepare_infill": infill, "prepare_neighbours": neighbours, "_compare": transfer_set}[
+        step
+    ]
     monkeypatch.setattr(where, step, kill)
     with pytest.raises(Killed):
         build(tmp_path / "t.parquet")
@@ -111,7 +126,10 @@ def test_another_model_under_the_same_name_is_asked_anew(models, tmp_path):
 def test_vectors_may_come_from_a_file(build, tmp_path):
     (tmp_path / "v.txt").write_text("good 1 0\nbad 0.9 0.1\nfilm 0 1\nstory 0.1 0.9\n")
     config = AugmentConfig(
-        tagger="none", n_iter=10, mix=MixConfig(rules=0.0, neighbours=1.0), neighbours=NeighboursConfig(k=1, p=1.0)
+        tagger="none",
+        n_iter=10,
+        mix=MixConfig(rules=0.0, neighbours=1.0),
+        neighbours=NeighboursConfig(k=1, p=1.0),
     )
     build(tmp_path / "t.parquet", config, models=Models(vectors=str(tmp_path / "v.txt")))
     rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
@@ -128,7 +146,10 @@ def test_what_was_made_with_another_model_is_not_gone_on_with(build, tmp_path, m
         raise Killed
 
     config = AugmentConfig(
-        tagger="none", n_iter=10, mix=MixConfig(rules=0.0, neighbours=1.0), neighbours=NeighboursConfig(k=1, p=1.0)
+        tagger="none",
+        n_iter=10,
+        mix=MixConfig(rules=0.0, neighbours=1.0),
+        neighbours=NeighboursConfig(k=1, p=1.0),
     )
     models = Models(vectors=str(tmp_path / "v.txt"))
     (tmp_path / "v.txt").write_text("film 1 0\nstory 0.9 0.1\n")
@@ -155,7 +176,11 @@ def test_shares_are_by_weight():
     [
         ({"mix": MixConfig(infill=1.0)}, {}, r"augment.infill.model is empty and no teacher"),
         ({"mix": MixConfig(infill=1.0)}, {"teacher": "./nowhere"}, r"./nowhere: no such folder"),
-        ({"mix": MixConfig(neighbours=1.0)}, {}, r"augment.neighbours.vectors 'teacher': no teacher is given"),
+        (
+            {"mix": MixConfig(neighbours=1.0)},
+            {},
+            r"augment.neighbours.vectors 'teacher': no teacher is given",
+        ),
         (
             {"mix": MixConfig(neighbours=1.0), "neighbours": NeighboursConfig(vectors="v.txt")},
             {},
@@ -166,7 +191,11 @@ def test_shares_are_by_weight():
             {},
             "./gpt: no such folder",
         ),
-        ({"mix": MixConfig(sentences=1.0)}, {}, "augment.mix.sentences is 1.0, but there is no unlabelled text"),
+        (
+            {"mix": MixConfig(sentences=1.0)},
+            {},
+            "augment.mix.sentences is 1.0, but there is no unlabelled text",
+        ),
         (
             {"mix": MixConfig(sentences=1.0)},
             {"unlabelled": ["more.txt"], "columns": ColumnsConfig(text_pair="b")},
@@ -181,7 +210,9 @@ def test_what_the_mix_lacks_is_said_before_anything_is_done(config, given, messa
 
 def test_models_are_asked_for_only_where_the_mix_uses_them(encoder_folder, classifier_folder):
     assert models_of(AugmentConfig(infill=InfillConfig(model="./nowhere"))) == Models()
-    config = AugmentConfig(mix=MixConfig(infill=1.0, neighbours=1.0), infill=InfillConfig(model=encoder_folder))
+    config = AugmentConfig(
+        mix=MixConfig(infill=1.0, neighbours=1.0), infill=InfillConfig(model=encoder_folder)
+    )
     found = models_of(config, classifier_folder)
     assert (found.infill, found.vectors, found.generated) == (encoder_folder, classifier_folder, "")
     assert found.ask(encoder_folder, ["good", "bad"]).shape == (2, 16)

@@ -28,7 +28,9 @@ PLACES = {
 
 def vectors(words):
     angle, length = (torch.tensor([PLACES[word][i] for word in words]) for i in (0, 1))
-    return torch.stack([length * torch.cos(torch.deg2rad(angle)), length * torch.sin(torch.deg2rad(angle))], 1)
+    return torch.stack(
+        [length * torch.cos(torch.deg2rad(angle)), length * torch.sin(torch.deg2rad(angle))], 1
+    )
 
 
 def corpus(texts):
@@ -41,7 +43,10 @@ def table_of(lexicon, k, target, ask=vectors):
     prepare_neighbours(lexicon, ask, k, target)
     strings, table = lexicon.strings.to_pylist(), np.load(target)
     assert table.dtype == np.int32
-    return {word: [strings[n] for n in row] if row[0] >= 0 else None for word, row in zip(strings, table, strict=True)}
+    return {
+        word: [strings[n] for n in row] if row[0] >= 0 else None
+        for word, row in zip(strings, table, strict=True)
+    }
 
 
 def test_neighbours_are_the_nearest_other_words_by_cosine(tmp_path):
@@ -71,7 +76,9 @@ def test_words_without_a_vector_neither_have_neighbours_nor_are_any(tmp_path):
     lexicon, _ = corpus(["good great unheard bad"])
 
     def ask(words):
-        return torch.stack([torch.zeros(2) if word == "unheard" else vectors([word])[0] for word in words])
+        return torch.stack(
+            [torch.zeros(2) if word == "unheard" else vectors([word])[0] for word in words]
+        )
 
     found = table_of(lexicon, 9, tmp_path / "t.npy", ask)
     assert found["unheard"] is None
@@ -93,7 +100,9 @@ def vary(tmp_path, texts, rows, **config):
     lexicon, block = corpus(texts)
     prepare_neighbours(lexicon, vectors, 2, tmp_path / "t.npy")
     keys = draw(seed_key(3), np.arange(len(rows)))
-    return Neighbours(lexicon, NeighboursConfig(**config), tmp_path / "t.npy")(block, np.array(rows), keys)
+    return Neighbours(lexicon, NeighboursConfig(**config), tmp_path / "t.npy")(
+        block, np.array(rows), keys
+    )
 
 
 def test_words_are_replaced_at_the_rate_by_each_neighbour_alike_in_their_spacing(tmp_path):
@@ -103,10 +112,14 @@ def test_words_are_replaced_at_the_rate_by_each_neighbour_alike_in_their_spacing
     assert Counter(made)[text] == changed.count([])
     assert all(set(places) <= {0, 2} for places in changed)  # signs stay
     assert sum(map(len, changed)) / 8000 == pytest.approx(0.4, abs=0.03)
-    first = Counter(new[: new.index(",")] for new, places in zip(made, changed, strict=True) if 0 in places)
+    first = Counter(
+        new[: new.index(",")] for new, places in zip(made, changed, strict=True) if 0 in places
+    )
     assert set(first) == {" great", " fine"}
     assert chisquare(list(first.values())).pvalue > 1e-4
-    assert all(new.endswith(" \t.") and new[new.index(",") : new.index(",") + 3] == ",  " for new in made)
+    assert all(
+        new.endswith(" \t.") and new[new.index(",") : new.index(",") + 3] == ",  " for new in made
+    )
     assert [bool(places) for places in changed] == (out.fired == NEIGHBOUR).tolist()
     assert (out.start[0], out.stop[0]) == (0, 4)
 

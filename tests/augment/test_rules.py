@@ -67,10 +67,21 @@ def made(texts, rows, keys, config, tagger=None):
     pairs = [list(tagged) for tagged in (tagger or load_tagger(config.tagger, texts))(texts)]
     batch = tagged_batch(texts, pairs)
     lexicon = Lexicon.build([batch], config.mask)
-    found = Rules(lexicon, config)(lexicon.block(batch), np.array(rows, np.int64), np.array(keys, np.uint64))
+    found = Rules(lexicon, config)(
+        lexicon.block(batch), np.array(rows, np.int64), np.array(keys, np.uint64)
+    )
     names = [{name for bit, name in RULES.items() if int(fired) & bit} for fired in found.fired]
-    columns = found.texts.to_pylist(), names, found.changed.to_pylist(), found.start.tolist(), found.stop.tolist()
-    expected = [reference(texts[row], pairs[row], key, config, lexicon) for row, key in zip(rows, keys, strict=True)]
+    columns = (
+        found.texts.to_pylist(),
+        names,
+        found.changed.to_pylist(),
+        found.start.tolist(),
+        found.stop.tolist(),
+    )
+    expected = [
+        reference(texts[row], pairs[row], key, config, lexicon)
+        for row, key in zip(rows, keys, strict=True)
+    ]
     return list(zip(*columns, strict=True)), expected
 
 
@@ -82,7 +93,9 @@ def one_text(text, n, tag=lambda word: "X", seed=5, **rates):
     return rules(lexicon.block(batch), np.zeros(n, np.int64), draw(seed_key(seed), np.arange(n)))
 
 
-WORDS = st.sampled_from(["a", "film", "Film", "the", "isn't", ",", "42", "😀", "👍🏽", "e\u0301", "é", "ﬁ", "x"])
+WORDS = st.sampled_from(
+    ["a", "film", "Film", "the", "isn't", ",", "42", "😀", "👍🏽", "e\u0301", "é", "ﬁ", "x"]
+)
 GAPS = st.sampled_from(["", " ", "  ", "\t", "\u3000", "\u00a0", "\n"])
 SPACED = st.builds(
     lambda words, end: "".join(gap + word for gap, word in words) + end,
@@ -91,13 +104,22 @@ SPACED = st.builds(
 )
 CHINESE = st.text("这部电影很好看演员真棒，。ok 😀", max_size=15)
 RATES = st.sampled_from(
-    [(0.1, 0.1, 0.25), (0.5, 0.5, 0.5), (1.0, 0.0, 1.0), (0.0, 1.0, 0.0), (0.3, 0.3, 1.0), (0.0, 0.0, 1.0)]
+    [
+        (0.1, 0.1, 0.25),
+        (0.5, 0.5, 0.5),
+        (1.0, 0.0, 1.0),
+        (0.0, 1.0, 0.0),
+        (0.3, 0.3, 1.0),
+        (0.0, 0.0, 1.0),
+    ]
 )
 KEYS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12)
 
 
 def needs(name):
-    return pytest.param(name, marks=pytest.mark.skipif(not importlib.util.find_spec(name), reason=f"no {name}"))
+    return pytest.param(
+        name, marks=pytest.mark.skipif(not importlib.util.find_spec(name), reason=f"no {name}")
+    )
 
 
 @pytest.mark.parametrize("tagger", ["none", "pattern", needs("jieba")])
@@ -108,19 +130,32 @@ def test_rules_are_the_references_word_for_word(tagger, data):
     p_mask, p_pos, p_ng = data.draw(RATES)
     max_ngram = data.draw(st.sampled_from([1, 2, 5, 50]))
     keys = data.draw(KEYS)
-    rows = data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=len(keys), max_size=len(keys)))
+    rows = data.draw(
+        st.lists(st.integers(0, len(texts) - 1), min_size=len(keys), max_size=len(keys))
+    )
     config = AugmentConfig(tagger, p_mask, p_pos, p_ng, max_ngram)
     found, expected = made(texts, rows, keys, config)
     assert found == expected
 
 
 def test_rules_are_the_references_over_many_variants():
-    texts = ["  one two  three, four five six seven ", "one", "", " ", "7 8 9", "the film is n't bad"]
+    texts = [
+        "  one two  three, four five six seven ",
+        "one",
+        "",
+        " ",
+        "7 8 9",
+        "the film is n't bad",
+    ]
     rows = np.repeat(np.arange(len(texts)), 400)
     keys = draw(draw(seed_key(3), rows), np.arange(len(rows)))
-    found, expected = made(texts, rows.tolist(), keys.tolist(), AugmentConfig("pattern", 0.2, 0.3, 0.5))
+    found, expected = made(
+        texts, rows.tolist(), keys.tolist(), AugmentConfig("pattern", 0.2, 0.3, 0.5)
+    )
     assert found == expected
-    assert {frozenset(rules) for _, rules, *_ in found} >= {frozenset(s) for s in (["mask"], ["pos"], ["ngram"], [])}
+    assert {frozenset(rules) for _, rules, *_ in found} >= {
+        frozenset(s) for s in (["mask"], ["pos"], ["ngram"], [])
+    }
 
 
 def test_a_variant_does_not_depend_on_what_is_made_with_it():
@@ -157,7 +192,13 @@ def test_where_a_variant_comes_from_explains_it():
     known = {word for words in source for word in words}
     kept = 0
     for row, text, fired, changed, start, stop in zip(
-        rows, found.texts.to_pylist(), found.fired, found.changed.to_pylist(), found.start, found.stop, strict=True
+        rows,
+        found.texts.to_pylist(),
+        found.fired,
+        found.changed.to_pylist(),
+        found.start,
+        found.stop,
+        strict=True,
     ):
         words = text.split()
         assert len(words) == stop - start
@@ -187,7 +228,10 @@ def test_an_ngram_loses_the_spacing_of_the_words_that_went(text, expected):
 
 
 def test_the_ngram_is_of_the_changed_text():
-    assert set(one_text("a b", 100, p_ng=1.0, p_mask=1.0).texts.to_pylist()) == {"[MASK]", "[MASK] [MASK]"}
+    assert set(one_text("a b", 100, p_ng=1.0, p_mask=1.0).texts.to_pylist()) == {
+        "[MASK]",
+        "[MASK] [MASK]",
+    }
 
 
 # ---- rates, each against its own expectation at a fixed seed
@@ -195,17 +239,29 @@ def test_the_ngram_is_of_the_changed_text():
 
 def test_defaults_are_the_papers():
     config = AugmentConfig()
-    assert (config.p_mask, config.p_pos, config.p_ng, config.max_ngram, config.n_iter) == (0.1, 0.1, 0.25, 5, 20)
+    assert (config.p_mask, config.p_pos, config.p_ng, config.max_ngram, config.n_iter) == (
+        0.1,
+        0.1,
+        0.25,
+        5,
+        20,
+    )
 
 
 @pytest.mark.parametrize(("p_mask", "p_pos"), [(0.1, 0.1), (0.5, 0.0), (0.0, 0.3), (0.25, 0.75)])
 def test_words_are_masked_replaced_and_kept_at_their_rates(p_mask, p_pos):
     # The tag has no word of the text, so that every replacement shows.
     batch = tagged_batch(["a b c d e"], [[(word, "X") for word in "abcde"]])
-    counted = tagged_batch(["a b c d e", "1 2"], [[(word, "Z") for word in "abcde"], [("1", "X"), ("2", "X")]])
-    rules = Rules(Lexicon.build([counted], "[MASK]"), AugmentConfig(p_mask=p_mask, p_pos=p_pos, p_ng=0.0))
+    counted = tagged_batch(
+        ["a b c d e", "1 2"], [[(word, "Z") for word in "abcde"], [("1", "X"), ("2", "X")]]
+    )
+    rules = Rules(
+        Lexicon.build([counted], "[MASK]"), AugmentConfig(p_mask=p_mask, p_pos=p_pos, p_ng=0.0)
+    )
     n = 20_000
-    texts = rules(rules.lexicon.block(batch), np.zeros(n, np.int64), draw(seed_key(1), np.arange(n))).texts
+    texts = rules(
+        rules.lexicon.block(batch), np.zeros(n, np.int64), draw(seed_key(1), np.arange(n))
+    ).texts
     for place in range(5):
         words = Counter(text.split()[place] for text in texts.to_pylist())
         counts = [words["[MASK]"], words["1"] + words["2"], words["abcde"[place]]]
@@ -252,14 +308,18 @@ def test_an_n_of_the_texts_length_or_more_keeps_it_whole(length):
 
 def test_replacements_have_the_tags_unigram_frequencies_the_word_itself_included():
     text = " ".join(["a"] * 7 + ["b"] * 2 + ["c"] + ["9"] * 5)
-    found = one_text(text, 2000, tag=lambda word: "digit" if word.isdigit() else "letter", p_pos=1.0)
+    found = one_text(
+        text, 2000, tag=lambda word: "digit" if word.isdigit() else "letter", p_pos=1.0
+    )
     words = [text.split() for text in found.texts.to_pylist()]
     assert {word for row in words for word in row[10:]} == {"9"}
     for place in (0, 8, 9):
         counts = Counter(row[place] for row in words)
         assert chisquare([counts["a"], counts["b"], counts["c"]], [1400, 400, 200]).pvalue > FAIR
     counts = Counter(word for row in words for word in row[:10])
-    assert chisquare([counts["a"], counts["b"], counts["c"]]).pvalue < 1e-12  # uniform over types is something else
+    assert (
+        chisquare([counts["a"], counts["b"], counts["c"]]).pvalue < 1e-12
+    )  # uniform over types is something else
     assert (found.fired == REPLACED).all()
 
 
@@ -267,7 +327,9 @@ def test_which_word_is_drawn_does_not_depend_on_how_narrowly_it_was():
     """X, of which only small values replace, and the draw are of the same number."""
     found = one_text("a b", 40_000, p_mask=0.0, p_pos=0.05)
     drawn = Counter(
-        text[0] for text, fired in zip(found.texts.to_pylist(), found.changed.to_pylist(), strict=True) if 0 in fired
+        text[0]
+        for text, fired in zip(found.texts.to_pylist(), found.changed.to_pylist(), strict=True)
+        if 0 in fired
     )
     assert binomtest(drawn["a"], drawn["a"] + drawn["b"], 0.5).pvalue > FAIR
     assert binomtest(drawn["a"] + drawn["b"], 40_000, 0.05).pvalue > FAIR
@@ -282,7 +344,8 @@ def test_cut_n_start_and_words_are_drawn_independently():
         assert binomtest(int(first[mine].sum()), int(mine.sum()), 0.5).pvalue > FAIR
     assert binomtest(int(first[~cut].sum()), int((~cut).sum()), 0.5).pvalue > FAIR
     halves = Counter(
-        (n <= 2, start * 2 >= 9 - n) for n, start in zip((found.stop - found.start)[cut], found.start[cut], strict=True)
+        (n <= 2, start * 2 >= 9 - n)
+        for n, start in zip((found.stop - found.start)[cut], found.start[cut], strict=True)
     )
     short = halves[True, True] + halves[True, False]
     assert binomtest(short, int(cut.sum()), 0.4).pvalue > FAIR

@@ -13,7 +13,10 @@ from distillkit.recipe import SentencesConfig
 
 
 def test_penn_is_what_sst2_looks_like():
-    assert penn("It isn't “bad” (at all), Mr. Lee's film...") == "it is n't `` bad '' ( at all ) , mr. lee 's film ..."
+    assert (
+        penn("It isn't “bad” (at all), Mr. Lee's film...")
+        == "it is n't `` bad '' ( at all ) , mr. lee 's film ..."
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,13 +33,23 @@ def test_the_style_is_told_from_the_texts_unless_it_is_given(texts, style):
     assert [style_of(given, texts) for given in ("penn", "plain")] == ["penn", "plain"]
 
 
-DOCUMENTS = [f"This is number {i}. Is it the {i}th? No. It goes on for {i} words and more!" for i in range(500)]
+DOCUMENTS = [
+    f"This is number {i}. Is it the {i}th? No. It goes on for {i} words and more!"
+    for i in range(500)
+]
 
 
 def cut(folder, wanted, documents=DOCUMENTS, style="plain", seed=1, workers=1, **config):
     tables = (pa.table({"text": documents[i : i + 70]}) for i in range(0, len(documents), 70))
     made = cut_sentences(
-        tables, wanted, style, SentencesConfig(**config), seed, folder, engine="local", workers=workers
+        tables,
+        wanted,
+        style,
+        SentencesConfig(**config),
+        seed,
+        folder,
+        engine="local",
+        workers=workers,
     )
     return [text for table in made for text in table["text"].to_pylist()]
 
@@ -44,12 +57,16 @@ def cut(folder, wanted, documents=DOCUMENTS, style="plain", seed=1, workers=1, *
 def test_all_sentences_of_fitting_length_come_in_order_if_there_are_no_more_than_wanted(tmp_path):
     found = cut(tmp_path, 10**6, min_words=3, max_words=5)
     assert found == [s for i in range(500) for s in (f"This is number {i}.", f"Is it the {i}th?")]
-    assert cut(tmp_path, 10**6, min_words=1, max_words=2) == ["No."] * 500  # the sign is one of the two
+    assert (
+        cut(tmp_path, 10**6, min_words=1, max_words=2) == ["No."] * 500
+    )  # the sign is one of the two
     assert cut(tmp_path, 0) == []
 
 
 def test_penn_sentences_are_measured_as_they_are_written(tmp_path):
-    assert cut(tmp_path, 9, ["It isn't. It is not so bad."], style="penn", min_words=4, max_words=4) == ["it is n't ."]
+    assert cut(
+        tmp_path, 9, ["It isn't. It is not so bad."], style="penn", min_words=4, max_words=4
+    ) == ["it is n't ."]
 
 
 def test_characters_count_where_words_are_not_spaced(tmp_path):
@@ -57,26 +74,34 @@ def test_characters_count_where_words_are_not_spaced(tmp_path):
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 699, 1500])
-def test_just_as_many_are_drawn_as_are_wanted_with_the_smallest_numbers(tmp_path, monkeypatch, wanted):
+def test_just_as_many_are_drawn_as_are_wanted_with_the_smallest_numbers(
+    tmp_path, monkeypatch, wanted
+):
     monkeypatch.setattr(sentences, "_DOCUMENTS", 64)
     every, found = cut(tmp_path, 10**6), cut(tmp_path, wanted)
     assert len(every) == 1500
     assert len(found) == wanted
     counts = [3 * len(DOCUMENTS[i : i + 64]) for i in range(0, 500, 64)]
     key = seed_key(1, 2)
-    numbers = np.concatenate([draw(draw(key, np.array([b])), np.arange(n)) for b, n in enumerate(counts)])
+    numbers = np.concatenate(
+        [draw(draw(key, np.array([b])), np.arange(n)) for b, n in enumerate(counts)]
+    )
     smallest = np.sort(np.argsort(numbers)[:wanted])
     assert found == [every[i] for i in smallest]
     assert wanted == 1500 or cut(tmp_path, wanted, seed=2) != found
 
 
-def test_the_sentences_are_the_same_at_any_number_of_workers_and_after_a_kill(tmp_path, monkeypatch):
+def test_the_sentences_are_the_same_at_any_number_of_workers_and_after_a_kill(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(sentences, "_DOCUMENTS", 64)
     alone = cut(tmp_path / "a", 300)
     assert cut(tmp_path / "b", 300, workers=2) == alone
     sorted((tmp_path / "a").glob("sentences-*"))[3].unlink()
     asked = []
-    monkeypatch.setattr(sentences, "sentences_of", lambda text: asked.append(text) or sentences_of(text))
+    monkeypatch.setattr(
+        sentences, "sentences_of", lambda text: asked.append(text) or sentences_of(text)
+    )
     assert cut(tmp_path / "a", 300) == alone
     assert asked == DOCUMENTS[3 * 64 : 4 * 64]  # what was there was not cut again
 
@@ -91,4 +116,8 @@ def test_other_documents_or_settings_are_cut_anew(tmp_path):
 def test_pairs_are_refused(tmp_path):
     tables = [pa.table({"text": ["a"], "text_pair": ["b"]})]
     with pytest.raises(InputError, match="sentences cuts single texts"):
-        list(cut_sentences(tables, 5, "plain", SentencesConfig(), 1, tmp_path, engine="local", workers=1))
+        list(
+            cut_sentences(
+                tables, 5, "plain", SentencesConfig(), 1, tmp_path, engine="local", workers=1
+            )
+        )

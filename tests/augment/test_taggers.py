@@ -20,7 +20,9 @@ def tagged(name, texts):
 
 
 def needs(name):
-    return pytest.param(name, marks=pytest.mark.skipif(not importlib.util.find_spec(name), reason=f"no {name}"))
+    return pytest.param(
+        name, marks=pytest.mark.skipif(not importlib.util.find_spec(name), reason=f"no {name}")
+    )
 
 
 @pytest.mark.parametrize("name", ["pattern", "none", needs("spacy"), needs("jieba")])
@@ -53,12 +55,16 @@ def test_auto_takes_jieba_for_chinese_and_pattern_for_the_rest(texts, expected):
 
 
 def test_a_function_is_found_by_module_and_name(tmp_path, monkeypatch):
-    (tmp_path / "own_tagger.py").write_text("def tag(texts):\n    return [[(text, 'X')] for text in texts]\n")
+    (tmp_path / "own_tagger.py").write_text(
+        "def tag(texts):\n    return [[(text, 'X')] for text in texts]\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert tagged("own_tagger:tag", ["a b"]) == [[("a b", "X")]]
 
 
-@pytest.mark.parametrize("name", ["stanford", "no_such_module:tag", "json:no_such_function", "spacy:no_such_pipeline"])
+@pytest.mark.parametrize(
+    "name", ["stanford", "no_such_module:tag", "json:no_such_function", "spacy:no_such_pipeline"]
+)
 def test_an_unknown_tagger_is_refused_by_name(name):
     with pytest.raises(InputError, match=name.partition(":")[2] or name):
         load_tagger(name, ["a"])
@@ -105,13 +111,17 @@ def test_tags_are_made_once_and_found_again(cache, counting):
     assert (
         again.to_pylist()
         == first.to_pylist()
-        == tagged_batch(["a  b", "", "c "], [[("a", "X"), ("b", "X")], [], [("c", "X")]]).to_pylist()
+        == tagged_batch(
+            ["a  b", "", "c "], [[("a", "X"), ("b", "X")], [], [("c", "X")]]
+        ).to_pylist()
     )
     assert len(calls) == 1
     assert len(list((cache / "tags").iterdir())) == 1
 
 
-@pytest.mark.parametrize("texts", [["a", "b c"], ["a b", "c d"], ["a b"], ["c", "a b"], ["a", "b", "c"], ["a bc"]])
+@pytest.mark.parametrize(
+    "texts", [["a", "b c"], ["a b", "c d"], ["a b"], ["c", "a b"], ["a", "b", "c"], ["a bc"]]
+)
 def test_other_texts_are_tagged_anew(cache, counting, texts):
     calls = counting()
     tag_block("counting_tagger:tag", ["a b", "c"])
@@ -133,7 +143,10 @@ def test_a_changed_module_tags_anew(cache, counting):
 
 def test_taggers_do_not_find_each_others_tags(cache):
     for name in ("none", "pattern", "none"):
-        assert tag_block(name, ENGLISH).to_pylist() == tagged_batch(ENGLISH, load_tagger(name)(ENGLISH)).to_pylist()
+        assert (
+            tag_block(name, ENGLISH).to_pylist()
+            == tagged_batch(ENGLISH, load_tagger(name)(ENGLISH)).to_pylist()
+        )
     assert len(list((cache / "tags").iterdir())) == 2
 
 
@@ -177,5 +190,9 @@ def test_tagging_a_block_with_an_unknown_tagger_is_refused_by_name(cache, name):
 
 
 def test_only_auto_is_resolved():
-    assert [resolve_tagger("auto", texts) for texts in (ENGLISH, CHINESE, [])] == ["pattern", "jieba", "pattern"]
+    assert [resolve_tagger("auto", texts) for texts in (ENGLISH, CHINESE, [])] == [
+        "pattern",
+        "jieba",
+        "pattern",
+    ]
     assert resolve_tagger("none", CHINESE) == "none"

@@ -24,7 +24,9 @@ from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig
 
 SOURCE = pa.table({"text": ["a b c", "  Odd   😀 ", "c d"], "label": ["x", "y", "x"]})
-PAIRS = pa.table({"text": ["a b", "c d e", "f"], "text_pair": ["g h", "i", "j k l"], "label": ["x", "y", "x"]})
+PAIRS = pa.table(
+    {"text": ["a b", "c d e", "f"], "text_pair": ["g h", "i", "j k l"], "label": ["x", "y", "x"]}
+)
 
 
 def table_of(*texts, labels=None):
@@ -47,7 +49,9 @@ def build(
     """The transfer set, read back, and its report."""
     config = AugmentConfig(**{"tagger": named, "n_iter": 6} | options)
     sources = {"original": [original], "unlabelled": unlabelled, "generated": generated}
-    report = build_transfer_set(sources, target, config, seed, held_out=held_out, tagger=tagger, workers=workers)
+    report = build_transfer_set(
+        sources, target, config, seed, held_out=held_out, tagger=tagger, workers=workers
+    )
     table = pq.read_table(target)
     assert report["rows"] == len(table)
     return table, report
@@ -78,10 +82,20 @@ def in_any_order(rows):
 
 
 def test_originals_come_back_byte_for_byte_with_their_labels(target):
-    texts = ["  odd   spacing ", "😀👍🏽 e\u0301", "这部 电影", "Case", "case", "a\u00a0b", "one\ttwo\nthree"]
+    texts = [
+        "  odd   spacing ",
+        "😀👍🏽 e\u0301",
+        "这部 电影",
+        "Case",
+        "case",
+        "a\u00a0b",
+        "one\ttwo\nthree",
+    ]
     table, report = build(target, table_of(*texts, labels="xyxyxyx"))
     originals = rows_of(table, "original")
-    assert [(row["text"], row["label"]) for row in originals] == list(zip(texts, "xyxyxyx", strict=True))
+    assert [(row["text"], row["label"]) for row in originals] == list(
+        zip(texts, "xyxyxyx", strict=True)
+    )
     assert [row["source_row"] for row in originals] == list(range(7))
     assert report["original"] == 7
 
@@ -92,7 +106,12 @@ def test_columns_are_plain_and_say_where_a_row_is_from(target):
     assert not any(pa.types.is_dictionary(field.type) for field in table.schema)
     for row in table.to_pylist():
         made = row["origin"] == "augmented"
-        assert (row["iteration"] is not None) == (row["changed"] is not None) == (row["start"] is not None) == made
+        assert (
+            (row["iteration"] is not None)
+            == (row["changed"] is not None)
+            == (row["start"] is not None)
+            == made
+        )
         assert made or row["rules"] == ""
 
 
@@ -105,11 +124,16 @@ def test_variants_are_the_augmenters_and_have_no_label(target):
 
 def test_a_text_given_twice_stands_once_and_with_two_labels_has_none(target):
     table, report = build(target, table_of("a", "b", "a", "b", labels="xyxx"), n_iter=0)
-    assert table.select(["text", "label"]).to_pylist() == [{"text": "a", "label": "x"}, {"text": "b", "label": None}]
+    assert table.select(["text", "label"]).to_pylist() == [
+        {"text": "a", "label": "x"},
+        {"text": "b", "label": None},
+    ]
     assert (report["rows"], report["duplicates"]) == (2, 2)
 
 
-@pytest.mark.parametrize(("labels", "kind"), [([["a", "b"], []], pa.list_(pa.string())), ([0.25, -3.0], pa.float64())])
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([["a", "b"], []], pa.list_(pa.string())), ([0.25, -3.0], pa.float64())]
+)
 def test_labels_of_every_kind_of_task_come_back_on_originals_alone(target, labels, kind):
     source = PAIRS.slice(0, 2).set_column(2, "label", pa.array(labels, kind))
     unlabelled = PAIRS.slice(2).drop_columns(["label"])
@@ -127,7 +151,9 @@ def test_labels_of_every_kind_of_task_come_back_on_originals_alone(target, label
 
 
 def test_a_text_with_two_scores_has_none(target):
-    source = table_of("a", "a", "b", "b", "c").append_column("label", pa.array([1.0, 1.5, 2.0, 2.0, 3.0]))
+    source = table_of("a", "a", "b", "b", "c").append_column(
+        "label", pa.array([1.0, 1.5, 2.0, 2.0, 3.0])
+    )
     table, _ = build(target, source, n_iter=0)
     assert table["label"].to_pylist() == [None, 2.0, 3.0]
 
@@ -140,16 +166,22 @@ def test_three_labels_of_one_text_leave_it_without_a_label(target):
 def test_unlabelled_text_is_taken_as_it_is(target):
     more = [table_of("p  q r", "a b c", "p  q r")]
     table, report = build(target, unlabelled=more, n_iter=60)
-    assert [(row["text"], row["source_row"]) for row in rows_of(table, "unlabelled")] == [("p  q r", 0)]
+    assert [(row["text"], row["source_row"]) for row in rows_of(table, "unlabelled")] == [
+        ("p  q r", 0)
+    ]
     assert report["unlabelled"] == 1
-    assert not any({"p", "q", "r"} & set(row["text"].split()) for row in rows_of(table, "augmented"))
+    assert not any(
+        {"p", "q", "r"} & set(row["text"].split()) for row in rows_of(table, "augmented")
+    )
 
 
 @pytest.mark.parametrize("vary", [False, True])
 def test_unlabelled_text_is_varied_only_where_that_is_asked_for(target, vary):
     more = [table_of("alpha beta gamma delta"), table_of("epsilon zeta")]
     options = {"p_mask": 0.0, "p_pos": 0.0, "p_ng": 1.0, "n_iter": 20, "vary_unlabelled": vary}
-    table, report = build(target, table_of("one two three", labels="x"), more, [table_of("eta theta")], **options)
+    table, report = build(
+        target, table_of("one two three", labels="x"), more, [table_of("eta theta")], **options
+    )
     words = {word for row in rows_of(table, "augmented") for word in row["text"].split()}
     assert words == {"one", "two", "three"} | (
         {"alpha", "beta", "gamma", "delta", "epsilon", "zeta"} if vary else set()
@@ -159,7 +191,9 @@ def test_unlabelled_text_is_varied_only_where_that_is_asked_for(target, vary):
 
 def test_unlabelled_texts_are_not_changed_where_the_originals_of_their_place_are(target):
     options = {"p_mask": 0.5, "p_pos": 0.0, "p_ng": 0.0, "n_iter": 40, "vary_unlabelled": True}
-    table, _ = build(target, table_of("a b c d e f", labels="x"), [table_of("p q r s t u")], **options)
+    table, _ = build(
+        target, table_of("a b c d e f", labels="x"), [table_of("p q r s t u")], **options
+    )
     changed = {"a": {}, "p": {}}
     for row in rows_of(table, "augmented"):
         changed["p" if set("pqrstu") & set(row["text"]) else "a"][row["iteration"]] = row["changed"]
@@ -175,7 +209,9 @@ def test_an_original_comes_before_all_else_whatever_the_order_of_the_sources(tar
         "original": [table_of("z", "a", labels="xy")],
     }
     build_transfer_set(sources, target, AugmentConfig(n_iter=0))
-    found = {row["text"]: (row["origin"], row["label"]) for row in pq.read_table(target).to_pylist()}
+    found = {
+        row["text"]: (row["origin"], row["label"]) for row in pq.read_table(target).to_pylist()
+    }
     assert found == {
         "z": ("original", "x"),
         "a": ("original", "y"),
@@ -185,7 +221,9 @@ def test_an_original_comes_before_all_else_whatever_the_order_of_the_sources(tar
 
 
 def test_no_iteration_makes_no_variant_and_needs_no_tagger(target):
-    table, report = build(target, n_iter=0, tagger=lambda texts: 1 / 0, unlabelled=[table_of("new")])
+    table, report = build(
+        target, n_iter=0, tagger=lambda texts: 1 / 0, unlabelled=[table_of("new")]
+    )
     assert table["text"].to_pylist() == [*SOURCE["text"].to_pylist(), "new"]
     assert report["augmented"] == 0
 
@@ -232,7 +270,9 @@ def test_no_added_row_is_a_held_out_one_case_and_space_aside(tmp_path):
     free, _ = build(tmp_path / "free.parquet", source, **options)
     held = [table_of("A  C ", "zz"), table_of(" C", "generated STRASSE")]
     more = [table_of("ZZ", "new text")]
-    found, report = build(tmp_path / "t.parquet", source, more, [table_of("Generated  straße")], held, **options)
+    found, report = build(
+        tmp_path / "t.parquet", source, more, [table_of("Generated  straße")], held, **options
+    )
     assert {"a c", "c"} <= set(free["text"].to_pylist())  # they would be there
     added = {normal(row["text"]) for row in found.to_pylist() if row["origin"] != "original"}
     assert not added & {"a c", "zz", "c", "generated strasse"}
@@ -245,14 +285,23 @@ def test_no_added_pair_is_a_held_out_one(target):
     source = pa.table({"text": ["a b"], "text_pair": ["c"], "label": ["x"]})
     held = [pa.table({"text": ["[mask]  [MASK]", "a"], "text_pair": ["C", "b [MASK]"]})]
     table, report = build(target, source, held_out=held, p_mask=1.0, p_pos=0.0, p_ng=0.0, n_iter=3)
-    assert [content(row) for row in rows_of(table, "augmented")] == [("a b", "[MASK]"), ("[MASK] [MASK]", "[MASK]")]
+    assert [content(row) for row in rows_of(table, "augmented")] == [
+        ("a b", "[MASK]"),
+        ("[MASK] [MASK]", "[MASK]"),
+    ]
     assert report["leaks"] == 1
 
 
 def test_an_original_stays_even_if_it_is_held_out_too(target):
     held = [table_of("A B C", "A", "New")]
     table, report = build(
-        target, unlabelled=[table_of("new")], held_out=held, n_iter=60, p_ng=1.0, p_mask=0.0, p_pos=0.0
+        target,
+        unlabelled=[table_of("new")],
+        held_out=held,
+        n_iter=60,
+        p_ng=1.0,
+        p_mask=0.0,
+        p_pos=0.0,
     )
     assert [row["text"] for row in rows_of(table, "original")] == SOURCE["text"].to_pylist()
     assert {row["text"] for row in table.to_pylist()} >= {"b", "c", "a b"}
@@ -262,7 +311,9 @@ def test_an_original_stays_even_if_it_is_held_out_too(target):
 
 def test_what_was_held_out_last_time_is_not_what_is_now(target):
     for held, kept in (("p", ["q"]), ("q", ["p"]), ("r", ["p", "q"])):
-        table, _ = build(target, unlabelled=[table_of("p", "q")], held_out=[table_of(held)], n_iter=0)
+        table, _ = build(
+            target, unlabelled=[table_of("p", "q")], held_out=[table_of(held)], n_iter=0
+        )
         assert [row["text"] for row in rows_of(table, "unlabelled")] == kept
 
 
@@ -279,24 +330,38 @@ def test_originals_of_pairs_come_back_with_both_texts(target):
 
 @pytest.mark.parametrize(
     ("sides", "changed"),
-    [("first", {(1, 0)}), ("second", {(0, 1)}), ("both", {(1, 1)}), ("turn", {(1, 0), (0, 1), (1, 1)})],
+    [
+        ("first", {(1, 0)}),
+        ("second", {(0, 1)}),
+        ("both", {(1, 1)}),
+        ("turn", {(1, 0), (0, 1), (1, 1)}),
+    ],
 )
 def test_sides_of_a_pair_are_changed_as_asked_for(target, sides, changed):
     table, _ = build(target, PAIRS, pair_sides=sides, p_mask=1.0, p_pos=0.0, p_ng=0.0)
-    masked = {tuple(int("[MASK]" in text) for text in content(row)) for row in rows_of(table, "augmented")}
+    masked = {
+        tuple(int("[MASK]" in text) for text in content(row)) for row in rows_of(table, "augmented")
+    }
     assert masked == changed
     assert len(rows_of(table, "augmented")) == 3 * len(changed)
 
 
 def test_swap_adds_each_pair_the_other_way_round_and_turns_variants(target):
-    source = pa.concat_tables([PAIRS, pa.table({"text": ["same"], "text_pair": ["same"], "label": ["x"]})])
+    source = pa.concat_tables(
+        [PAIRS, pa.table({"text": ["same"], "text_pair": ["same"], "label": ["x"]})]
+    )
     table, report = build(target, source, swap=True, n_iter=20)
     given = [content(row) for row in source.to_pylist()]
     found = {content(row): row for row in table.to_pylist()}
     assert len(found) == len(table)
     for a, b in given[:3]:
         row = found[b, a]
-        assert (row["origin"], row["label"], row["rules"], row["iteration"]) == ("augmented", None, "swap", None)
+        assert (row["origin"], row["label"], row["rules"], row["iteration"]) == (
+            "augmented",
+            None,
+            "swap",
+            None,
+        )
     assert (found["same", "same"]["origin"], found["same", "same"]["label"]) == ("original", "x")
     turned = [row for row in rows_of(table, "augmented") if "swap" in row["rules"]]
     assert 3 < len(turned) - 3 < report["augmented"] - 6
@@ -306,7 +371,9 @@ def test_swap_adds_each_pair_the_other_way_round_and_turns_variants(target):
 def test_swap_leaves_unlabelled_pairs_as_they_are(target):
     more = [pa.table({"text": ["p"], "text_pair": ["q"]})]
     table, _ = build(target, PAIRS, more, swap=True, n_iter=0)
-    assert [content(row) for row in table.to_pylist() if set(content(row)) == {"p", "q"}] == [("p", "q")]
+    assert [content(row) for row in table.to_pylist() if set(content(row)) == {"p", "q"}] == [
+        ("p", "q")
+    ]
     assert len(table) == 7
 
 
@@ -316,39 +383,64 @@ def test_swap_leaves_unlabelled_pairs_as_they_are(target):
 @pytest.mark.parametrize("pairs", [False, True])
 def test_counts_add_up(target, pairs):
     texts = [f"w{i % 4} x{i % 3} y" for i in range(12)]
-    columns = {"text": texts, "label": ["x"] * 12} | ({"text_pair": [f"z {i % 2}" for i in range(12)]} if pairs else {})
+    columns = {"text": texts, "label": ["x"] * 12} | (
+        {"text_pair": [f"z {i % 2}" for i in range(12)]} if pairs else {}
+    )
     more = {"text": ["w0", "more of it", "held  OUT"], "text_pair": ["z", "z 9", "k"]}
     more = pa.table({name: more[name] for name in columns if name in more})
-    held = pa.table({name: [text] for name, text in (("text", "Held out"), ("text_pair", "k")) if name in columns})
+    held = pa.table(
+        {
+            name: [text]
+            for name, text in (("text", "Held out"), ("text_pair", "k"))
+            if name in columns
+        }
+    )
     options = {"n_iter": 10, "vary_unlabelled": True, "swap": True, "p_mask": 0.2}
     table, report = build(target, pa.table(columns), [more], [more.slice(1, 1)], [held], **options)
     candidates = 12 + 3 + 1 + 10 * (12 + 3) + (12 if pairs else 0)
     assert report["rows"] + report["duplicates"] + report["leaks"] == candidates
     assert report["leaks"] >= 1
     origins = Counter(table["origin"].to_pylist())
-    assert {name: report[name] for name in ("original", "unlabelled", "generated", "augmented")} == {
-        name: origins[name] for name in ("original", "unlabelled", "generated", "augmented")
-    }
+    assert {
+        name: report[name] for name in ("original", "unlabelled", "generated", "augmented")
+    } == {name: origins[name] for name in ("original", "unlabelled", "generated", "augmented")}
     assert len({content(row) for row in table.to_pylist()}) == len(table) == report["rows"]
-    assert report["rules"] == Counter(rule for rules in table["rules"].to_pylist() for rule in rules.split("+") if rule)
+    assert report["rules"] == Counter(
+        rule for rules in table["rules"].to_pylist() for rule in rules.split("+") if rule
+    )
     assert sum(report["lengths"].values()) == report["rows"]
 
 
 def test_lengths_count_words_in_bins_that_double(target):
     lengths = [1, 2, 3, 4, 5, 8, 9, 16, 17, 33]
     _, report = build(
-        target, table_of(*[" ".join(f"w{i}" for i in range(n)) for n in lengths], labels="x" * 10), n_iter=0
+        target,
+        table_of(*[" ".join(f"w{i}" for i in range(n)) for n in lengths], labels="x" * 10),
+        n_iter=0,
     )
-    assert report["lengths"] == {"0-1": 1, "2": 1, "3-4": 2, "5-8": 2, "9-16": 2, "17-32": 1, "33-64": 1}
+    assert report["lengths"] == {
+        "0-1": 1,
+        "2": 1,
+        "3-4": 2,
+        "5-8": 2,
+        "9-16": 2,
+        "17-32": 1,
+        "33-64": 1,
+    }
     assert list(report["lengths"]) == ["0-1", "2", "3-4", "5-8", "9-16", "17-32", "33-64"]
 
 
 def test_lengths_of_variants_are_those_of_what_is_left(target):
     table, report = build(
-        target, table_of("one two three four five six", "7 8", labels="xy"), n_iter=40, p_mask=0.3, p_ng=0.8
+        target,
+        table_of("one two three four five six", "7 8", labels="xy"),
+        n_iter=40,
+        p_mask=0.3,
+        p_ng=0.8,
     )
     words = Counter(
-        max(len(split_words(text.replace("[MASK]", "M"))) - 1, 0).bit_length() for text in table["text"].to_pylist()
+        max(len(split_words(text.replace("[MASK]", "M"))) - 1, 0).bit_length()
+        for text in table["text"].to_pylist()
     )
     assert list(report["lengths"].values()) == [words[b] for b in sorted(words)]
 
@@ -361,11 +453,17 @@ def reference(config, seed, originals, unlabelled=(), generated=()):
     pairs = "text_pair" in originals[0]
     first, labels = {}, {}
     blank = {field.name: None for field in schema(pairs)} | {"rules": ""}
-    for origin, rows in (("original", originals), ("unlabelled", unlabelled), ("generated", generated)):
+    for origin, rows in (
+        ("original", originals),
+        ("unlabelled", unlabelled),
+        ("generated", generated),
+    ):
         for number, row in enumerate(rows):
             first.setdefault(content(row), blank | row | {"origin": origin, "source_row": number})
             labels.setdefault(content(row), set()).update({row.get("label")} - {None})
-    columns = [[row[name] for row in originals] for name in (("text", "text_pair") if pairs else ("text",))]
+    columns = [
+        [row[name] for row in originals] for name in (("text", "text_pair") if pairs else ("text",))
+    ]
     for table in Augmenter(config, seed).variants(*columns):
         for row in table.to_pylist():
             first.setdefault(content(row), row)
@@ -381,9 +479,14 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=3).map(" ".join)
 @pytest.mark.parametrize("pairs", [False, True])
 @settings(max_examples=15, deadline=None)
 @given(
-    data=st.data(), block=st.integers(1, 4), unit=st.sampled_from([1, 12, 2**17]), group=st.sampled_from([1, 5, 2**17])
+    data=st.data(),
+    block=st.integers(1, 4),
+    unit=st.sampled_from([1, 12, 2**17]),
+    group=st.sampled_from([1, 5, 2**17]),
 )
-def test_rows_are_those_of_a_plain_dict_in_any_blocks(pairs, tmp_path_factory, data, block, unit, group):
+def test_rows_are_those_of_a_plain_dict_in_any_blocks(
+    pairs, tmp_path_factory, data, block, unit, group
+):
     names = ("text", "text_pair") if pairs else ("text",)
     row = st.fixed_dictionaries(dict.fromkeys(names, WORDS))
     originals = data.draw(
@@ -413,8 +516,22 @@ def test_rows_are_those_of_a_plain_dict_in_any_blocks(pairs, tmp_path_factory, d
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7])
 def test_swapped_pairs_are_the_same_in_any_blocks(target, block, monkeypatch):
-    pairs = [("a b", "c"), ("c", "a b"), ("a", "c d"), ("b b", "b"), ("c d", "a"), ("e", "f"), ("f", "e")]
-    source = pa.table({"text": [a for a, _ in pairs], "text_pair": [b for _, b in pairs], "label": list("xxyxyxy")})
+    pairs = [
+        ("a b", "c"),
+        ("c", "a b"),
+        ("a", "c d"),
+        ("b b", "b"),
+        ("c d", "a"),
+        ("e", "f"),
+        ("f", "e"),
+    ]
+    source = pa.table(
+        {
+            "text": [a for a, _ in pairs],
+            "text_pair": [b for _, b in pairs],
+            "label": list("xxyxyxy"),
+        }
+    )
     whole, counts = build(target, source, swap=True, n_iter=12)
     monkeypatch.setattr(transfer_set, "BLOCK_ROWS", block)
     parts, again = build(target, source, swap=True, n_iter=12)
@@ -458,7 +575,9 @@ def test_an_original_comes_before_an_equal_variant_of_an_earlier_block(target, m
 # ---- the same bytes however it is made
 
 MANY = {
-    "original": [table_of(*[f"w{i % 9} x{i % 5}  y{i % 3} ." for i in range(25)], labels="xyzxy" * 5)],
+    "original": [
+        table_of(*[f"w{i % 9} x{i % 5}  y{i % 3} ." for i in range(25)], labels="xyzxy" * 5)
+    ],
     "unlabelled": [table_of(*[f"w{i % 7} more {i}" for i in range(11)])],
     "generated": [table_of("w1", "w2 x2", "written by a model")],
 }
@@ -488,17 +607,32 @@ def make(request, tmp_path, monkeypatch):
     sources = MANY if request.param == "single" else MANY_PAIRS
 
     def build(name="t.parquet", *, sources=sources, seed=1, workers=1, **options):
-        options = {"tagger": "pattern", "n_iter": 5, "p_mask": 0.2, "vary_unlabelled": True, "swap": True} | options
+        options = {
+            "tagger": "pattern",
+            "n_iter": 5,
+            "p_mask": 0.2,
+            "vary_unlabelled": True,
+            "swap": True,
+        } | options
         target = tmp_path / name
         report = build_transfer_set(
-            sources, target, AugmentConfig(**options), seed, held_out=HELD[request.param], workers=workers
+            sources,
+            target,
+            AugmentConfig(**options),
+            seed,
+            held_out=HELD[request.param],
+            workers=workers,
         )
         assert report["leaks"]
         assert report["duplicates"]
         assert not work_of(target).exists()
         return target.read_bytes()
 
-    build.sources, build.target, build.held_out = sources, tmp_path / "t.parquet", HELD[request.param]
+    build.sources, build.target, build.held_out = (
+        sources,
+        tmp_path / "t.parquet",
+        HELD[request.param],
+    )
     return build
 
 
@@ -517,7 +651,9 @@ def test_bytes_do_not_depend_on_the_memory(make, monkeypatch):
     expected = make(memory_mb=64)
     compared = []
     keep_first = transfer_set.keep_first
-    monkeypatch.setattr(transfer_set, "keep_first", lambda *given: compared.append(given[1:3]) or keep_first(*given))
+    monkeypatch.setattr(
+        transfer_set, "keep_first", lambda *given: compared.append(given[1:3]) or keep_first(*given)
+    )
     monkeypatch.setattr(transfer_set, "BYTES_A_ROW", 2**20 // 2)
     for megabytes in (1, 7):
         compared.clear()
@@ -572,7 +708,9 @@ def test_tags_are_made_once_for_all_seeds_and_targets(make, tmp_path, monkeypatc
     first = make(tagger=f"{module}:tag")
     calls = (tmp_path / "calls").read_text()
     rows = sum(len(table) for name in ("original", "unlabelled") for table in make.sources[name])
-    assert len(calls) == rows * (2 if "text_pair" in make.sources["original"][0].column_names else 1)
+    assert len(calls) == rows * (
+        2 if "text_pair" in make.sources["original"][0].column_names else 1
+    )
     assert make("other.parquet", tagger=f"{module}:tag") == first
     make(seed=9, tagger=f"{module}:tag")
     assert (tmp_path / "calls").read_text() == calls
@@ -635,7 +773,8 @@ def test_a_build_stopped_at_any_file_goes_on_to_the_same_bytes(make, stop_at, af
 
 def test_a_build_stopped_again_and_again_gets_there(make, stop_at):
     expected = make("never-stopped.parquet")
-    # Enough to lay the sources out anew and, at the end, to write all that stays; a few files further each time.
+    # Enough to lay the sources out anew and, at the end, to write all that stays; a few files
+    # further each time.
     attempts = next(attempt for attempt in range(100) if not stop_at(15, make))
     assert attempts > 1
     assert make.target.read_bytes() == expected
@@ -663,7 +802,9 @@ def test_an_old_file_stays_until_the_new_one_is_whole(make, stop_at):
     make.target.write_bytes(b"old")
     assert stop_at(12, make)
     assert make.target.read_bytes() == b"old"
-    assert sorted(path.name for path in make.target.parent.iterdir() if "t.parquet" in path.name) == [
+    assert sorted(
+        path.name for path in make.target.parent.iterdir() if "t.parquet" in path.name
+    ) == [
         ".t.parquet.work",
         "t.parquet",
     ]
@@ -693,7 +834,9 @@ def test_a_stopped_build_of_other_settings_leaves_no_trace(make, stop_at, change
         "fewer": make.sources | {"original": [original.slice(0, 5)]},
         "other": make.sources | {"original": [other]},
     }
-    change = {name: sources[value] if name == "sources" else value for name, value in change.items()}
+    change = {
+        name: sources[value] if name == "sources" else value for name, value in change.items()
+    }
     expected = make("never-stopped.parquet", **change)
     make("tagged.parquet")
     assert stop_at(files_made(make) - 1, make)
@@ -720,7 +863,9 @@ def test_a_tagger_of_ones_own_is_asked_each_time(tmp_path, stop_at, stopped):
     assert run(by_letter) == expected
 
 
-def test_a_stopped_build_forgets_the_tags_of_a_module_that_has_changed(tmp_path, monkeypatch, stop_at):
+def test_a_stopped_build_forgets_the_tags_of_a_module_that_has_changed(
+    tmp_path, monkeypatch, stop_at
+):
     monkeypatch.syspath_prepend(tmp_path)
     module = "tagger_that_changes"
 
@@ -731,7 +876,9 @@ def test_a_stopped_build_forgets_the_tags_of_a_module_that_has_changed(tmp_path,
         sys.modules.pop(module, None)
         importlib.invalidate_caches()
         taggers._loaded.cache_clear()
-        return build(tmp_path / name, MANY["original"][0], named=f"{module}:tag", p_pos=0.8, p_mask=0.1)[0]
+        return build(
+            tmp_path / name, MANY["original"][0], named=f"{module}:tag", p_pos=0.8, p_mask=0.1
+        )[0]
 
     expected = run("w[0]", "expected.parquet")
     run("''", "tagged.parquet")
@@ -764,8 +911,12 @@ def test_a_killed_process_is_taken_up_by_another(tmp_path, monkeypatch, share):
 
     files = files_made(lambda: run("whole.parquet"))
     path = [os.path.dirname(__file__), *filter(None, sys.path)]
-    script = KILLED.format(path=path, n=int(files * share), after=share > 0.5, target=str(tmp_path / "t.parquet"))
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    script = KILLED.format(
+        path=path, n=int(files * share), after=share > 0.5, target=str(tmp_path / "t.parquet")
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert not (tmp_path / "t.parquet").exists()
     left = {path.name for path in work_of(tmp_path / "t.parquet").rglob("*.arrow")}
@@ -793,7 +944,11 @@ def test_a_text_that_holds_the_mask_is_refused_wherever_it_is(target, where):
 
 
 def test_a_second_text_that_holds_the_mask_is_refused(target):
-    refused("holds the mask word", target, pa.table({"text": ["a"], "text_pair": ["[MASK]"], "label": ["x"]}))
+    refused(
+        "holds the mask word",
+        target,
+        pa.table({"text": ["a"], "text_pair": ["[MASK]"], "label": ["x"]}),
+    )
 
 
 @pytest.mark.parametrize("where", ["unlabelled", "generated", "held_out"])
@@ -838,7 +993,10 @@ def test_with_swap_a_held_out_pair_is_guarded_the_other_way_round_too(tmp_path):
     held = pa.table({"text": ["A  B"], "text_pair": ["C"]})
     target = tmp_path / "t.parquet"
     report = build_transfer_set(
-        {"original": [source]}, target, AugmentConfig(tagger="none", n_iter=0, swap=True), held_out=[held]
+        {"original": [source]},
+        target,
+        AugmentConfig(tagger="none", n_iter=0, swap=True),
+        held_out=[held],
     )
     assert (report["original"], report["leaks"]) == (1, 1)
     assert pq.read_table(target)["text"].to_pylist() == ["a b"]

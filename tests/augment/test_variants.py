@@ -10,7 +10,17 @@ from scipy.stats import binomtest, chisquare
 from distillkit.augment import variants
 from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.counter import draw, high, seed_key
-from distillkit.augment.rules import CUT, INFILLED, MASKED, NEIGHBOUR, REPLACED, RULES, SWAPPED, Rules, Variants
+from distillkit.augment.rules import (
+    CUT,
+    INFILLED,
+    MASKED,
+    NEIGHBOUR,
+    REPLACED,
+    RULES,
+    SWAPPED,
+    Rules,
+    Variants,
+)
 from distillkit.augment.taggers import load_tagger
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
 from distillkit.recipe import AugmentConfig, MixConfig
@@ -27,10 +37,14 @@ class Stamp:
 
     def __call__(self, block, rows, keys):
         self.rows, self.keys = np.concatenate([self.rows, rows]), np.concatenate([self.keys, keys])
-        texts = pa.array([f"{self.name} {row} {key}" for row, key in zip(rows, keys, strict=True)], pa.string())
+        texts = pa.array(
+            [f"{self.name} {row} {key}" for row, key in zip(rows, keys, strict=True)], pa.string()
+        )
         changed = pa.array([[int(row)] for row in rows], pa.list_(pa.int32()))
         length = block.lengths[rows].astype(np.int32)
-        return Variants(texts, np.full(len(rows), self.fired, np.uint8), changed, np.zeros_like(length), length)
+        return Variants(
+            texts, np.full(len(rows), self.fired, np.uint8), changed, np.zeros_like(length), length
+        )
 
 
 def corpus(texts, pairs=None):
@@ -44,7 +58,9 @@ def corpus(texts, pairs=None):
 def make(texts, pairs=None, *, seed=1, first_row=0, unlabelled=False, ways=None, **options):
     lexicon, first, second, table = corpus(texts, pairs)
     config = AugmentConfig(tagger="none", **options)
-    maker = VariantMaker(config, seed, ways or {"rules": Rules(lexicon, config)}, unlabelled=unlabelled)
+    maker = VariantMaker(
+        config, seed, ways or {"rules": Rules(lexicon, config)}, unlabelled=unlabelled
+    )
     tables = list(maker(first, second, table, first_row))
     return pa.concat_tables(tables) if tables else schema(pairs is not None).empty_table()
 
@@ -68,9 +84,26 @@ def test_columns_are_the_schemas(pairs):
 
 
 def test_schema_of_pairs_says_where_both_texts_come_from():
-    single = ["text", "label", "origin", "source_row", "iteration", "rules", "changed", "start", "stop"]
+    single = [
+        "text",
+        "label",
+        "origin",
+        "source_row",
+        "iteration",
+        "rules",
+        "changed",
+        "start",
+        "stop",
+    ]
     assert schema(pairs=False).names == single
-    assert schema(pairs=True).names == ["text", "text_pair", *single[1:], "changed_pair", "start_pair", "stop_pair"]
+    assert schema(pairs=True).names == [
+        "text",
+        "text_pair",
+        *single[1:],
+        "changed_pair",
+        "start_pair",
+        "stop_pair",
+    ]
 
 
 def test_rules_are_named_in_order_whatever_their_combination():
@@ -93,7 +126,9 @@ def test_origins_are_named():
 @pytest.mark.parametrize("n_iter", [0, 1, 7])
 def test_each_row_is_varied_n_iter_times(n_iter):
     table = make(["a b", "", "c"], n_iter=n_iter)
-    assert Counter(table["source_row"].to_pylist()) == Counter({row: n_iter for row in range(3) if n_iter})
+    assert Counter(table["source_row"].to_pylist()) == Counter(
+        {row: n_iter for row in range(3) if n_iter}
+    )
 
 
 @pytest.mark.parametrize("slots", [1, 7, 64, 10**6])
@@ -115,8 +150,12 @@ def test_rows_made_apart_by_their_number_are_the_rows_made_together(cut):
     together = pa.concat_tables(maker(first, None, table, 100)).to_pylist()
     apart = []
     for start in range(0, 12, cut):
-        batch = tagged_batch(texts[start : start + cut], load_tagger("none")(texts[start : start + cut]))
-        apart += pa.concat_tables(maker(lexicon.block(batch), None, table.slice(start, cut), 100 + start)).to_pylist()
+        batch = tagged_batch(
+            texts[start : start + cut], load_tagger("none")(texts[start : start + cut])
+        )
+        apart += pa.concat_tables(
+            maker(lexicon.block(batch), None, table.slice(start, cut), 100 + start)
+        ).to_pylist()
     assert apart == together
     assert [row["source_row"] for row in together[::6]] == list(range(100, 112))
 
@@ -129,7 +168,11 @@ def test_more_iterations_leave_the_first_as_they_are():
 
 def test_seeds_and_unlabelled_texts_draw_numbers_of_their_own():
     texts = ["one two three four five"] * 5
-    made = [make(texts, seed=seed, unlabelled=u)["text"].to_pylist() for seed in (1, 2) for u in (False, True)]
+    made = [
+        make(texts, seed=seed, unlabelled=u)["text"].to_pylist()
+        for seed in (1, 2)
+        for u in (False, True)
+    ]
     assert made[0] == make(texts, seed=1)["text"].to_pylist()
     assert all(a != b for i, a in enumerate(made) for b in made[:i])
 
@@ -137,7 +180,9 @@ def test_seeds_and_unlabelled_texts_draw_numbers_of_their_own():
 # ---- ways
 
 
-@pytest.mark.parametrize("weights", [(1, 0, 0), (1, 1, 1), (6, 1, 3), (0, 1, 0), (0, 0.2, 0.8), (1, 0, 3)])
+@pytest.mark.parametrize(
+    "weights", [(1, 0, 0), (1, 1, 1), (6, 1, 3), (0, 1, 0), (0, 0.2, 0.8), (1, 0, 3)]
+)
 def test_ways_share_the_variants_by_weight(weights):
     ways = stamps()
     table = make(["a"] * 400, ways=ways, n_iter=25, mix=MixConfig(*weights))
@@ -170,7 +215,11 @@ def test_another_ways_weight_changes_no_variant_that_is_still_made():
     lexicon, first, _, table = corpus(texts)
     config = AugmentConfig(tagger="none", mix=MixConfig(rules=1, infill=1, sentences=1))
     maker = VariantMaker(config, 1, stamps() | {"rules": Rules(lexicon, config)})
-    mixed = [row for row in pa.concat_tables(maker(first, None, table, 0)).to_pylist() if row["rules"] != "infill"]
+    mixed = [
+        row
+        for row in pa.concat_tables(maker(first, None, table, 0)).to_pylist()
+        if row["rules"] != "infill"
+    ]
     assert 200 < len(mixed) < 340
     assert all(row == alone[row["source_row"], row["iteration"]] for row in mixed)
 
@@ -217,13 +266,18 @@ def test_sides_of_a_pair_are_changed_as_asked_for(sides, expected):
     assert [(row["text"].replace("M M", "M"), row["text_pair"]) for row in rows] == expected
     for row in rows:
         first, second = "M" in row["text"], "M" in row["text_pair"]
-        assert (row["changed"], row["changed_pair"]) == ([0, 1] if first else [], [0] if second else [])
+        assert (row["changed"], row["changed_pair"]) == (
+            [0, 1] if first else [],
+            [0] if second else [],
+        )
         assert (row["start"], row["stop"], row["start_pair"], row["stop_pair"]) == (0, 2, 0, 1)
         assert row["rules"] == "mask"
 
 
 def test_pair_rules_are_those_of_both_texts():
-    rows = make(["a b c"] * 200, ["d e f"] * 200, n_iter=3, p_mask=0.2, p_pos=0.2, p_ng=0.3).to_pylist()
+    rows = make(
+        ["a b c"] * 200, ["d e f"] * 200, n_iter=3, p_mask=0.2, p_pos=0.2, p_ng=0.3
+    ).to_pylist()
     for row in rows:
         cut = any(row[f"stop{side}"] - row[f"start{side}"] < 3 for side in ("", "_pair"))
         assert ("ngram" in row["rules"]) == cut
@@ -298,9 +352,13 @@ def test_a_words_numbers_are_independent_across_words_rows_iterations_sides_and_
     assert uncorrelated(words[:-1], words[1:])
     assert uncorrelated(words[:, :-1], words[:, 1:])
     assert uncorrelated(words, draw(second[..., None], np.arange(2, 7)))
-    for other in (keys_of(rows, n_iter, seed=2, pairs=True), keys_of(rows, n_iter, pairs=True, unlabelled=True)):
+    for other in (
+        keys_of(rows, n_iter, seed=2, pairs=True),
+        keys_of(rows, n_iter, pairs=True, unlabelled=True),
+    ):
         assert uncorrelated(words, draw(other[0][..., None], np.arange(2, 7)))
-    # A word's and the cut's; the words of one row moved to the place of the next row's, or the next iteration's.
+    # A word's and the cut's; the words of one row moved to the place of the next row's, or the next
+    # iteration's.
     assert uncorrelated(words[..., 0], draw(first, np.zeros_like(first)))
     assert uncorrelated(words[:-1, :, 1:], words[1:, :, :-1])
     assert uncorrelated(words[:, :-1, 1:], words[:, 1:, :-1])

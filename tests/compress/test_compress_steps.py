@@ -45,7 +45,11 @@ def saved_and_loaded(model, tokenizer, folder):
 @pytest.mark.parametrize(
     ("kind", "storage"),
     [(kind, "int4") for kind in KINDS]
-    + [(kind, storage) for kind in ("bilstm", "transformer") for storage in ("fp16", "int8", "kmeans", "binary")],
+    + [
+        (kind, storage)
+        for kind in ("bilstm", "transformer")
+        for storage in ("fp16", "int8", "kmeans", "binary")
+    ],
 )
 def test_every_kind_in_every_storage_answers_as_torch_does(student, kind, storage, tmp_path):
     model, tokenizer = student(kind)
@@ -83,8 +87,12 @@ def test_a_smaller_vocabulary_answers_as_before_where_its_words_are_known(studen
     before = logits_of(model, tokenizer, texts)
     smaller = prune_vocabulary(model, tokenizer, counts, len(tokenizer))  # single letters all stay
     assert torch.equal(logits_of(model, smaller, texts), before)
-    longer, tokens = student("siamese-bilstm", texts=["alpha beta gamma delta alpha beta gamma alpha beta a"])
-    counts = Reading(["alpha beta gamma delta alpha beta gamma alpha beta"], None).counts(Model(longer, tokens))
+    longer, tokens = student(
+        "siamese-bilstm", texts=["alpha beta gamma delta alpha beta gamma alpha beta a"]
+    )
+    counts = Reading(["alpha beta gamma delta alpha beta gamma alpha beta"], None).counts(
+        Model(longer, tokens)
+    )
     texts, pairs = ["alpha beta", "gamma a"], ["gamma gamma", "beta"]
     before = logits_of(longer, tokens, texts, pairs)
     unknown = logits_of(longer, tokens, ["zeta"], ["alpha"])
@@ -93,12 +101,16 @@ def test_a_smaller_vocabulary_answers_as_before_where_its_words_are_known(studen
     assert longer.config.vocab_size == len(longer.encoder.embedding.table.weight) == 6
     again, tokens = saved_and_loaded(longer, fewer, tmp_path)
     assert torch.equal(logits_of(again, tokens, texts, pairs), before)
-    assert torch.equal(logits_of(again, tokens, ["delta"], ["alpha"]), unknown)  # as a word it never knew
+    assert torch.equal(
+        logits_of(again, tokens, ["delta"], ["alpha"]), unknown
+    )  # as a word it never knew
 
 
 def test_words_that_go_are_read_by_their_pieces(student):
     text = ["unhappy unlucky happy lucky happily luckily un happy"] * 3
-    model, tokenizer = student("bilstm", texts=text, vocabulary=VocabularyConfig(unit="word", size=60, pieces=30))
+    model, tokenizer = student(
+        "bilstm", texts=text, vocabulary=VocabularyConfig(unit="word", size=60, pieces=30)
+    )
     assert "unlucky" in tokenizer.get_vocab()
     counts = Reading(["happy happy"], None).counts(Model(model, tokenizer))
     fewer = prune_vocabulary(model, tokenizer, counts, 1)
@@ -109,7 +121,14 @@ def test_words_that_go_are_read_by_their_pieces(student):
 def test_a_transformers_special_tokens_keep_their_meaning_under_new_numbers(bert, tmp_path):
     network, tokenizer = copy.deepcopy(bert[0]), bert[1]
     words = [f"word{i}" for i in range(4)]
-    tokenizer = type(tokenizer)(vocab={token: i for i, token in enumerate(["x", *words, "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc"])})  # fmt: skip
+    tokenizer = type(tokenizer)(
+        vocab={
+            token: i
+            for i, token in enumerate(
+                ["x", *words, "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc"]
+            )
+        }
+    )
     network.resize_token_embeddings(len(tokenizer))
     network.config.pad_token_id = tokenizer.pad_token_id
     tokenizer.model_max_length = 64
@@ -130,7 +149,9 @@ def test_a_vocabulary_of_bytes_is_refused(student):
 
 @pytest.mark.parametrize("channels", ["single", "multi", "frozen"])
 @pytest.mark.parametrize("kind", ["bilstm", "textcnn", "siamese-bilstm"])
-def test_as_many_numbers_as_the_first_layer_can_tell_apart_lose_nothing(student, kind, channels, tmp_path):
+def test_as_many_numbers_as_the_first_layer_can_tell_apart_lose_nothing(
+    student, kind, channels, tmp_path
+):
     model, tokenizer = student(kind, channels=channels, layers=2 if kind == "bilstm" else 1)
     words = model.encoder.embedding
     for table in (words.table, words.frozen_table):  # of rank 3, in 5 or 10 columns
@@ -153,7 +174,12 @@ def test_frequent_words_keep_their_vectors_best(student):
     for counts in (often, np.ones(len(tokenizer))):
         small = copy.deepcopy(model)
         narrow_embedding(small, counts, 1)
-        error = (logits_of(small, tokenizer, texts) - logits_of(model, tokenizer, texts)).abs().max().item()
+        error = (
+            (logits_of(small, tokenizer, texts) - logits_of(model, tokenizer, texts))
+            .abs()
+            .max()
+            .item()
+        )
         assert (error < 1e-5) == (counts is often)
     assert model.encoder is before
 
@@ -181,7 +207,12 @@ def test_lstm_units_that_nobody_reads_go_without_a_trace(student, kind, pooling,
             weight.mul_(3)
     live = {name: torch.ones_like(weight) for name, weight in model.named_parameters()}
     # Of each layer and direction other two units, so that a mixed-up order shows.
-    gone = {(0, "forward"): [0, 3], (0, "backward"): [1, 5], (1, "forward"): [2, 4], (1, "backward"): [0, 5]}
+    gone = {
+        (0, "forward"): [0, 3],
+        (0, "backward"): [1, 5],
+        (1, "forward"): [2, 4],
+        (1, "backward"): [0, 5],
+    }
     for (number, way), units in gone.items():
         prefix = f"encoder.layers.{number}.{way}_lstm"
         dead(model, f"{prefix}.weight_hh_l0", units, 1)
@@ -193,7 +224,12 @@ def test_lstm_units_that_nobody_reads_go_without_a_trace(student, kind, pooling,
             for above in ("forward", "backward"):
                 dead(model, f"encoder.layers.1.{above}_lstm.weight_ih_l0", columns, 1)
         else:
-            dead(model, "head.dense.weight", [12 * side + c for side in range(model.sides) for c in columns], 1)
+            dead(
+                model,
+                "head.dense.weight",
+                [12 * side + c for side in range(model.sides) for c in columns],
+                1,
+            )
             if pooling == "attention":
                 dead(model, "encoder.pooling.score.0.weight", columns, 1)
                 dead(model, "encoder.pooling.score.2.weight", columns, 1)
@@ -207,7 +243,9 @@ def test_lstm_units_that_nobody_reads_go_without_a_trace(student, kind, pooling,
     torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["bilstm", "siamese-bilstm", "textcnn", "siamese-textcnn", "static"])
+@pytest.mark.parametrize(
+    "kind", ["bilstm", "siamese-bilstm", "textcnn", "siamese-textcnn", "static"]
+)
 def test_units_of_no_worth_go_and_the_answers_stay(student, kind, tmp_path):
     model, tokenizer = student(kind, hidden_size=6)
     live = {name: torch.ones_like(weight) for name, weight in model.named_parameters()}
@@ -217,13 +255,29 @@ def test_units_of_no_worth_go_and_the_answers_stay(student, kind, tmp_path):
     live["head.dense.weight"].index_fill_(0, torch.tensor(relu), 0)
     if kind.endswith("textcnn"):
         for number in range(3):
-            dead(model, "head.dense.weight", [6 * (3 * side + number) + unit for side in range(model.sides) for unit in (number, 5)], 1)  # fmt: skip
-            live[f"encoder.convolutions.{number}.weight"].index_fill_(0, torch.tensor([number, 5]), 0)
+            dead(
+                model,
+                "head.dense.weight",
+                [
+                    6 * (3 * side + number) + unit
+                    for side in range(model.sides)
+                    for unit in (number, 5)
+                ],
+                1,
+            )
+            live[f"encoder.convolutions.{number}.weight"].index_fill_(
+                0, torch.tensor([number, 5]), 0
+            )
     if kind.endswith("bilstm"):
         for d, way in enumerate(("forward", "backward")):
             units = [d, 4]
             dead(model, f"encoder.layers.0.{way}_lstm.weight_hh_l0", units, 1)
-            dead(model, "head.dense.weight", [12 * side + 6 * d + u for side in range(model.sides) for u in units], 1)
+            dead(
+                model,
+                "head.dense.weight",
+                [12 * side + 6 * d + u for side in range(model.sides) for u in units],
+                1,
+            )
             for name in ("weight_ih_l0", "weight_hh_l0"):
                 rows = torch.tensor([6 * gate + unit for gate in range(4) for unit in units])
                 live[f"encoder.layers.0.{way}_lstm.{name}"].index_fill_(0, rows, 0)
@@ -247,7 +301,10 @@ def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
     assert network.config.intermediate_size == 14
     again, tokens = saved_and_loaded(network, tokenizer, tmp_path / "rows")
     torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-6, rtol=0)
-    third, last = copy.deepcopy(network.bert.encoder.layer[1].state_dict()), network.bert.encoder.layer[3].state_dict()
+    third, last = (
+        copy.deepcopy(network.bert.encoder.layer[1].state_dict()),
+        network.bert.encoder.layer[3].state_dict(),
+    )
     prune_layers(network, 2)
     again, _ = saved_and_loaded(network, tokenizer, tmp_path / "layers")
     found = again.bert.encoder.layer
@@ -261,7 +318,8 @@ def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
 
 
 def test_heads_that_say_nothing_go_without_a_trace(bert, tmp_path):
-    model, lasting = Model(copy.deepcopy(bert[0]), bert[1]), [[1], [0, 1], [0], [1]]  # of two a layer, 4 wide
+    # of two a layer, 4 wide
+    model, lasting = Model(copy.deepcopy(bert[0]), bert[1]), [[1], [0, 1], [0], [1]]
     live = {name: torch.ones_like(weight) for name, weight in model.network.named_parameters()}
     for number, heads in enumerate(lasting):
         prefix = f"bert.encoder.layer.{number}.attention"
@@ -273,7 +331,10 @@ def test_heads_that_say_nothing_go_without_a_trace(bert, tmp_path):
     assert before.std(0).min() > 1e-3
     assert prune_heads(model.network, 3 / 8, live) == (3, 8)
     model.lost_heads = True
-    shapes = [[part.weight.shape for part in (*found.into, found.out)] for found in attentions(model.network)]
+    shapes = [
+        [part.weight.shape for part in (*found.into, found.out)]
+        for found in attentions(model.network)
+    ]
     assert shapes == [[(4 * len(heads), 8)] * 3 + [(8, 4 * len(heads))] for heads in lasting]
     assert torch.allclose(logits_of(model.network, model.tokenizer), before, atol=1e-6)
     model.save(tmp_path / "model")
@@ -287,50 +348,89 @@ def test_heads_that_say_nothing_go_without_a_trace(bert, tmp_path):
 
 
 @pytest.mark.parametrize("weight", ["query", "key", "value", "output"])
-def test_a_head_is_worth_all_that_it_reads_and_is_read_by_and_each_layer_keeps_its_best(bert, weight):
+def test_a_head_is_worth_all_that_it_reads_and_is_read_by_and_each_layer_keeps_its_best(
+    bert, weight
+):
     network = copy.deepcopy(bert[0])
     worth = {name: torch.ones_like(weight) for name, weight in network.named_parameters()}
     for number, head in enumerate((1, 0, 0, 1)):
-        name = f"bert.encoder.layer.{number}.attention." + ("output.dense.weight" if weight == "output" else f"self.{weight}.weight")  # fmt: skip
+        name = f"bert.encoder.layer.{number}.attention." + (
+            "output.dense.weight" if weight == "output" else f"self.{weight}.weight"
+        )
         worth[name].index_fill_(int(weight == "output"), torch.arange(4) + 4 * head, 2.0 + number)
-    worth["bert.encoder.layer.2.attention.self.value.weight"] += 9  # of both heads, and more than all other layers'
+    worth["bert.encoder.layer.2.attention.self.value.weight"] += (
+        9  # of both heads, and more than all other layers'
+    )
     before = [found.into[2].weight.detach().clone() for found in attentions(network)]
     assert prune_heads(network, 0.4, worth) == (3, 8)  # 4.8 stay
     kept = [[1], [0], [0, 1], [1]]
     for old, found, heads in zip(before, attentions(network), kept, strict=True):
-        assert torch.equal(found.into[2].weight, torch.cat([old[4 * head : 4 * head + 4] for head in heads]))
-    assert prune_heads(network, 0.9, {name: torch.ones_like(weight) for name, weight in network.named_parameters()}) == (1, 5)  # fmt: skip
+        assert torch.equal(
+            found.into[2].weight, torch.cat([old[4 * head : 4 * head + 4] for head in heads])
+        )
+    assert prune_heads(
+        network, 0.9, {name: torch.ones_like(weight) for name, weight in network.named_parameters()}
+    ) == (1, 5)
     assert [found.heads for found in attentions(network)] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"])
+@pytest.mark.parametrize(
+    "kind", ["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"]
+)
 def test_every_kind_of_transformer_without_some_heads_is_a_checkpoint(bert, kind, tmp_path):
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes = {"dim": 8, "n_layers": 2, "n_heads": 4} if kind == "distilbert" else sizes
     config = AutoConfig.for_model(
-        kind, vocab_size=14, max_position_embeddings=30, pad_token_id=3, initializer_range=0.5, problem_type="multi_label_classification",
-        id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2}, **sizes,
-    )  # fmt: skip
+        kind,
+        vocab_size=14,
+        max_position_embeddings=30,
+        pad_token_id=3,
+        initializer_range=0.5,
+        problem_type="multi_label_classification",
+        id2label={0: "a", 1: "b", 2: "c"},
+        label2id={"a": 0, "b": 1, "c": 2},
+        **sizes,
+    )
     torch.manual_seed(0)
     model = Model(AutoModelForSequenceClassification.from_config(config).eval(), bert[1])
-    ids, mask = torch.tensor([[5, 6, 7, 8], [9, 10, 3, 3]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
-    assert list(shrink(model, CompressConfig(heads=0.5), Reading([], None), 1)) == ["4 of 8 heads gone"]
+    ids, mask = (
+        torch.tensor([[5, 6, 7, 8], [9, 10, 3, 3]]),
+        torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]),
+    )
+    assert list(shrink(model, CompressConfig(heads=0.5), Reading([], None), 1)) == [
+        "4 of 8 heads gone"
+    ]
     with torch.no_grad():
         before = model.network(input_ids=ids, attention_mask=mask).logits
     model.save(tmp_path / "first")
     network, tokenizer = load_classifier(str(tmp_path / "first"))
     assert sum(network.config.heads) == 4
     assert network.config.max_position_embeddings == 30  # which texts are cut to
-    # Its labels are its own, and gone on from: by another model of compress, and in a checkpoint of that.
-    network.config.id2label, network.config.label2id = {0: "x", 1: "y", 2: "z"}, {"x": 0, "y": 1, "z": 2}
+    # Its labels are its own, and gone on from: by another model of compress, and in a checkpoint of
+    # that.
+    network.config.id2label, network.config.label2id = (
+        {0: "x", 1: "y", 2: "z"},
+        {"x": 0, "y": 1, "z": 2},
+    )
     Model(network, tokenizer).save(tmp_path / "second")
-    again, info = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second", output_loading_info=True)
+    again, info = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "second", output_loading_info=True
+    )
     assert not any(info.values())
-    assert (again.config.id2label[2], again.config.problem_type) == ("z", "multi_label_classification")
+    assert (again.config.id2label[2], again.config.problem_type) == (
+        "z",
+        "multi_label_classification",
+    )
     with torch.no_grad():
         assert torch.equal(again(input_ids=ids, attention_mask=mask).logits, before)
-        assert again.base_model(input_ids=ids, attention_mask=mask).last_hidden_state.shape == (2, 4, 8)
-    loss = again(input_ids=ids, attention_mask=mask, labels=(gold := torch.tensor([[0.0, 1, 1], [1, 0, 0]]))).loss
+        assert again.base_model(input_ids=ids, attention_mask=mask).last_hidden_state.shape == (
+            2,
+            4,
+            8,
+        )
+    loss = again(
+        input_ids=ids, attention_mask=mask, labels=(gold := torch.tensor([[0.0, 1, 1], [1, 0, 0]]))
+    ).loss
     torch.testing.assert_close(loss, nn.functional.binary_cross_entropy_with_logits(before, gold))
 
 
@@ -345,11 +445,15 @@ def test_curvature_is_the_mean_square_of_each_logits_gradient(student):
             for name, part in zip(wanted, parts, strict=True):
                 wanted[name] += part.square() / 3
     draws = [curvatures(model, rows, seed) for seed in range(400)]
-    for name in ("head.out.bias", "head.dense.weight", "encoder.layers.0.forward_lstm.weight_hh_l0"):
+    for name in (
+        "head.out.bias",
+        "head.dense.weight",
+        "encoder.layers.0.forward_lstm.weight_hh_l0",
+    ):
         found = torch.stack([draw[name] for draw in draws]).mean(0)
-        assert torch.corrcoef(torch.stack([found.flatten(), wanted[name].flatten()]))[0, 1] > 0.97 or name.endswith(
-            "bias"
-        )
+        assert torch.corrcoef(torch.stack([found.flatten(), wanted[name].flatten()]))[
+            0, 1
+        ] > 0.97 or name.endswith("bias")
         torch.testing.assert_close(found.sum(), wanted[name].sum(), rtol=0.2, atol=0)
     assert all(not weight.requires_grad or weight.grad is None for weight in model.parameters())
 
@@ -368,7 +472,9 @@ def test_brain_damage_spares_what_the_logits_feel(student):
         model.head.dense.weight[0].fill_(1e-3)
         model.head.dense.bias[0] = 1.0
     rows = encode(tokenizer, TEXTS[:2], None, 64)
-    by_size, by_loss = (saliencies(model, how, rows, 1)["head.dense.weight"] for how in ("magnitude", "obd"))
+    by_size, by_loss = (
+        saliencies(model, how, rows, 1)["head.dense.weight"] for how in ("magnitude", "obd")
+    )
     assert by_size[0].max() < by_size[1:].median()
     assert by_loss[0].min() >= by_loss[1:].max() == 0
 
@@ -378,11 +484,20 @@ def test_so_many_weights_become_zero(student, scope):
     model, _ = student("siamese-bilstm")
     table = model.encoder.embedding.table.weight.clone()
     biases = {name: weight.clone() for name, weight in model.named_parameters() if weight.ndim == 1}
-    zero_weights(model, 0.4, saliencies(model, "magnitude", None, 1), CompressConfig(sparsity=0.4, scope=scope))
+    zero_weights(
+        model,
+        0.4,
+        saliencies(model, "magnitude", None, 1),
+        CompressConfig(sparsity=0.4, scope=scope),
+    )
     matrices = [m for m in model.modules() if isinstance(m, nn.Linear | nn.LSTM)]
-    weights = [weight for m in matrices for weight in m.parameters(recurse=False) if weight.ndim > 1]
+    weights = [
+        weight for m in matrices for weight in m.parameters(recurse=False) if weight.ndim > 1
+    ]
     share = [(weight == 0).float().mean().item() for weight in weights]
-    total = sum((weight == 0).sum().item() for weight in weights) / sum(weight.numel() for weight in weights)
+    total = sum((weight == 0).sum().item() for weight in weights) / sum(
+        weight.numel() for weight in weights
+    )
     assert total == pytest.approx(0.4, abs=0.01)
     assert (max(share) - min(share) < 0.03) == (scope == "layer")
     assert torch.equal(model.encoder.embedding.table.weight, table)
@@ -413,7 +528,9 @@ def test_a_transformers_steps_come_in_their_order_and_go_on_from_fewer_heads(ber
     ]
     for number, (step, patterns) in enumerate(zip(settings, wanted, strict=True)):
         names = list(shrink(work, step, Reading(TEXTS, None), 1))
-        assert all(re.fullmatch(pattern, name) for pattern, name in zip(patterns, names, strict=True)), names
+        assert all(
+            re.fullmatch(pattern, name) for pattern, name in zip(patterns, names, strict=True)
+        ), names
         before = logits_of(work.network, work.tokenizer)
         work.save(tmp_path / str(number))
         work = Model(*load_classifier(str(tmp_path / str(number))))
@@ -424,13 +541,17 @@ def test_a_transformers_steps_come_in_their_order_and_go_on_from_fewer_heads(ber
 
 def test_a_share_too_small_for_a_head_leaves_an_ordinary_checkpoint(bert, tmp_path):
     model = Model(copy.deepcopy(bert[0]), bert[1])
-    assert list(shrink(model, CompressConfig(heads=0.05), Reading(TEXTS, None), 1)) == ["0 of 8 heads gone"]
+    assert list(shrink(model, CompressConfig(heads=0.05), Reading(TEXTS, None), 1)) == [
+        "0 of 8 heads gone"
+    ]
     model.save(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model_type == "bert"
 
 
 def test_steps_come_in_their_order_and_each_upon_the_last(student, tmp_path):
-    model, tokenizer = student("bilstm", hidden_size=10, texts=["alpha beta gamma delta alpha beta a b"])
+    model, tokenizer = student(
+        "bilstm", hidden_size=10, texts=["alpha beta gamma delta alpha beta a b"]
+    )
     work = Model(model, tokenizer)
     settings = CompressConfig(vocabulary_size=7, embedding_size=3, units=0.5, criterion="obd")
     names = list(shrink(work, settings, Reading(["alpha beta gamma", "a b"], None), 1))
@@ -438,4 +559,6 @@ def test_steps_come_in_their_order_and_each_upon_the_last(student, tmp_path):
     again, tokens = saved_and_loaded(work.network, work.tokenizer, tmp_path)
     assert again.encoder.embedding.table.weight.shape == (7, 3)
     assert again.config.hidden_size == 5
-    assert torch.equal(logits_of(again, tokens, ["alpha b"]), logits_of(work.network, work.tokenizer, ["alpha b"]))
+    assert torch.equal(
+        logits_of(again, tokens, ["alpha b"]), logits_of(work.network, work.tokenizer, ["alpha b"])
+    )

@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizerFast
 
-from distillkit.data.batches import Encoded, budget_batches, drawn_rows, encode, shuffled_batches, with_own_mask
+from distillkit.data.batches import (
+    Encoded,
+    budget_batches,
+    drawn_rows,
+    encode,
+    shuffled_batches,
+    with_own_mask,
+)
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 A, B, C = 5, 6, 7
@@ -16,13 +23,17 @@ A, B, C = 5, 6, 7
 def tokenizer():
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>", "a", "b", "c"]
     built = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}, mask_token="<mask>")
-    # A tokenizer that lost its vocabulary says [UNK] to everything, and every test below would compare nothing.
+    # A tokenizer that lost its vocabulary says [UNK] to everything, and every test below would
+    # compare nothing.
     assert built("a b c").input_ids == [CLS, A, B, C, SEP]
     return built
 
 
 def rows_of(encoded):
-    return [encoded.ids[i:j].tolist() for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
+    return [
+        encoded.ids[i:j].tolist()
+        for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)
+    ]
 
 
 def encoded_rows(rows, types=False, pad=9):
@@ -68,7 +79,9 @@ def test_mask_word_is_text_where_none_is_given(tokenizer):
 
 
 def test_mask_is_the_unknown_word_where_a_tokenizer_has_none():
-    bare = BertTokenizerFast(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "a": 4}, mask_token=None)
+    bare = BertTokenizerFast(
+        vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "a": 4}, mask_token=None
+    )
     assert bare("a").input_ids == [2, 4, 3]
     assert with_own_mask(["a [MASK]"], "[MASK]", bare) == ["a [UNK]"]
 
@@ -86,19 +99,27 @@ def test_batch_is_padded_on_the_right_to_its_longest_row(types):
 
 
 @settings(deadline=None)
-@given(st.data(), st.lists(st.lists(st.integers(1, 8), max_size=6), min_size=1, max_size=12), st.booleans())
+@given(
+    st.data(),
+    st.lists(st.lists(st.integers(1, 8), max_size=6), min_size=1, max_size=12),
+    st.booleans(),
+)
 def test_unpadded_batch_is_the_rows_that_were_asked_for(data, rows, types):
     asked = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1))
     batch = encoded_rows(rows, types).batch(torch.tensor(asked))
     mask = batch["attention_mask"].bool()
-    assert [ids[keep].tolist() for ids, keep in zip(batch["input_ids"], mask, strict=True)] == [rows[i] for i in asked]
+    assert [ids[keep].tolist() for ids, keep in zip(batch["input_ids"], mask, strict=True)] == [
+        rows[i] for i in asked
+    ]
     assert (batch["input_ids"][~mask] == 9).all()
     assert mask.shape[1] == max(1, *(len(rows[i]) for i in asked))
 
 
 def test_rows_are_the_same_on_the_device_that_is_asked_for():
     encoded = encoded_rows([[1, 2], [3]], types=True).to(torch.device("meta"))
-    assert {tensor.device.type for tensor in (encoded.ids, encoded.types, encoded.offsets)} == {"meta"}
+    assert {tensor.device.type for tensor in (encoded.ids, encoded.types, encoded.offsets)} == {
+        "meta"
+    }
     assert encoded.pad_id == 9
 
 
@@ -126,8 +147,12 @@ LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=200).map(torch.tenso
 
 @settings(deadline=None)
 @given(LENGTHS, st.integers(1, 20), st.integers(1, 4), st.integers(0, 99))
-def test_shuffle_has_every_row_exactly_once_the_tail_included(lengths, batch_size, pool_batches, seed):
-    batches = shuffled_batches(lengths, batch_size, torch.Generator().manual_seed(seed), pool_batches)
+def test_shuffle_has_every_row_exactly_once_the_tail_included(
+    lengths, batch_size, pool_batches, seed
+):
+    batches = shuffled_batches(
+        lengths, batch_size, torch.Generator().manual_seed(seed), pool_batches
+    )
     assert torch.cat(batches).sort().values.tolist() == list(range(len(lengths)))
     assert max(map(len, batches)) <= batch_size
     assert len(batches) == -(-len(lengths) // batch_size)
@@ -158,12 +183,18 @@ def test_shuffle_puts_rows_of_like_length_together_and_short_batches_anywhere():
 def test_budget_has_every_row_exactly_once_and_is_kept_with_padding(lengths, budget):
     batches = list(budget_batches(lengths, budget))
     assert torch.cat(batches).sort().values.tolist() == list(range(len(lengths)))
-    assert all(len(batch) == 1 or len(batch) * int(lengths[batch].max()) <= budget for batch in batches)
+    assert all(
+        len(batch) == 1 or len(batch) * int(lengths[batch].max()) <= budget for batch in batches
+    )
 
 
 def test_budget_comes_longest_first_and_is_filled():
     lengths = torch.tensor([1, 5, 2, 9, 2])
-    assert [lengths[batch].tolist() for batch in budget_batches(lengths, 6)] == [[9], [5], [2, 2, 1]]
+    assert [lengths[batch].tolist() for batch in budget_batches(lengths, 6)] == [
+        [9],
+        [5],
+        [2, 2, 1],
+    ]
 
 
 @settings(deadline=None)
@@ -171,7 +202,9 @@ def test_budget_comes_longest_first_and_is_filled():
 def test_even_budget_has_every_row_exactly_once_and_is_kept(lengths, budget):
     batches = list(budget_batches(lengths, budget, even=True))
     assert torch.cat(batches).sort().values.tolist() == list(range(len(lengths)))
-    assert all(len(batch) == 1 or len(batch) * int(lengths[batch].max()) <= budget for batch in batches)
+    assert all(
+        len(batch) == 1 or len(batch) * int(lengths[batch].max()) <= budget for batch in batches
+    )
 
 
 def test_even_batches_end_where_the_length_changes_once_they_are_half_full():

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from distillkit.data.files import check_replaceable, check_writable, disk_errors, fingerprint, whole_file, whole_folder
+from distillkit.data.files import (
+    check_replaceable,
+    check_writable,
+    disk_errors,
+    fingerprint,
+    whole_file,
+    whole_folder,
+)
 from distillkit.errors import InputError
 
 
@@ -89,7 +96,8 @@ def test_whole_folder_leaves_nothing_behind_and_the_old_one_alone(tmp_path, erro
 def test_full_disk_is_one_line_that_names_the_target(tmp_path):
     with (
         pytest.raises(
-            InputError, match=r"a\.txt: no space left on the disk; free some and run the same command again$"
+            InputError,
+            match=r"a\.txt: no space left on the disk; free some and run the same command again$",
         ),
         disk_errors(tmp_path / "a.txt"),
         open("/dev/full", "w") as stream,
@@ -149,10 +157,19 @@ def test_files_have_the_mode_that_the_umask_says(tmp_path, umask, mode):
         os.umask(before)
     for name in ("w", "model/w", "model/sub/w"):
         assert (tmp_path / name).stat().st_mode & 0o777 == mode
-    assert everything_below(tmp_path) == ["model", "model/sub", "model/sub/link", "model/sub/w", "model/w", "w"]
+    assert everything_below(tmp_path) == [
+        "model",
+        "model/sub",
+        "model/sub/link",
+        "model/sub/w",
+        "model/w",
+        "w",
+    ]
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder in which nobody can make anything")
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self"), reason="needs a folder in which nobody can make anything"
+)
 @pytest.mark.parametrize("below", ["a", "nope/a"])
 def test_target_that_cannot_be_made_is_one_line(below):
     target = Path("/proc", below)
@@ -161,8 +178,15 @@ def test_target_that_cannot_be_made_is_one_line(below):
         with whole(target):
             pass
 
-    for check in (check_writable, check_replaceable, lambda _: write(whole_file), lambda _: write(whole_folder)):
-        with pytest.raises(InputError, match=f"^{target}: cannot be written: No such file or directory$"):
+    for check in (
+        check_writable,
+        check_replaceable,
+        lambda _: write(whole_file),
+        lambda _: write(whole_folder),
+    ):
+        with pytest.raises(
+            InputError, match=f"^{target}: cannot be written: No such file or directory$"
+        ):
             check(target)
 
 
@@ -198,9 +222,13 @@ def test_fingerprint_follows_content_and_not_place_or_time(tmp_path):
     assert fingerprint(one) == fingerprint(two)
 
 
-@pytest.mark.parametrize("other", [{"a": "1"}, {"a": "1", "b": "3"}, {"a": "1", "c": "2"}, {"a": "12", "b": ""}])
+@pytest.mark.parametrize(
+    "other", [{"a": "1"}, {"a": "1", "b": "3"}, {"a": "1", "c": "2"}, {"a": "12", "b": ""}]
+)
 def test_fingerprint_sees_a_file_gone_changed_renamed_or_cut_elsewhere(tmp_path, other):
-    assert fingerprint(make(tmp_path / "one", a="1", b="2")) != fingerprint(make(tmp_path / "two", **other))
+    assert fingerprint(make(tmp_path / "one", a="1", b="2")) != fingerprint(
+        make(tmp_path / "two", **other)
+    )
 
 
 def test_fingerprint_leaves_hidden_files_out(tmp_path):
@@ -218,14 +246,21 @@ def test_fingerprint_of_a_file_is_not_moved_by_its_name(tmp_path):
 def test_what_a_killed_process_left_half_written_is_swept_away_by_the_next(tmp_path):
     target = tmp_path / "a.parquet"
     killed = subprocess.run(
-        [sys.executable, "-c", "import os, sys; from pathlib import Path; from distillkit.data.files import whole_file\n"
-         "with whole_file(Path(sys.argv[1])) as p: p.write_text('half'); os.kill(os.getpid(), 9)", str(target)],
+        [
+            sys.executable,
+            "-c",
+            "import os, sys; from pathlib import Path; from distillkit.data.files import whole_file\n"
+            "with whole_file(Path(sys.argv[1])) as p: p.write_text('half'); os.kill(os.getpid(), 9)",
+            str(target),
+        ],
         check=False,
-    )  # fmt: skip
+    )
     assert killed.returncode == -9
     (left,) = tmp_path.iterdir()
     other = tmp_path / f".a.parquet.{platform.node()}-{os.getpid()}0x.partial"  # not a name of ours
-    mine = left.with_name(f".a.parquet.{platform.node()}-{os.getppid()}.partial")  # a process at work
+    mine = left.with_name(
+        f".a.parquet.{platform.node()}-{os.getppid()}.partial"
+    )  # a process at work
     for path in (other, mine):
         path.touch()
     with whole_file(target) as partial:

@@ -25,7 +25,12 @@ from distillkit.recipe import ColumnsConfig
 
 
 def table_of(labels, task):
-    return pa.table({"text": [f"t{i}" for i in range(len(labels))], "label": pa.array(labels, LABEL_TYPES[task])})
+    return pa.table(
+        {
+            "text": [f"t{i}" for i in range(len(labels))],
+            "label": pa.array(labels, LABEL_TYPES[task]),
+        }
+    )
 
 
 @pytest.fixture
@@ -36,9 +41,9 @@ def read(tmp_path):
         rows = [{"text": "a"} | ({} if value is ... else {"label": value}) for value in values]
         (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         columns = ColumnsConfig(label_separator=separator)
-        return read_table(str(tmp_path / "a.jsonl"), columns, task=task, labels=labels, known=known)[
-            "label"
-        ].to_pylist()
+        return read_table(
+            str(tmp_path / "a.jsonl"), columns, task=task, labels=labels, known=known
+        )["label"].to_pylist()
 
     return run
 
@@ -65,7 +70,9 @@ def test_labels_are_split_where_the_user_says(read):
     assert read(["a, b|c"], "multi-label", separator="|") == [["a, b", "c"]]
 
 
-@pytest.mark.parametrize(("value", "score"), [(1, 1.0), (-2.5, -2.5), ("3.25", 3.25), ("1e-3", 0.001)])
+@pytest.mark.parametrize(
+    ("value", "score"), [(1, 1.0), (-2.5, -2.5), ("3.25", 3.25), ("1e-3", 0.001)]
+)
 def test_a_score_is_a_number_however_it_is_written(read, value, score):
     assert read([value], "regression") == [score]
 
@@ -88,7 +95,11 @@ def test_a_missing_label_is_null_where_it_may_be(read, task):
         ("regression", [1.0], r"is \[1.0\]; expected a finite number"),
         ("regression", True, "is True; expected a finite number"),
         ("regression", 10**400, "expected a finite number"),
-        ("classification", 0.5, r"is 0.5, a number with a fraction; expected a class.*--data\.task regression"),
+        (
+            "classification",
+            0.5,
+            r"is 0.5, a number with a fraction; expected a class.*--data\.task regression",
+        ),
         ("classification", ["a"], r"is \['a'\]; expected a class.*--data\.task multi-label"),
         ("multi-label", [0.5], r"is 0.5, a number with a fraction; .*--data\.task regression"),
         ("multi-label", [["a"]], "expected a class"),
@@ -102,7 +113,9 @@ def test_what_is_no_label_of_the_task_is_refused_with_the_mend(read, task, value
 
 def test_a_label_that_training_never_saw_is_named(read):
     assert read([["a"], []], "multi-label", known=["a", "b"]) == [["a"], []]
-    with pytest.raises(InputError, match=r"a\.jsonl:2: label 'c' was never seen in training; known: 'a', 'b'"):
+    with pytest.raises(
+        InputError, match=r"a\.jsonl:2: label 'c' was never seen in training; known: 'a', 'b'"
+    ):
         read([["a"], ["a", "c"]], "multi-label", known=["a", "b"])
     assert read([7.5], "regression", known=["score"]) == [7.5]
     with pytest.raises(InputError, match="dev row 2: label 'c' was never seen"):
@@ -125,7 +138,9 @@ def test_a_written_table_keeps_its_kind_of_label(tmp_path, task, labels):
     assert found["label"].to_pylist() == labels
     assert found["label"].type == LABEL_TYPES[task]
     assert task_of_labels(pq.read_schema(source).field("label").type) == task
-    with pytest.raises(InputError, match=rf"t\.parquet: its labels are of a {task} task, expected classification"):
+    with pytest.raises(
+        InputError, match=rf"t\.parquet: its labels are of a {task} task, expected classification"
+    ):
         read_table(source, ColumnsConfig(), labels="optional")
 
 
@@ -141,32 +156,50 @@ def test_names_are_those_of_any_row_and_of_scores_one():
     assert label_names(table_of([["10", "2"], [], ["1"], None], "multi-label")) == ["1", "2", "10"]
     assert label_names(table_of([["x"], ["x"]], "multi-label")) == ["x"]
     assert label_names(table_of([0.5, 1.5, None], "regression")) == ["score"]
-    with pytest.raises(InputError, match=r"here: one score only \(2\.5\); a regression needs at least two"):
+    with pytest.raises(
+        InputError, match=r"here: one score only \(2\.5\); a regression needs at least two"
+    ):
         label_names(table_of([2.5, 2.5], "regression"), "here")
     with pytest.raises(InputError, match="here: no row has a label"):
         label_names(table_of([[], None], "multi-label"), "here")
 
 
 def test_gold_is_what_a_loss_takes():
-    gold = gold_of(table_of([["b"], [], None, ["a", "b"]], "multi-label"), ["b", "a"], "multi-label")
-    np.testing.assert_array_equal(gold, np.array([[1, 0], [0, 0], [np.nan, np.nan], [1, 1]], np.float32))
+    gold = gold_of(
+        table_of([["b"], [], None, ["a", "b"]], "multi-label"), ["b", "a"], "multi-label"
+    )
+    np.testing.assert_array_equal(
+        gold, np.array([[1, 0], [0, 0], [np.nan, np.nan], [1, 1]], np.float32)
+    )
     scores = gold_of(table_of([0.5, None], "regression"), ["score"], "regression")
     np.testing.assert_array_equal(scores, np.array([0.5, np.nan], np.float32))
-    assert gold_of(table_of(["y", None], "classification"), ["x", "y"], "classification").tolist() == [1, -100]
-    with pytest.raises(InputError, match="labels are of a regression task, the model is for classification"):
+    assert gold_of(
+        table_of(["y", None], "classification"), ["x", "y"], "classification"
+    ).tolist() == [1, -100]
+    with pytest.raises(
+        InputError, match="labels are of a regression task, the model is for classification"
+    ):
         gold_of(table_of([0.5], "regression"), ["x", "y"], "classification")
 
 
 def test_counts_and_scores_are_summed_up():
     assert class_counts(table_of([["a", "b"], [], ["b"], None], "multi-label")) == {"b": 2, "a": 1}
-    assert label_summary(table_of([1.0, 4.0, None], "regression")) == {"least": 1, "mean": 2.5, "most": 4}
+    assert label_summary(table_of([1.0, 4.0, None], "regression")) == {
+        "least": 1,
+        "mean": 2.5,
+        "most": 4,
+    }
     assert label_summary(table_of(["x", "y", "x"], "classification")) == {"x": 2, "y": 1}
 
 
 @pytest.mark.parametrize("task", ["multi-label", "regression"])
 def test_dev_is_a_share_of_all_rows_with_equal_texts_on_one_side(task):
-    labels = [i / 7 for i in range(60)] if task == "regression" else [["a"] * (i % 2) for i in range(60)]
-    table = pa.table({"text": [f"t{i % 40}" for i in range(60)], "label": pa.array(labels, LABEL_TYPES[task])})
+    labels = (
+        [i / 7 for i in range(60)] if task == "regression" else [["a"] * (i % 2) for i in range(60)]
+    )
+    table = pa.table(
+        {"text": [f"t{i % 40}" for i in range(60)], "label": pa.array(labels, LABEL_TYPES[task])}
+    )
     train, dev = split_dev(table, 0.25, 1)
     assert len(set(dev["text"].to_pylist())) == 10
     assert not set(dev["text"].to_pylist()) & set(train["text"].to_pylist())
@@ -180,6 +213,9 @@ def test_dev_is_a_share_of_all_rows_with_equal_texts_on_one_side(task):
 def test_a_model_says_its_task_or_transformers_would():
     for task, name in [("multi-label", "multi_label_classification"), ("regression", "regression")]:
         assert task_of_model(BertConfig(num_labels=3, problem_type=name)) == task
-    assert task_of_model(BertConfig(num_labels=2, problem_type="single_label_classification")) == "classification"
+    assert (
+        task_of_model(BertConfig(num_labels=2, problem_type="single_label_classification"))
+        == "classification"
+    )
     assert task_of_model(BertConfig(num_labels=1)) == "regression"
     assert task_of_model(BertConfig(num_labels=2)) == "classification"

@@ -36,14 +36,18 @@ def numbered(table, scale=1):
 def store(tmp_path):
     """Write a teacher's folder, some rows a shard; row i of the table has logits i and -i, times a scale."""
 
-    def build(table, rows_a_shard=8, *, name="teacher", labels=("no", "yes"), scale=1, storage="fp16"):
+    def build(
+        table, rows_a_shard=8, *, name="teacher", labels=("no", "yes"), scale=1, storage="fp16"
+    ):
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         (folder / "manifest.json").write_text(json.dumps({"format": 2, "labels": list(labels)}))
         logits = numbered(table, scale)
         for start in range(0, len(table), rows_a_shard):
             part = slice(start, start + rows_a_shard)
-            shard = shard_table(table.slice(start, rows_a_shard), logits[part], storage, "teacher", labels)
+            shard = shard_table(
+                table.slice(start, rows_a_shard), logits[part], storage, "teacher", labels
+            )
             write_shard(folder, shard)
         return tmp_path
 
@@ -85,7 +89,8 @@ def test_swapped_pair_is_another_row(store):
 def test_row_without_logits_is_refused_and_quoted(store):
     table = pa.table({"text": ["text 3", "never labelled", "nor this"]})
     with pytest.raises(
-        InputError, match=r"2 of 3 rows have no logits, the first is 'never labelled'; run distillkit label"
+        InputError,
+        match=r"2 of 3 rows have no logits, the first is 'never labelled'; run distillkit label",
     ):
         join_logits(table, store(SINGLE))
 
@@ -130,14 +135,22 @@ def test_of_rows_that_are_stored_twice_the_first_shard_by_name_counts(store):
     assert len(names) == 2
     first = min(shard_name(keys_of(part)) for part in (SINGLE, SINGLE.slice(0, 4)))
     scale = 1 if first == shard_name(keys_of(SINGLE)) else 3
-    assert join_logits(SINGLE.slice(0, 4), folder)[:, 0].tolist() == [0, scale, 2 * scale, 3 * scale]
+    assert join_logits(SINGLE.slice(0, 4), folder)[:, 0].tolist() == [
+        0,
+        scale,
+        2 * scale,
+        3 * scale,
+    ]
 
 
 def test_shard_is_named_by_its_keys_and_says_what_it_holds(tmp_path):
     def write(table, logits):
         return write_shard(tmp_path, shard_table(table, logits, "fp16", "t", ["no", "yes"]))
 
-    one, other = write(SINGLE, numbered(SINGLE)), write(SINGLE.slice(0, 5), numbered(SINGLE.slice(0, 5)))
+    one, other = (
+        write(SINGLE, numbered(SINGLE)),
+        write(SINGLE.slice(0, 5), numbered(SINGLE.slice(0, 5))),
+    )
     assert one.name != other.name
     assert one.name == f"shard-{shard_name(keys_of(SINGLE))}.parquet"
     assert pq.read_table(one).column_names == ["key", "text", "logits"]
@@ -151,7 +164,9 @@ def test_fp16_is_given_back_as_float32_and_its_largest_rounding_error_is_said(st
     logits = np.array([[0.1, 2049.0], [-3.3, 7.0]], np.float32)
     shard = shard_table(SINGLE.slice(0, 2), logits, "fp16", "t", ["a", "b"])
     assert shard["logits"].type == pa.list_(pa.float16(), 2)
-    assert float(shard.schema.metadata[b"distillkit.rounding_error"]) == 1.0  # of 2049, where fp16 has steps of 2
+    assert (
+        float(shard.schema.metadata[b"distillkit.rounding_error"]) == 1.0
+    )  # of 2049, where fp16 has steps of 2
     assert (
         float(
             shard_table(SINGLE.slice(0, 2), logits, "fp32", "t", ["a", "b"]).schema.metadata[
@@ -164,18 +179,30 @@ def test_fp16_is_given_back_as_float32_and_its_largest_rounding_error_is_said(st
     joined = join_logits(SINGLE, folder)
     assert joined.dtype == np.float32
     exact = numbered(SINGLE, np.float32(0.1))
-    assert rounding_error(folder / "teacher") == pytest.approx(np.abs(joined - exact).max(), rel=1e-6)
+    assert rounding_error(folder / "teacher") == pytest.approx(
+        np.abs(joined - exact).max(), rel=1e-6
+    )
     assert 0 < rounding_error(folder / "teacher") < 1e-3
-    assert rounding_error(store(SINGLE, 7, name="full", scale=np.float32(0.1), storage="fp32") / "full") == 0
+    assert (
+        rounding_error(
+            store(SINGLE, 7, name="full", scale=np.float32(0.1), storage="fp32") / "full"
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("value", [7e4, -1e30])
 def test_logits_beyond_fp16_are_refused_with_the_mend(value):
     logits = numbered(SINGLE)
     logits[3, 1] = value
-    with pytest.raises(InputError, match=r"t: logits of 'text 3' are too large for fp16 .*--label\.storage fp32"):
+    with pytest.raises(
+        InputError, match=r"t: logits of 'text 3' are too large for fp16 .*--label\.storage fp32"
+    ):
         shard_table(SINGLE, logits, "fp16", "t", ["no", "yes"])
-    assert shard_table(SINGLE, logits, "fp32", "t", ["no", "yes"])["logits"].to_pylist() == logits.tolist()
+    assert (
+        shard_table(SINGLE, logits, "fp32", "t", ["no", "yes"])["logits"].to_pylist()
+        == logits.tolist()
+    )
 
 
 @pytest.mark.parametrize("storage", ["fp16", "fp32"])
@@ -183,7 +210,9 @@ def test_logits_beyond_fp16_are_refused_with_the_mend(value):
 def test_logits_that_are_no_numbers_are_refused(value, storage):
     logits = numbered(SINGLE)
     logits[3, 1] = value
-    with pytest.raises(InputError, match=r"not finite for 'text 3'; label with --label\.precision fp32"):
+    with pytest.raises(
+        InputError, match=r"not finite for 'text 3'; label with --label\.precision fp32"
+    ):
         shard_table(SINGLE, logits, storage, "t", ["no", "yes"])
 
 
@@ -201,7 +230,9 @@ def test_teachers_are_averaged_alike_or_by_weight_with_labels_in_the_order_of_th
         ({"c": 3, "a": 1}, 6.25),
         ({"a": 0.1, "b": 0.1}, 2.5),
     ):
-        np.testing.assert_allclose(join_logits(SINGLE, folder, weights), numbered(SINGLE, scale), rtol=1e-6)
+        np.testing.assert_allclose(
+            join_logits(SINGLE, folder, weights), numbered(SINGLE, scale), rtol=1e-6
+        )
     assert np.array_equal(join_logits(SINGLE, folder, {"c": 2}), numbered(SINGLE, -8))
 
 
@@ -224,7 +255,9 @@ def test_unknown_teacher_is_refused_with_those_there_are(store):
 def test_teachers_of_other_labels_are_not_averaged(store):
     store(SINGLE, name="b", labels=("no", "perhaps"))
     folder = store(SINGLE, name="a")
-    with pytest.raises(InputError, match=r"teacher 'b' has the labels no, perhaps, teacher 'a' no, yes"):
+    with pytest.raises(
+        InputError, match=r"teacher 'b' has the labels no, perhaps, teacher 'a' no, yes"
+    ):
         join_logits(SINGLE, folder)
     assert joined_labels(folder, {"b": 1}) == ["no", "perhaps"]
 
@@ -245,7 +278,9 @@ def test_manifests_are_read_back_by_name(store):
 def test_folder_without_a_teacher_is_no_store(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(InputError, match=r"not a logit store: .*; make one with distillkit label"):
+        with pytest.raises(
+            InputError, match=r"not a logit store: .*; make one with distillkit label"
+        ):
             read_store(path)
 
 
@@ -268,7 +303,9 @@ def test_store_of_an_older_form_is_refused(tmp_path):
 def test_manifest_of_another_kind_is_refused(tmp_path, content, message):
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "manifest.json").write_bytes(content)
-    with pytest.raises(InputError, match=rf"manifest\.json: {message}.*delete the folder and label again"):
+    with pytest.raises(
+        InputError, match=rf"manifest\.json: {message}.*delete the folder and label again"
+    ):
         read_store(tmp_path)
 
 
@@ -280,12 +317,16 @@ def test_damaged_shard_is_named(store, use):
     folder = store(SINGLE)
     shard = shard_files(folder)[1]
     shard.write_bytes(shard.read_bytes()[:-20])
-    with pytest.raises(InputError, match=rf"{shard.name}: damaged: .*delete this shard and label again"):
+    with pytest.raises(
+        InputError, match=rf"{shard.name}: damaged: .*delete this shard and label again"
+    ):
         use(folder)
 
 
 @pytest.mark.parametrize(
-    "columns", [{"text": ["a"]}, {"key": ["a"], "logits": [[1.0]]}], ids=["no logits", "another tool's"]
+    "columns",
+    [{"text": ["a"]}, {"key": ["a"], "logits": [[1.0]]}],
+    ids=["no logits", "another tool's"],
 )
 def test_shard_of_another_form_is_named(store, columns):
     folder = store(SINGLE)

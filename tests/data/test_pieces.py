@@ -29,11 +29,38 @@ VOCABULARY = [
     "film",
     "##ing",
 ]
-# What a tokenizer treats in its own way: spaces that are not the ASCII one, control and combining characters, special tokens.
+# What a tokenizer treats in its own way: spaces that are not the ASCII one, control and combining
+# characters, special tokens.
 NASTY = [
-    " ", "  ", "\u00a0", "\u2028", "\u3000", "\t", "\n", "\r", "\0", "\u200d", "\ufeff", "\ufffd", "\u0301", "\u0327", "\U0001f600",
-    "[MASK]", "[SEP]", "[CLS]", "[UNK]", "[PAD]", "[MASK", "film", "filming", "x" * 101, "a" * 100, "𝐀", "ﬁ", "́",
-]  # fmt: skip
+    " ",
+    "  ",
+    "\u00a0",
+    "\u2028",
+    "\u3000",
+    "\t",
+    "\n",
+    "\r",
+    "\0",
+    "\u200d",
+    "\ufeff",
+    "\ufffd",
+    "\u0301",
+    "\u0327",
+    "\U0001f600",
+    "[MASK]",
+    "[SEP]",
+    "[CLS]",
+    "[UNK]",
+    "[PAD]",
+    "[MASK",
+    "film",
+    "filming",
+    "x" * 101,
+    "a" * 100,
+    "𝐀",
+    "ﬁ",
+    "́",
+]
 TEXT = st.lists(st.sampled_from([*NASTY, *LETTERS]) | st.text(max_size=3), max_size=12).map("".join)
 
 
@@ -49,7 +76,9 @@ def tokenizer(request):
 
 
 def agree(tokenizer, gathered, texts, pairs, max_tokens):
-    expected = tokenizer(texts, pairs, truncation=True, max_length=max_tokens, return_token_type_ids=True)
+    expected = tokenizer(
+        texts, pairs, truncation=True, max_length=max_tokens, return_token_type_ids=True
+    )
     ids, types, lengths = gathered.rows(texts, pairs, max_tokens)
     assert lengths.tolist() == list(map(len, expected["input_ids"]))
     assert ids.tolist() == list(chain.from_iterable(expected["input_ids"]))
@@ -58,7 +87,9 @@ def agree(tokenizer, gathered, texts, pairs, max_tokens):
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(TEXT, min_size=1, max_size=5), st.integers(4, 30))
-@example(["", " ", "  film  ", " é[MASK]film", "film\u2028ing", "x" * 300, "[MASK][MASK] [SEP]"], 512)
+@example(
+    ["", " ", "  film  ", " é[MASK]film", "film\u2028ing", "x" * 300, "[MASK][MASK] [SEP]"], 512
+)
 def test_single_texts(tokenizer, texts, max_tokens):
     assert gathers(tokenizer, max_tokens)
     agree(tokenizer, WordPieces(tokenizer), texts, None, max_tokens)
@@ -72,7 +103,9 @@ def test_pairs(tokenizer, rows, max_tokens):
     agree(tokenizer, WordPieces(tokenizer), [a for a, _ in rows], [b for _, b in rows], max_tokens)
 
 
-def test_chunks_are_remembered_from_call_to_call_and_forgotten_when_there_are_too_many(tokenizer, monkeypatch):
+def test_chunks_are_remembered_from_call_to_call_and_forgotten_when_there_are_too_many(
+    tokenizer, monkeypatch
+):
     monkeypatch.setattr(pieces, "_MOST_CHUNKS", 3)
     gathered = WordPieces(tokenizer)
     for texts in (["a film", "b"], ["film a b c", "d"], ["a b c d e f"], ["film", "g film"], ["a"]):
@@ -98,8 +131,12 @@ def test_encode_gives_the_same_rows_with_and_without(tokenizer):
         [encode(tokenizer, texts[i : i + 3000], pairs[i : i + 3000], 24) for i in (0, 3000, 6000)],
     )
     assert gathered.ids.tolist() == list(chain.from_iterable(part.ids.tolist() for part in asked))
-    assert gathered.types.tolist() == list(chain.from_iterable(part.types.tolist() for part in asked))
-    assert gathered.lengths.tolist() == list(chain.from_iterable(part.lengths.tolist() for part in asked))
+    assert gathered.types.tolist() == list(
+        chain.from_iterable(part.types.tolist() for part in asked)
+    )
+    assert gathered.lengths.tolist() == list(
+        chain.from_iterable(part.lengths.tolist() for part in asked)
+    )
 
 
 def altered(**parts):
@@ -120,11 +157,21 @@ def altered(**parts):
         {"pre_tokenizer": {"type": "Whitespace"}},
         {"post_processor": None},
         {"post_processor": lambda frame: {**frame, "single": frame["single"][:2]}},
-        {"post_processor": lambda frame: {**frame, "pair": [*frame["pair"][:3], frame["pair"][2], *frame["pair"][3:]]}},
+        {
+            "post_processor": lambda frame: {
+                **frame,
+                "pair": [*frame["pair"][:3], frame["pair"][2], *frame["pair"][3:]],
+            }
+        },
         {"added_tokens": lambda tokens: [*tokens[:4], {**tokens[4], "lstrip": True}]},
         {"added_tokens": lambda tokens: [*tokens[:4], {**tokens[4], "rstrip": True}]},
         {"added_tokens": lambda tokens: [*tokens[:4], {**tokens[4], "single_word": True}]},
-        {"added_tokens": lambda tokens: [*tokens, {**tokens[4], "id": len(VOCABULARY), "content": "a film"}]},
+        {
+            "added_tokens": lambda tokens: [
+                *tokens,
+                {**tokens[4], "id": len(VOCABULARY), "content": "a film"},
+            ]
+        },
     ],
 )
 def test_tokenizers_that_may_look_over_a_space_or_frame_otherwise_are_asked_themselves(parts):
@@ -142,7 +189,9 @@ def test_real_rows(name):
     if not file.is_file():
         pytest.skip("has no such data")
     with file.open(encoding="utf-8", newline="") as stream:
-        texts = [" ".join(row[:-1]) for row in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        texts = [
+            " ".join(row[:-1]) for row in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+        ]
     tokenizer = BertTokenizerFast.from_pretrained(teacher)
     assert gathers(tokenizer, 128)
     gathered = WordPieces(tokenizer)

@@ -55,9 +55,16 @@ def test_tsv_keeps_every_row_at_stray_quotes(write):
         ("a.jsonl", '{"text": "a b", "label": "x"}\n{"text": "c d", "label": "y"}\n'),
     ],
 )
-@pytest.mark.parametrize("change", [lambda c: c, lambda c: c.replace("\n", "\r\n"), lambda c: "\ufeff" + c, str.rstrip])
-def test_line_ends_byte_order_mark_and_a_missing_last_newline_do_not_matter(write, name, content, change):
-    assert read(write(name, change(content))) == [{"text": "a b", "label": "x"}, {"text": "c d", "label": "y"}]
+@pytest.mark.parametrize(
+    "change", [lambda c: c, lambda c: c.replace("\n", "\r\n"), lambda c: "\ufeff" + c, str.rstrip]
+)
+def test_line_ends_byte_order_mark_and_a_missing_last_newline_do_not_matter(
+    write, name, content, change
+):
+    assert read(write(name, change(content))) == [
+        {"text": "a b", "label": "x"},
+        {"text": "c d", "label": "y"},
+    ]
 
 
 # What str.splitlines takes for line ends; JSON forbids the bare control characters among them.
@@ -105,7 +112,9 @@ def test_csv_row_is_placed_at_the_line_it_starts_on(write):
 
 
 def test_csv_row_with_a_field_too_many_is_said_with_its_line(write):
-    assert "a.csv:4: 3 fields, but the header has 2" in failure(write("a.csv", 'text,label\n"a\nb",x\nc,d,y\n'))
+    assert "a.csv:4: 3 fields, but the header has 2" in failure(
+        write("a.csv", 'text,label\n"a\nb",x\nc,d,y\n')
+    )
 
 
 def test_csv_quote_that_never_closes_is_said_where_it_opened(write):
@@ -123,11 +132,15 @@ def test_json_lines_keep_types_and_skip_blank_lines(write):
 
 
 def test_json_mistake_is_said_with_line_and_column(write):
-    assert "a.jsonl:2: column 10: not JSON:" in failure(write("a.jsonl", '{"text": "a"}\n{"text": b}\n'))
+    assert "a.jsonl:2: column 10: not JSON:" in failure(
+        write("a.jsonl", '{"text": "a"}\n{"text": b}\n')
+    )
 
 
 def test_json_list_is_told_that_one_object_a_line_is_expected(write):
-    assert "a.json:1: expected a JSON object, found list" in failure(write("a.json", '[{"text": "a"}]\n'))
+    assert "a.json:1: expected a JSON object, found list" in failure(
+        write("a.json", '[{"text": "a"}]\n')
+    )
 
 
 def test_text_file_is_one_text_a_line(write):
@@ -138,8 +151,14 @@ def test_text_file_is_one_text_a_line(write):
 
 def test_parquet_rows_are_numbered_across_row_groups(tmp_path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "b", "c"], "label": [0, 1, None]}), path, row_group_size=2)
-    assert read(str(path)) == [{"text": "a", "label": 0}, {"text": "b", "label": 1}, {"text": "c", "label": None}]
+    pq.write_table(
+        pa.table({"text": ["a", "b", "c"], "label": [0, 1, None]}), path, row_group_size=2
+    )
+    assert read(str(path)) == [
+        {"text": "a", "label": 0},
+        {"text": "b", "label": 1},
+        {"text": "c", "label": None},
+    ]
     assert places(str(path)) == ["a.parquet row 1", "a.parquet row 2", "a.parquet row 3"]
 
 
@@ -148,10 +167,16 @@ def test_file_that_is_only_called_parquet_is_refused(write):
 
 
 @settings(deadline=None)
-@given(rows=st.lists(st.tuples(st.text("ab \"',;é\u2028", min_size=1), st.sampled_from("xy")), min_size=1))
+@given(
+    rows=st.lists(
+        st.tuples(st.text("ab \"',;é\u2028", min_size=1), st.sampled_from("xy")), min_size=1
+    )
+)
 def test_tsv_returns_what_was_written(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("tsv") / "a.tsv"
-    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
+    path.write_text(
+        "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8"
+    )
     assert [tuple(row.values()) for row in read(str(path))] == rows
 
 
@@ -159,7 +184,9 @@ def test_tsv_returns_what_was_written(tmp_path_factory, rows):
 def test_byte_that_is_not_utf8_is_said_with_line_and_byte(write, name):
     line = b'{"text": "caf\xe9"}\n' if name == "a.jsonl" else b"0123456789caf\xe9\n"
     first = b'{"text": "a"}\n' if name == "a.jsonl" else b"text\n"
-    assert f"{name}:2: byte 14 of the line (0xe9) is not UTF-8" in failure(write(name, first + line))
+    assert f"{name}:2: byte 14 of the line (0xe9) is not UTF-8" in failure(
+        write(name, first + line)
+    )
 
 
 def test_byte_that_is_not_utf8_is_found_after_a_byte_order_mark(write):
@@ -167,7 +194,9 @@ def test_byte_that_is_not_utf8_is_found_after_a_byte_order_mark(write):
 
 
 def test_utf16_is_refused_at_its_first_byte(write):
-    assert "a.tsv:1: byte 1 of the line (0xff)" in failure(write("a.tsv", "text\n".encode("utf-16")))
+    assert "a.tsv:1: byte 1 of the line (0xff)" in failure(
+        write("a.tsv", "text\n".encode("utf-16"))
+    )
 
 
 @pytest.fixture
@@ -184,7 +213,10 @@ def saved(tmp_path):
 
 
 def test_saved_dataset_gives_class_names(saved):
-    assert read(f"datasets:{saved / 'saved'}:train") == [{"text": "a", "label": "good"}, {"text": "b", "label": "bad"}]
+    assert read(f"datasets:{saved / 'saved'}:train") == [
+        {"text": "a", "label": "good"},
+        {"text": "b", "label": "bad"},
+    ]
 
 
 def test_saved_dataset_without_splits_is_read_too(saved):
@@ -197,10 +229,15 @@ def test_hidden_label_of_a_hub_dataset_is_no_label(saved):
 
 def test_lists_of_classes_of_a_hub_dataset_are_named_too(tmp_path):
     features = datasets.Features(
-        {"text": datasets.Value("string"), "label": datasets.Sequence(datasets.ClassLabel(names=["joy", "fear"]))}
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.Sequence(datasets.ClassLabel(names=["joy", "fear"])),
+        }
     )
     rows = {"text": ["a", "b", "c"], "label": [[1, 0], [], None]}
-    datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows, features=features)}).save_to_disk(tmp_path)
+    datasets.DatasetDict(
+        {"train": datasets.Dataset.from_dict(rows, features=features)}
+    ).save_to_disk(tmp_path)
     found = [row["label"] for row in read(f"datasets:{tmp_path}:train")]
     assert found == [["fear", "joy"], [], None]
 
@@ -210,12 +247,16 @@ def test_dataset_row_is_placed_by_its_number(saved):
 
 
 def test_split_that_is_not_there_is_refused_by_name(saved):
-    assert f"datasets:{saved / 'saved'}:dev: datasets could not load it" in failure(f"datasets:{saved / 'saved'}:dev")
+    assert f"datasets:{saved / 'saved'}:dev: datasets could not load it" in failure(
+        f"datasets:{saved / 'saved'}:dev"
+    )
 
 
 @pytest.mark.parametrize("source", ["datasets:glue", "datasets::train", "datasets:a:b:c:d"])
 def test_datasets_source_of_the_wrong_form_is_told_the_right_one(source):
-    assert f"{source}: expected datasets:NAME:SPLIT or datasets:NAME:CONFIG:SPLIT" in failure(source)
+    assert f"{source}: expected datasets:NAME:SPLIT or datasets:NAME:CONFIG:SPLIT" in failure(
+        source
+    )
 
 
 @pytest.mark.parametrize("name", ["reviews", "questions"])
@@ -234,12 +275,16 @@ def test_unknown_embedded_data_is_told_what_there_is():
 
 
 def test_absent_file_and_folder_are_told_apart(tmp_path):
-    assert f"{tmp_path / 'a.tsv'}: no such file; expected .tsv, .csv" in failure(str(tmp_path / "a.tsv"))
+    assert f"{tmp_path / 'a.tsv'}: no such file; expected .tsv, .csv" in failure(
+        str(tmp_path / "a.tsv")
+    )
     assert f"{tmp_path}: expected a folder of files of one form (.tsv" in failure(str(tmp_path))
 
 
 def test_unknown_ending_is_told_the_known_ones(write):
-    assert "a.xlsx: not a form that can be read; expected .tsv, .csv, .jsonl" in failure(write("a.xlsx", "text\n"))
+    assert "a.xlsx: not a form that can be read; expected .tsv, .csv, .jsonl" in failure(
+        write("a.xlsx", "text\n")
+    )
 
 
 def test_source_path_is_the_file_itself(write):
@@ -257,24 +302,39 @@ def folder(tmp_path):
     def to_disk(**files):
         (tmp_path / "parts").mkdir()
         for name, content in files.items():
-            (tmp_path / "parts" / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+            (tmp_path / "parts" / name).write_bytes(
+                content if isinstance(content, bytes) else content.encode()
+            )
         return str(tmp_path / "parts")
 
     return to_disk
 
 
 def test_files_of_a_folder_are_read_by_name_each_with_its_own_header(folder):
-    source = folder(**{"b.tsv": "text\tlabel\ntwo\ty\n", "a.tsv": "label\ttext\nx\tone\n", "c.tsv": "text\tlabel\n"})
+    source = folder(
+        **{
+            "b.tsv": "text\tlabel\ntwo\ty\n",
+            "a.tsv": "label\ttext\nx\tone\n",
+            "c.tsv": "text\tlabel\n",
+        }
+    )
     assert read(source) == [{"label": "x", "text": "one"}, {"text": "two", "label": "y"}]
     assert places(source) == ["a.tsv:2", "b.tsv:2"]
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.csv", "text\none\n"), ("a.jsonl", '{"text": "one"}\n'), ("a.json", '{"text": "one"}\n'), ("a.txt", "one\n")],
+    [
+        ("a.csv", "text\none\n"),
+        ("a.jsonl", '{"text": "one"}\n'),
+        ("a.json", '{"text": "one"}\n'),
+        ("a.txt", "one\n"),
+    ],
 )
 def test_a_folder_may_be_of_any_form(folder, name, content):
-    assert read(folder(**{name: content, name.replace("a.", "b."): content})) == [{"text": "one"}] * 2
+    assert (
+        read(folder(**{name: content, name.replace("a.", "b."): content})) == [{"text": "one"}] * 2
+    )
 
 
 def test_a_folder_of_parquet_as_other_tools_write_it_is_read(tmp_path):
@@ -282,15 +342,26 @@ def test_a_folder_of_parquet_as_other_tools_write_it_is_read(tmp_path):
     parts.mkdir()
     for number, text in enumerate("ab"):
         pq.write_table(pa.table({"text": [text]}), parts / f"part-{number:05}.snappy.parquet")
-    for name in ("_SUCCESS", "_metadata.parquet", ".part-00000.parquet", "._hidden.tsv", "NOTES.md"):
+    for name in (
+        "_SUCCESS",
+        "_metadata.parquet",
+        ".part-00000.parquet",
+        "._hidden.tsv",
+        "NOTES.md",
+    ):
         (parts / name).write_text("not a table")
     (parts / "inner").mkdir()
     assert read(str(parts)) == [{"text": "a"}, {"text": "b"}]
-    assert places(str(parts)) == ["part-00000.snappy.parquet row 1", "part-00001.snappy.parquet row 1"]
+    assert places(str(parts)) == [
+        "part-00000.snappy.parquet row 1",
+        "part-00001.snappy.parquet row 1",
+    ]
 
 
 def test_a_mistake_in_a_folder_is_said_with_its_file_and_line(folder):
-    assert "parts/b.tsv:3: 1 fields" in failure(folder(**{"a.tsv": "t\tl\na\tx\n", "b.tsv": "t\tl\nb\ty\nc\n"}))
+    assert "parts/b.tsv:3: 1 fields" in failure(
+        folder(**{"a.tsv": "t\tl\na\tx\n", "b.tsv": "t\tl\nb\ty\nc\n"})
+    )
 
 
 def test_a_folder_of_two_forms_or_none_is_refused(folder, tmp_path):
@@ -334,9 +405,9 @@ def test_an_address_of_a_folder_is_read_like_a_folder(memory):
 
 def test_a_mistake_at_an_address_is_said_with_it(memory):
     UPath(f"{memory}/a.tsv").write_bytes(b"text\ncaf\xe9\n")
-    assert f"{memory}/a.tsv:2: byte 4 of the line (0xe9) is not UTF-8" in failure(f"{memory}/a.tsv").replace(
-        "memory:///", "memory://"
-    )
+    assert f"{memory}/a.tsv:2: byte 4 of the line (0xe9) is not UTF-8" in failure(
+        f"{memory}/a.tsv"
+    ).replace("memory:///", "memory://")
 
 
 def test_an_address_where_nothing_is_or_that_nobody_knows_is_refused(memory):

@@ -20,7 +20,9 @@ def test_scores_are_scored_by_correlation_whatever_their_scale():
     gold = np.array([1.0, 2.0, 3.0, 5.0], np.float32)
     assert dev_score("regression", (10 * gold + 3)[:, None], gold) == pytest.approx(1)
     assert dev_score("regression", -gold[:, None], gold) == pytest.approx(-1)
-    assert pearson(np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0, 1.0])) == pytest.approx(0)
+    assert pearson(np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0, 1.0])) == pytest.approx(
+        0
+    )
 
 
 # Not a number would never be the best epoch's, nor the worst's.

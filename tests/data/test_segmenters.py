@@ -2,7 +2,12 @@
 
 import pytest
 
-from distillkit.data.segmenters import load_segmenter, resolve_segmenter, segmenter_version, word_numbers
+from distillkit.data.segmenters import (
+    load_segmenter,
+    resolve_segmenter,
+    segmenter_version,
+    word_numbers,
+)
 from distillkit.errors import InputError
 
 
@@ -20,7 +25,9 @@ def test_a_character_is_of_the_word_that_stands_there_in_its_turn(words, numbers
 
 
 def test_a_word_that_the_text_has_not_is_refused():
-    with pytest.raises(InputError, match="'own': found the word 'ab', which the text has not after character 4"):
+    with pytest.raises(
+        InputError, match="'own': found the word 'ab', which the text has not after character 4"
+    ):
         word_numbers(lambda text: ["ab", "c", "ab"], "own", "abxcx")
 
 
@@ -45,7 +52,12 @@ def test_a_function_of_the_users_own_has_another_name_when_its_file_changes(tmp_
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "own_segmenter.py"
     module.write_text("def words(text):\n    return [text[:2], text[2:]]\n")
-    assert word_numbers(load_segmenter("own_segmenter:words"), "own", "abcd").tolist() == [0, 0, 1, 1]
+    assert word_numbers(load_segmenter("own_segmenter:words"), "own", "abcd").tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]
     first = segmenter_version("own_segmenter:words")
     assert segmenter_version("own_segmenter:words") == first
     module.write_text(module.read_text() + "# changed\n")

@@ -42,7 +42,11 @@ def write(tmp_path):
         if name.endswith(".parquet"):
             pq.write_table(pa.Table.from_pylist(content), path)
         else:
-            text = content if isinstance(content, str) else "".join(json.dumps(row) + "\n" for row in content)
+            text = (
+                content
+                if isinstance(content, str)
+                else "".join(json.dumps(row) + "\n" for row in content)
+            )
             path.write_text(text, encoding="utf-8")
         return str(path)
 
@@ -65,7 +69,9 @@ def labelled(counts):
 def test_columns_get_their_canonical_names(write):
     source = write("a.tsv", "id\tsentence1\tsentence2\tgold\n1\ta\tb\tx\n")
     columns = ColumnsConfig(text="sentence1", text_pair="sentence2", label="gold")
-    assert read_table(source, columns).to_pylist() == [{"text": "a", "text_pair": "b", "label": "x"}]
+    assert read_table(source, columns).to_pylist() == [
+        {"text": "a", "text_pair": "b", "label": "x"}
+    ]
 
 
 def test_text_without_labels_may_be_named_text_where_the_task_names_its_own(write):
@@ -79,7 +85,9 @@ def test_text_without_labels_may_be_named_text_where_the_task_names_its_own(writ
 
 @pytest.mark.parametrize("known", [[], ["x"]])  # as they are, and row by row
 def test_written_table_has_canonical_names_whatever_the_settings_say(tmp_path, known):
-    write_table(pa.table({"text": ["a"], "text_pair": ["b"], "label": ["x"]}), tmp_path / "own.parquet")
+    write_table(
+        pa.table({"text": ["a"], "text_pair": ["b"], "label": ["x"]}), tmp_path / "own.parquet"
+    )
     columns = ColumnsConfig(text="sentence1", text_pair="sentence2", label="gold")
     for source in (tmp_path / "own.parquet", tmp_path):
         table = read_table(str(source), columns, known=known)
@@ -93,24 +101,34 @@ def test_lines_of_a_text_file_are_texts_whatever_the_settings_say(write):
 
 @pytest.mark.parametrize("form", ["a.tsv", "a.parquet"])
 @pytest.mark.parametrize(
-    ("setting", "labels"), [("text", "ignored"), ("text_pair", "ignored"), ("label", "required"), ("label", "optional")]
+    ("setting", "labels"),
+    [("text", "ignored"), ("text_pair", "ignored"), ("label", "required"), ("label", "optional")],
 )
 def test_no_other_column_stands_in_for_one_that_is_named(write, form, setting, labels):
     row = {"text": "a", "text_pair": "b", "label": "x"}
     source = write(form, [row] if form == "a.parquet" else "text\ttext_pair\tlabel\na\tb\tx\n")
     said = failure(source, ColumnsConfig(**{setting: "mistyped"}), labels=labels)
     assert form in said
-    assert "no column 'mistyped'; there is 'text', 'text_pair', 'label': name yours with --data.columns." in said
+    assert (
+        "no column 'mistyped'; there is 'text', 'text_pair', 'label': name yours with --data.columns."
+        in said
+    )
 
 
 def test_text_is_kept_byte_for_byte(write):
     text = "  Two  spaces,\u2028a separator and cafe\u0301 "
-    assert read_table(write("a.tsv", f"text\tlabel\n{text}\tx\n"), ColumnsConfig())["text"].to_pylist() == [text]
+    assert read_table(write("a.tsv", f"text\tlabel\n{text}\tx\n"), ColumnsConfig())[
+        "text"
+    ].to_pylist() == [text]
 
 
 def test_a_written_transfer_set_keeps_its_origin(tmp_path):
-    write_table(pa.table({"text": ["a"], "label": ["x"], "origin": ["original"]}), tmp_path / "own.parquet")
-    assert read_table(str(tmp_path / "own.parquet"), ColumnsConfig())["origin"].to_pylist() == ["original"]
+    write_table(
+        pa.table({"text": ["a"], "label": ["x"], "origin": ["original"]}), tmp_path / "own.parquet"
+    )
+    assert read_table(str(tmp_path / "own.parquet"), ColumnsConfig())["origin"].to_pylist() == [
+        "original"
+    ]
 
 
 def test_users_own_column_called_origin_does_no_harm(write):
@@ -119,10 +137,13 @@ def test_users_own_column_called_origin_does_no_harm(write):
 
 
 @pytest.mark.parametrize(
-    ("value", "name"), [(1, "1"), (1.0, "1"), ("good", "good"), (True, "True"), ("1.0.2", "1.0.2"), ("v1.5", "v1.5")]
+    ("value", "name"),
+    [(1, "1"), (1.0, "1"), ("good", "good"), (True, "True"), ("1.0.2", "1.0.2"), ("v1.5", "v1.5")],
 )
 def test_label_becomes_a_name(write, value, name):
-    assert read_table(write("a.jsonl", [{"text": "a", "label": value}]), ColumnsConfig())["label"].to_pylist() == [name]
+    assert read_table(write("a.jsonl", [{"text": "a", "label": value}]), ColumnsConfig())[
+        "label"
+    ].to_pylist() == [name]
 
 
 def test_same_label_has_the_same_name_in_every_form(write):
@@ -140,21 +161,48 @@ def test_same_label_has_the_same_name_in_every_form(write):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"sentence": "b", "label": "x"}, "a.jsonl:2: no column 'text'; there is 'sentence', 'label': name yours with"),
-        ({"text": "b", "gold": "x"}, "a.jsonl:2: no column 'label'; there is 'text', 'gold': name yours with"),
+        (
+            {"sentence": "b", "label": "x"},
+            "a.jsonl:2: no column 'text'; there is 'sentence', 'label': name yours with",
+        ),
+        (
+            {"text": "b", "gold": "x"},
+            "a.jsonl:2: no column 'label'; there is 'text', 'gold': name yours with",
+        ),
         ({"text": "", "label": "x"}, "a.jsonl:2: column 'text' is empty"),
         ({"text": " \t\u3000", "label": "x"}, "a.jsonl:2: column 'text' is empty"),
         ({"text": None, "label": "x"}, "a.jsonl:2: column 'text' is empty (null or NaN)"),
         ({"text": math.nan, "label": "x"}, "a.jsonl:2: column 'text' is empty (null or NaN)"),
         ({"text": 7, "label": "x"}, "a.jsonl:2: column 'text' is 7; expected text"),
-        ({"text": "b", "label": ""}, "a.jsonl:2: column 'label' is empty; every row here needs a label"),
-        ({"text": "b", "label": None}, "a.jsonl:2: column 'label' is empty; every row here needs a label"),
-        ({"text": "b", "label": math.nan}, "a.jsonl:2: column 'label' is NaN; every row here needs a label"),
+        (
+            {"text": "b", "label": ""},
+            "a.jsonl:2: column 'label' is empty; every row here needs a label",
+        ),
+        (
+            {"text": "b", "label": None},
+            "a.jsonl:2: column 'label' is empty; every row here needs a label",
+        ),
+        (
+            {"text": "b", "label": math.nan},
+            "a.jsonl:2: column 'label' is NaN; every row here needs a label",
+        ),
         ({"text": "b", "label": "nan"}, "a.jsonl:2: column 'label' is NaN"),
-        ({"text": "b", "label": 0.5}, "a.jsonl:2: column 'label' is 0.5, a number with a fraction; expected a class"),
-        ({"text": "b", "label": "2.5"}, "a.jsonl:2: column 'label' is 2.5, a number with a fraction"),
-        ({"text": "b", "label": 1e-05}, "a.jsonl:2: column 'label' is 1e-05, a number with a fraction"),
-        ({"text": "b", "label": "z"}, "a.jsonl:2: label 'z' was never seen in training; known: 'x', 'y'"),
+        (
+            {"text": "b", "label": 0.5},
+            "a.jsonl:2: column 'label' is 0.5, a number with a fraction; expected a class",
+        ),
+        (
+            {"text": "b", "label": "2.5"},
+            "a.jsonl:2: column 'label' is 2.5, a number with a fraction",
+        ),
+        (
+            {"text": "b", "label": 1e-05},
+            "a.jsonl:2: column 'label' is 1e-05, a number with a fraction",
+        ),
+        (
+            {"text": "b", "label": "z"},
+            "a.jsonl:2: label 'z' was never seen in training; known: 'x', 'y'",
+        ),
         ({"text": "b\ud800", "label": "x"}, "a.jsonl:2: "),
     ],
 )
@@ -165,7 +213,9 @@ def test_row_that_does_not_fit_is_said_with_its_line_and_what_is_wrong(write, ro
 
 def test_column_that_the_user_named_is_the_one_that_is_missed(write):
     source = write("a.tsv", "a\tb\n1\t2\n")
-    assert "a.tsv:2: no column 'sentence'; there is 'a', 'b'" in failure(source, ColumnsConfig(text="sentence"))
+    assert "a.tsv:2: no column 'sentence'; there is 'a', 'b'" in failure(
+        source, ColumnsConfig(text="sentence")
+    )
     columns = ColumnsConfig(text="a", label="gold")
     assert "a.tsv:2: no column 'gold'; there is 'a', 'b'" in failure(source, columns)
 
@@ -177,7 +227,9 @@ def test_column_that_a_header_names_twice_is_refused(write):
 def test_dev_label_that_training_never_saw_is_said_with_its_line(write):
     train = read_table(write("train.tsv", "text\tlabel\na\tx\nb\ty\n"), ColumnsConfig())
     dev = write("dev.tsv", "text\tlabel\nc\tx\n\nd\tz\n")
-    assert "dev.tsv:4: label 'z' was never seen in training; known: 'x', 'y'." in failure(dev, known=label_names(train))
+    assert "dev.tsv:4: label 'z' was never seen in training; known: 'x', 'y'." in failure(
+        dev, known=label_names(train)
+    )
 
 
 @pytest.mark.parametrize("content", ["", "text\tlabel\n", "text\tlabel\n\n\n"])
@@ -185,7 +237,9 @@ def test_source_without_rows_is_refused(write, content):
     assert failure(write("a.tsv", content)).endswith("a.tsv: no rows")
 
 
-@pytest.mark.parametrize("row", [{"text": "a"}, {"text": "a", "label": None}, {"text": "a", "label": ""}])
+@pytest.mark.parametrize(
+    "row", [{"text": "a"}, {"text": "a", "label": None}, {"text": "a", "label": ""}]
+)
 def test_optional_label_may_be_missing(write, row):
     table = read_table(write("a.jsonl", [row]), ColumnsConfig(), labels="optional")
     assert table.to_pylist() == [{"text": "a", "label": None}]
@@ -202,17 +256,25 @@ def test_written_table_reads_back(tmp_path, write, labels):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     write_table(pa.Table.from_pylist(rows), tmp_path / "own.parquet")
     own = read_table(str(tmp_path / "own.parquet"), ColumnsConfig(), labels=labels)
-    assert own.to_pylist() == read_table(write("foreign.parquet", rows), ColumnsConfig(), labels=labels).to_pylist()
+    assert (
+        own.to_pylist()
+        == read_table(write("foreign.parquet", rows), ColumnsConfig(), labels=labels).to_pylist()
+    )
 
 
 @pytest.mark.parametrize("labels", ["optional", "ignored"])
 def test_written_table_without_labels_reads_back(tmp_path, write, labels):
     write_table(pa.table({"text": ["a"]}), tmp_path / "own.parquet")
     own = read_table(str(tmp_path / "own.parquet"), ColumnsConfig(), labels=labels)
-    assert own.to_pylist() == read_table(write("foreign.tsv", "text\na\n"), ColumnsConfig(), labels=labels).to_pylist()
+    assert (
+        own.to_pylist()
+        == read_table(write("foreign.tsv", "text\na\n"), ColumnsConfig(), labels=labels).to_pylist()
+    )
 
 
-@pytest.mark.parametrize("columns", [{"text": ["a"]}, {"text": ["a"], "label": pa.array([None], pa.string())}])
+@pytest.mark.parametrize(
+    "columns", [{"text": ["a"]}, {"text": ["a"], "label": pa.array([None], pa.string())}]
+)
 def test_written_table_without_labels_is_refused_where_they_are_needed(tmp_path, columns):
     write_table(pa.table(columns), tmp_path / "own.parquet")
     assert "own.parquet" in failure(str(tmp_path / "own.parquet"))
@@ -220,11 +282,15 @@ def test_written_table_without_labels_is_refused_where_they_are_needed(tmp_path,
 
 def test_written_table_of_single_texts_is_refused_where_pairs_are_asked_for(tmp_path):
     write_table(pa.table({"text": ["a"], "label": ["x"]}), tmp_path / "own.parquet")
-    assert "text_pair" in failure(str(tmp_path / "own.parquet"), ColumnsConfig(text_pair="text_pair"))
+    assert "text_pair" in failure(
+        str(tmp_path / "own.parquet"), ColumnsConfig(text_pair="text_pair")
+    )
 
 
 def test_mask_word_is_kept_on_disk(tmp_path):
-    write_table(with_mask(pa.table({"text": ["a"], "label": ["x"]}), "[MÄSK]"), tmp_path / "a.parquet")
+    write_table(
+        with_mask(pa.table({"text": ["a"], "label": ["x"]}), "[MÄSK]"), tmp_path / "a.parquet"
+    )
     assert mask_of(read_table(str(tmp_path / "a.parquet"), ColumnsConfig())) == "[MÄSK]"
 
 
@@ -255,7 +321,9 @@ def test_label_ids_are_places_in_the_names_and_minus_100_where_there_is_none():
 
 def test_unknown_label_of_a_table_is_said_with_its_row():
     table = pa.table({"label": ["a", None, "z"]})
-    with pytest.raises(InputError, match=r"^dev row 3: label 'z' was never seen in training; known: 'a', 'b'\."):
+    with pytest.raises(
+        InputError, match=r"^dev row 3: label 'z' was never seen in training; known: 'a', 'b'\."
+    ):
         check_labels_known(table, ["a", "b"], "dev")
 
 
@@ -272,7 +340,9 @@ def test_split_takes_the_share_of_each_label_and_loses_no_row():
     table = labelled({"x": 40, "y": 10})
     train, dev = split_dev(table, 0.2, seed=1)
     assert class_counts(dev) == {"x": 8, "y": 2}
-    assert sorted(train["text"].to_pylist() + dev["text"].to_pylist()) == sorted(table["text"].to_pylist())
+    assert sorted(train["text"].to_pylist() + dev["text"].to_pylist()) == sorted(
+        table["text"].to_pylist()
+    )
 
 
 def test_split_keeps_the_order_of_the_rows():
@@ -291,13 +361,21 @@ def test_split_keeps_equal_texts_on_one_side():
 
 
 def test_split_keeps_equal_texts_on_one_side_even_with_two_labels():
-    table = pa.table({"text": [f"t {i}" for i in range(20)] * 2, "label": ["x"] * 10 + ["y"] * 20 + ["x"] * 10})
+    table = pa.table(
+        {"text": [f"t {i}" for i in range(20)] * 2, "label": ["x"] * 10 + ["y"] * 20 + ["x"] * 10}
+    )
     train, dev = split_dev(table, 0.3, seed=1)
     assert not set(train["text"].to_pylist()) & set(dev["text"].to_pylist())
 
 
 def test_split_tells_pairs_apart_by_both_texts():
-    table = pa.table({"text": ["same"] * 40, "text_pair": [f"t {i}" for i in range(40)], "label": ["x", "y"] * 20})
+    table = pa.table(
+        {
+            "text": ["same"] * 40,
+            "text_pair": [f"t {i}" for i in range(40)],
+            "label": ["x", "y"] * 20,
+        }
+    )
     assert len(split_dev(table, 0.25, seed=1)[1]) == 10
 
 
@@ -305,7 +383,10 @@ def test_split_is_the_same_each_time_and_in_any_order_and_follows_the_seed():
     table = labelled({"x": 30, "y": 30})
     dev = set(split_dev(table, 0.2, seed=1)[1]["text"].to_pylist())
     assert set(split_dev(table, 0.2, seed=1)[1]["text"].to_pylist()) == dev
-    assert set(split_dev(table.take(list(range(59, -1, -1))), 0.2, seed=1)[1]["text"].to_pylist()) == dev
+    assert (
+        set(split_dev(table.take(list(range(59, -1, -1))), 0.2, seed=1)[1]["text"].to_pylist())
+        == dev
+    )
     assert set(split_dev(table, 0.2, seed=2)[1]["text"].to_pylist()) != dev
 
 
@@ -322,7 +403,8 @@ def test_split_moves_at_most_one_row_when_another_is_added(count):
 
 def test_label_too_rare_to_split_is_refused():
     with pytest.raises(
-        InputError, match=r"label 'y' has 1 distinct texts: too few to set 10% aside as dev; give --data\.dev"
+        InputError,
+        match=r"label 'y' has 1 distinct texts: too few to set 10% aside as dev; give --data\.dev",
     ):
         split_dev(labelled({"x": 10, "y": 1}), 0.1, seed=1)
 
@@ -334,7 +416,9 @@ def test_keys_are_sixteen_bytes_and_equal_only_where_the_content_is():
     assert len(set(keys)) == 3
 
 
-@pytest.mark.parametrize("other", [("a", "bc"), ("abc", ""), ("", "abc"), ("c", "ab"), ("ab", "c ")])
+@pytest.mark.parametrize(
+    "other", [("a", "bc"), ("abc", ""), ("", "abc"), ("c", "ab"), ("ab", "c ")]
+)
 def test_key_of_a_pair_knows_where_the_first_text_ends(other):
     assert content_keys(["ab"], ["c"]) != content_keys([other[0]], [other[1]])
 
@@ -377,18 +461,29 @@ def test_a_source_is_read_in_blocks_of_so_many_rows(tmp_path, write, form, rows)
             for part in (table.slice(0, 1), table.slice(1, 3), table.slice(4)):
                 writer.write_table(part)
     else:
-        source = write("a.tsv", "text\tlabel\n" + "".join(f"t {i}\t{'xyxyx'[i]}\n" for i in range(5)))
+        source = write(
+            "a.tsv", "text\tlabel\n" + "".join(f"t {i}\t{'xyxyx'[i]}\n" for i in range(5))
+        )
     blocks = list(read_blocks(source, ColumnsConfig(), rows=rows))
-    assert [len(block) for block in blocks] == [rows] * (5 // rows) + ([5 % rows] if 5 % rows else [])
+    assert [len(block) for block in blocks] == [rows] * (5 // rows) + (
+        [5 % rows] if 5 % rows else []
+    )
     assert pa.concat_tables(blocks).to_pylist() == table.to_pylist()
 
 
 def test_blocks_of_a_transfer_set_keep_mask_origin_and_the_order_of_the_columns(tmp_path):
     table = pa.table(
-        {"origin": ["original", "augmented"], "label": ["x", None], "text": ["a", "b"], "rules": ["", "mask"]}
+        {
+            "origin": ["original", "augmented"],
+            "label": ["x", None],
+            "text": ["a", "b"],
+            "rules": ["", "mask"],
+        }
     )
     write_table(with_mask(table, "<m>"), tmp_path / "own.parquet")
-    for block in read_blocks(str(tmp_path / "own.parquet"), ColumnsConfig(), labels="optional", rows=1):
+    for block in read_blocks(
+        str(tmp_path / "own.parquet"), ColumnsConfig(), labels="optional", rows=1
+    ):
         assert block.column_names == ["text", "label", "origin", "rules"]
         assert mask_of(block) == "<m>"
 
@@ -419,7 +514,13 @@ def test_resized_tables_have_the_same_rows_so_many_at_a_time(sizes, rows):
     table = pa.table({"n": list(range(sum(sizes)))})
     starts = np.cumsum([0, *sizes])
     found = list(
-        resized((table.slice(a, b - a) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)), rows)
+        resized(
+            (
+                table.slice(a, b - a)
+                for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+            ),
+            rows,
+        )
     )
     assert [row["n"] for part in found for row in part.to_pylist()] == list(range(sum(sizes)))
     assert all(len(part) == rows for part in found[:-1])
@@ -441,7 +542,9 @@ def test_resized_holds_no_more_than_it_must():
 
 def test_what_is_written_row_group_by_row_group_is_one_table(tmp_path):
     schema = pa.schema([("text", pa.string()), ("label", pa.string())])
-    with table_writer(tmp_path / "a.parquet", with_mask(schema.empty_table(), "<m>").schema) as writer:
+    with table_writer(
+        tmp_path / "a.parquet", with_mask(schema.empty_table(), "<m>").schema
+    ) as writer:
         for text in "abc":
             writer.write_table(pa.table({"text": [text], "label": ["x"]}, schema=schema))
         assert not (tmp_path / "a.parquet").exists()
@@ -469,9 +572,13 @@ def test_a_writer_that_fails_leaves_the_old_file(tmp_path):
 def test_hashes_are_the_keys_as_two_numbers(rows):
     texts, pairs = [a for a, _ in rows], [b for _, b in rows]
     for second in (None, pairs):
-        hashes = content_hashes(pa.array(texts, pa.string()), None if second is None else pa.array(second, pa.string()))
+        hashes = content_hashes(
+            pa.array(texts, pa.string()), None if second is None else pa.array(second, pa.string())
+        )
         assert hashes.dtype == HASH
-        joined = [int(h["high"]).to_bytes(8, "big") + int(h["low"]).to_bytes(8, "big") for h in hashes]
+        joined = [
+            int(h["high"]).to_bytes(8, "big") + int(h["low"]).to_bytes(8, "big") for h in hashes
+        ]
         assert joined == content_keys(texts, second)
 
 

@@ -25,10 +25,15 @@ def store(tmp_path):
         for name, (rows, dev) in teachers.items():
             folder = tmp_path / name
             folder.mkdir()
-            (folder / "manifest.json").write_text(json.dumps({"format": 2, "labels": labels, "head": head}))
+            (folder / "manifest.json").write_text(
+                json.dumps({"format": 2, "labels": labels, "head": head})
+            )
             for table, logits in ((ROWS, rows), (DEV, dev)):
                 if logits is not None:
-                    write_shard(folder, shard_table(table, np.array(logits, np.float32), "fp32", name, labels))
+                    write_shard(
+                        folder,
+                        shard_table(table, np.array(logits, np.float32), "fp32", name, labels),
+                    )
         return tmp_path
 
     return build
@@ -48,7 +53,8 @@ def test_given_weights_are_scaled_to_sum_to_one(store):
 
 
 def test_a_teacher_weighs_what_its_dev_score_is_above_chance(store):
-    # The commonest class has half of dev; the teachers have 4, 3 and 2 of 4 right: half, a quarter and nothing above chance.
+    # The commonest class has half of dev; the teachers have 4, 3 and 2 of 4 right: half, a quarter
+    # and nothing above chance.
     folder = store(
         all=([[8, 0], [8, 0]], says(0, 1, 1, 0)),
         most=([[0, 8], [0, 8]], says(0, 1, 1, 1)),
@@ -64,24 +70,37 @@ def test_a_teacher_weighs_what_its_dev_score_is_above_chance(store):
 def test_weighting_by_dev_needs_dev_logits_and_a_teacher_above_chance(store):
     folder = store(x=([[1, 0], [1, 0]], None), y=([[1, 0], [1, 0]], None))
     dev = LossConfig(teacher_weighting="dev")
-    with pytest.raises(InputError, match=r"loss\.teacher_weighting is dev, .*4 of 4 rows have no logits"):
+    with pytest.raises(
+        InputError, match=r"loss\.teacher_weighting is dev, .*4 of 4 rows have no logits"
+    ):
         teacher_targets(ROWS, folder, dev, DEV)
     # One teacher alone has all the weight there is.
-    assert teacher_targets(ROWS, folder, LossConfig(teacher_weighting="dev", teachers=("x",)), DEV)[1] == {"x": 1}
+    assert teacher_targets(ROWS, folder, LossConfig(teacher_weighting="dev", teachers=("x",)), DEV)[
+        1
+    ] == {"x": 1}
 
 
 def test_teachers_at_chance_are_refused(store):
     folder = store(x=([[1, 0], [1, 0]], says(0, 0, 0, 0)), y=([[1, 0], [1, 0]], says(1, 0, 0, 1)))
-    with pytest.raises(InputError, match=r"no teacher is above 0\.500, which is chance, on dev: x 0\.500, y 0\.000"):
+    with pytest.raises(
+        InputError, match=r"no teacher is above 0\.500, which is chance, on dev: x 0\.500, y 0\.000"
+    ):
         teacher_targets(ROWS, folder, LossConfig(teacher_weighting="dev"), DEV)
 
 
 def test_scores_are_weighted_by_correlation(store):
     dev = DEV.set_column(1, "label", pa.array([1.0, 2.0, 3.0, 4.0], LABEL_TYPES["regression"]))
-    folder = store("none", ["score"], x=([[3], [3]], [[1], [2], [3], [4]]), y=([[9], [9]], [[4], [3], [2], [1]]))
+    folder = store(
+        "none",
+        ["score"],
+        x=([[3], [3]], [[1], [2], [3], [4]]),
+        y=([[9], [9]], [[4], [3], [2], [1]]),
+    )
     logits, weights = teacher_targets(ROWS, folder, LossConfig(teacher_weighting="dev"), dev)
     assert (logits.tolist(), weights) == ([[3], [3]], {"x": 1})
-    with pytest.raises(InputError, match=r"loss\.teacher_weighting is confidence, but the task is regression"):
+    with pytest.raises(
+        InputError, match=r"loss\.teacher_weighting is confidence, but the task is regression"
+    ):
         teacher_targets(ROWS, folder, LossConfig(teacher_weighting="confidence"), dev)
 
 

@@ -11,7 +11,16 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from distillkit.data.word_pieces import count_words, train_word_pieces
 
-WORDS = {"playing": 9, "player": 7, "plays": 7, "walking": 5, "walker": 3, "say": 2, "的": 4, "电影": 4}
+WORDS = {
+    "playing": 9,
+    "player": 7,
+    "plays": 7,
+    "walking": 5,
+    "walker": 3,
+    "say": 2,
+    "的": 4,
+    "电影": 4,
+}
 SCRIPT = """
 import json, sys
 from distillkit.data.word_pieces import train_word_pieces
@@ -29,7 +38,10 @@ def test_pieces_are_the_same_in_every_process_and_in_any_order_of_words():
     letters = random.Random(1)
     words = {"".join(letters.choices("abcdefghij", k=5)): 2 for _ in range(300)}
     run = [sys.executable, "-c", SCRIPT]
-    found = [subprocess.run(run, input=json.dumps(words), capture_output=True, text=True, check=True) for _ in range(3)]
+    found = [
+        subprocess.run(run, input=json.dumps(words), capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
     turned = train_word_pieces(dict(reversed(words.items())), 60)
     assert {process.stdout for process in found} == {json.dumps(turned) + "\n"}
 

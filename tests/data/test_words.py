@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from distillkit.data.words import CHARACTER_PATTERN, WORD_PATTERN, is_chinese, is_unsegmented, split_words
+from distillkit.data.words import (
+    CHARACTER_PATTERN,
+    WORD_PATTERN,
+    is_chinese,
+    is_unsegmented,
+    split_words,
+)
 
 
 @pytest.mark.parametrize(

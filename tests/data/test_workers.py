@@ -34,7 +34,8 @@ def test_results_come_in_the_order_of_the_items(workers, count):
 def test_one_worker_is_this_process_and_several_are_others():
     assert set(each(place, range(4), workers=1)) == {os.getpid()}
     assert os.getpid() not in set(each(place, range(4), workers=2))
-    assert set(each(place, range(1), workers=2)) == {os.getpid()}  # no process is started for one thing
+    # no process is started for one thing
+    assert set(each(place, range(1), workers=2)) == {os.getpid()}
 
 
 def test_one_worker_does_nothing_before_it_is_asked():
@@ -64,7 +65,16 @@ def test_as_many_processes_as_wanted(wanted):
 
 def test_without_a_wish_each_process_has_four_things_to_do_and_a_core(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
-    assert [processes(0, items) for items in (0, 1, 4, 7, 8, 11, 12, 1000)] == [1, 1, 1, 1, 2, 2, 3, 3]
+    assert [processes(0, items) for items in (0, 1, 4, 7, 8, 11, 12, 1000)] == [
+        1,
+        1,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert processes(0, 1000) == 2

@@ -49,7 +49,10 @@ def test_a_class_that_training_has_not_is_never_the_answer():
 
 
 def test_chinese_is_read_by_characters():
-    texts, gold = ["这部电影很好看", "这部电影很难看", "那本书好", "那本书难"], np.array([1, 0, 1, 0])
+    texts, gold = (
+        ["这部电影很好看", "这部电影很难看", "那本书好", "那本书难"],
+        np.array([1, 0, 1, 0]),
+    )
     assert TfidfBaseline(texts, None, gold, 2).logits(["好", "难"]).argmax(1).tolist() == [1, 0]
 
 
@@ -70,14 +73,18 @@ def test_one_answer_to_all_is_the_commonest_labels_or_the_mean_score():
 def test_tfidf_learns_each_label_of_several(columns):
     texts = ["good film", "good cast", "bad film", "bad cast"] * 5
     gold = np.array([["good" in text, "film" in text] for text in texts], np.float32)[:, :columns]
-    found = TfidfBaseline(texts, None, gold, columns, "multi-label").logits(["good plot", "bad film"])
+    found = TfidfBaseline(texts, None, gold, columns, "multi-label").logits(
+        ["good plot", "bad film"]
+    )
     assert found.shape == (2, columns)
     assert ((found > 0) == np.array([[True, False], [False, True]])[:, :columns]).all()
 
 
 def test_tfidf_learns_scores_of_pairs():
     words = [f"word{i}" for i in range(30)]
-    pairs = [(word, word) for word in words] + [(word, words[i - 7]) for i, word in enumerate(words)]
+    pairs = [(word, word) for word in words] + [
+        (word, words[i - 7]) for i, word in enumerate(words)
+    ]
     texts, seconds = zip(*pairs, strict=True)
     model = TfidfBaseline(texts, seconds, np.array([5.0] * 30 + [1.0] * 30), 1, "regression")
     found = model.logits(["word1", "word1"], ["word1", "word9"])

@@ -10,7 +10,9 @@ from distillkit.teacher.checkpoint import load_classifier
 
 
 def test_parameters_are_counted_with_and_without_every_table():
-    model = nn.ModuleDict({"a": nn.Embedding(7, 3), "b": nn.Sequential(nn.Embedding(5, 2)), "c": nn.Linear(3, 2)})
+    model = nn.ModuleDict(
+        {"a": nn.Embedding(7, 3), "b": nn.Sequential(nn.Embedding(5, 2)), "c": nn.Linear(3, 2)}
+    )
     assert parameter_counts(model) == {"total": 21 + 10 + 8, "without_embeddings": 8}
 
 
@@ -22,7 +24,10 @@ def test_frozen_parameters_count():
 @pytest.mark.parametrize("kind", sorted(WORD_KINDS))
 def test_a_students_count_without_tables_does_not_depend_on_its_vocabulary(kind):
     config, model = WORD_KINDS[kind]
-    counts = [parameter_counts(model(config(vocab_size=v, embedding_size=4, hidden_size=3))) for v in (5, 50)]
+    counts = [
+        parameter_counts(model(config(vocab_size=v, embedding_size=4, hidden_size=3)))
+        for v in (5, 50)
+    ]
     assert counts[0]["without_embeddings"] == counts[1]["without_embeddings"]
     assert counts[1]["total"] - counts[0]["total"] == 45 * 4
 
@@ -52,7 +57,9 @@ def test_one_text_and_one_pair_are_answered_from_their_strings(classifier_folder
 
 def test_the_answerers_take_turns_row_by_row_in_either_order():
     calls = []
-    answers = {name: lambda text, pair, name=name: calls.append((name, text, pair)) for name in ("a", "b")}
+    answers = {
+        name: lambda text, pair, name=name: calls.append((name, text, pair)) for name in ("a", "b")
+    }
     rows = [(str(i), None if i % 2 else "pair") for i in range(8)]
     found = milliseconds(answers, rows)
     assert list(found) == ["a", "b"]

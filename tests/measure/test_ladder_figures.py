@@ -9,14 +9,19 @@ DEV, TEST = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
 
 
 def _answers(dev, test, **cost):
-    return Answers({"dev": np.eye(2)[dev] * 3.0, "test": np.eye(2)[test] * 3.0}, {"rows": 10, **cost})
+    return Answers(
+        {"dev": np.eye(2)[dev] * 3.0, "test": np.eye(2)[test] * 3.0}, {"rows": 10, **cost}
+    )
 
 
 @pytest.fixture
 def rungs():
     return {
         "majority": {None: _answers([0, 0, 0, 0], [0, 0, 0, 0])},
-        "gold": {1: _answers([0, 1, 1, 0], [0, 1, 0, 0], steps=4), 2: _answers([0, 0, 1, 0], [0, 0, 0, 0], steps=8)},
+        "gold": {
+            1: _answers([0, 1, 1, 0], [0, 1, 0, 0], steps=4),
+            2: _answers([0, 0, 1, 0], [0, 0, 0, 0], steps=8),
+        },
         "full": {1: _answers([0, 0, 1, 1], [0, 1, 1, 1]), 2: _answers([0, 1, 1, 1], [0, 1, 1, 0])},
         "teacher": {None: _answers([0, 0, 1, 1], [0, 1, 1, 1])},
     }
@@ -32,7 +37,8 @@ def test_means_and_spread_are_over_seeds(figures):
     assert gold["accuracy_by_seed"] == {"1": 0.5, "2": 0.75}
     assert (gold["accuracy"], gold["accuracy_sd"]) == (0.625, pytest.approx(0.25 / 2**0.5))
     assert gold["agreement"] == 0.625
-    # Of four rows two are yes to the teacher: seed 1 has one of them and one of the others, seed 2 one alone.
+    # Of four rows two are yes to the teacher: seed 1 has one of them and one of the others, seed 2
+    # one alone.
     assert gold["logit_correlation"] == pytest.approx((0 + 1 / 3**0.5) / 2)
     assert figures["teacher"]["dev"]["logit_correlation"] == pytest.approx(1)
     assert figures["majority"]["dev"]["logit_correlation"] == 0
@@ -62,7 +68,8 @@ def test_only_seeds_that_both_have_are_compared(rungs):
 
 
 def test_mcnemar_is_between_the_models_that_are_in_the_middle_on_dev(figures):
-    # Of gold the lower of two is seed 1, of full seed 2; on test full alone has the third row right, gold alone none.
+    # Of gold the lower of two is seed 1, of full seed 2; on test full alone has the third row
+    # right, gold alone none.
     assert figures["full"]["test"]["mcnemar_p"] == 1
     # Gold's seed 1 has two test rows, the teacher four.
     assert figures["teacher"]["test"]["mcnemar_p"] == pytest.approx(2 * 0.25)
@@ -73,7 +80,8 @@ def test_calibration_on_test_is_scaled_by_the_temperature_of_dev(figures):
     assert gold["temperature"] == figures["gold"]["dev"]["temperature"]
     sure = 1 / (1 + np.exp(-3))
     assert gold["calibration_error"] == pytest.approx((abs(sure - 0.5) + abs(sure - 0.25)) / 2)
-    # On dev seed 1 is right in half the rows, so that all it should say is one half; seed 2 in three quarters.
+    # On dev seed 1 is right in half the rows, so that all it should say is one half; seed 2 in
+    # three quarters.
     assert gold["calibration_error_scaled"] == pytest.approx((0 + 0.5) / 2, abs=0.01)
 
 
@@ -127,16 +135,28 @@ def test_figures_of_several_labels():
     against = figures["full"]["dev"]["difference"]
     assert against["mean"] == pytest.approx((1 + 4 / 5) / 2 - (1 / 3 + 3 / 4) / 2)
     assert against["low"] < against["mean"] < against["high"] <= 1
-    # By micro-F1 on dev the lower of full's two is seed 2, of gold's seed 1: right are rows 1, 2 and 1, 3.
+    # By micro-F1 on dev the lower of full's two is seed 2, of gold's seed 1: right are rows 1, 2
+    # and 1, 3.
     assert figures["full"]["dev"]["mcnemar_p"] == 1
     # The teacher has rows 1 to 3 right.
     assert figures["teacher"]["dev"]["mcnemar_p"] == 1
-    assert not [key for key in found if "accuracy" in key or "scaled" in key or key == "temperature"]
+    assert not [
+        key for key in found if "accuracy" in key or "scaled" in key or key == "temperature"
+    ]
     (head, _, row) = ladder_tables(figures, ["dev"]).splitlines()[:3]
     assert [cell.strip() for cell in head.split("|")[1:-1]] == [
-        "dev", "micro-F1", "sd", "macro-F1", "exact match", "- gold", "95 % interval", "McNemar p", "agreement",
-        "logits' correlation", "ECE",
-    ]  # fmt: skip
+        "dev",
+        "micro-F1",
+        "sd",
+        "macro-F1",
+        "exact match",
+        "- gold",
+        "95 % interval",
+        "McNemar p",
+        "agreement",
+        "logits' correlation",
+        "ECE",
+    ]
     assert [cell.strip() for cell in row.split("|")[1:4]] == ["commonest labels", "66.7", ""]
 
 
@@ -168,8 +188,13 @@ def scores():
 
 
 def test_figures_of_scores(scores):
-    figures = ladder_figures(scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression")
-    assert [figures[name]["title"] for name in ("majority", "tfidf")] == ["mean score", "TF-IDF + ridge regression"]
+    figures = ladder_figures(
+        scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression"
+    )
+    assert [figures[name]["title"] for name in ("majority", "tfidf")] == [
+        "mean score",
+        "TF-IDF + ridge regression",
+    ]
     found = figures["gold"]["dev"]
     assert found["pearson_by_seed"] == pytest.approx({"1": 0.6, "2": 0.8})
     assert (found["pearson"], found["spearman"]) == (pytest.approx(0.7), pytest.approx(0.7))
@@ -183,13 +208,21 @@ def test_figures_of_scores(scores):
     assert "mcnemar_p" not in figures["full"]["dev"]
     head = ladder_tables(figures, ["dev"]).splitlines()[0]
     assert [cell.strip() for cell in head.split("|")[1:-1]] == [
-        "dev", "Pearson", "sd", "Spearman", "- gold", "95 % interval", "agreement"
-    ]  # fmt: skip
+        "dev",
+        "Pearson",
+        "sd",
+        "Spearman",
+        "- gold",
+        "95 % interval",
+        "agreement",
+    ]
 
 
 def test_picture_of_scores_is_of_their_correlation(scores, tmp_path):
     pytest.importorskip("matplotlib")
-    figures = ladder_figures(scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression")
+    figures = ladder_figures(
+        scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression"
+    )
     draw_ladder(figures, ["dev"], tmp_path / "ladder.svg")
     drawn = (tmp_path / "ladder.svg").read_text()
     assert "dev 100 x Pearson" in drawn

@@ -33,8 +33,12 @@ def test_figures_are_those_of_a_hand_calculation(report):
 
 def test_each_class_has_its_own_figures(report):
     assert list(report["classes"]) == NAMES
-    assert report["classes"]["a"] == pytest.approx({"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "rows": 3})
-    assert report["classes"]["b"] == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "f1": 2 / 5, "rows": 2})
+    assert report["classes"]["a"] == pytest.approx(
+        {"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "rows": 3}
+    )
+    assert report["classes"]["b"] == pytest.approx(
+        {"precision": 1 / 3, "recall": 1 / 2, "f1": 2 / 5, "rows": 2}
+    )
     assert report["classes"]["c"] == {"precision": 0, "recall": 0, "f1": 0, "rows": 1}
 
 
@@ -61,7 +65,8 @@ def test_agreement_is_with_the_teachers_answers_and_not_with_gold():
 
 
 def test_calibration_error_is_that_of_a_hand_calculation():
-    # Bins of width 1/5: [0.6, 0.8) has 0.6 right and 0.7 wrong, [0.8, 1] has 0.9 and 1.0, both right.
+    # Bins of width 1/5: [0.6, 0.8) has 0.6 right and 0.7 wrong, [0.8, 1] has 0.9 and 1.0, both
+    # right.
     probabilities = np.array([[0.6, 0.4], [0.3, 0.7], [0.9, 0.1], [0.0, 1.0]])
     gold = np.array([0, 0, 0, 1])
     by_hand = 2 / 4 * abs(0.5 - 0.65) + 2 / 4 * abs(1 - 0.95)
@@ -70,11 +75,14 @@ def test_calibration_error_is_that_of_a_hand_calculation():
 
 @pytest.mark.parametrize(("gold", "expected"), [([0, 0], 0.0), ([1, 1], 1.0), ([0, 1], 0.5)])
 def test_calibration_of_the_always_sure(gold, expected):
-    assert expected_calibration_error(np.array([[1.0, 0.0]] * 2), np.array(gold)) == pytest.approx(expected)
+    assert expected_calibration_error(np.array([[1.0, 0.0]] * 2), np.array(gold)) == pytest.approx(
+        expected
+    )
 
 
 def test_calibration_is_measured_on_the_softmax_of_the_logits():
-    logits = np.log(np.array([[0.75, 0.25]] * 4, dtype=np.float32)) + 7  # a constant a row changes nothing
+    # a constant a row changes nothing
+    logits = np.log(np.array([[0.75, 0.25]] * 4, dtype=np.float32)) + 7
     report = classification_metrics(logits, np.array([0, 0, 0, 1]), ["a", "b"])
     assert report["calibration_error"] == pytest.approx(0, abs=1e-6)
 
@@ -95,8 +103,12 @@ def test_several_labels_by_hand():
     report = multi_label_metrics(FOUND, LABELS, ["a", "b"])
     assert report["rows"] == 4
     assert report["micro_f1"] == pytest.approx(2 * 3 / (4 + 4))  # 3 right, 4 found, 4 gold
-    assert report["classes"]["a"] == pytest.approx({"precision": 1 / 2, "recall": 1 / 2, "f1": 1 / 2, "rows": 2})
-    assert report["classes"]["b"] == pytest.approx({"precision": 1, "recall": 1, "f1": 1, "rows": 2})
+    assert report["classes"]["a"] == pytest.approx(
+        {"precision": 1 / 2, "recall": 1 / 2, "f1": 1 / 2, "rows": 2}
+    )
+    assert report["classes"]["b"] == pytest.approx(
+        {"precision": 1, "recall": 1, "f1": 1, "rows": 2}
+    )
     assert report["macro_f1"] == pytest.approx(3 / 4)
     assert report["exact_match"] == pytest.approx(2 / 4)
     assert "agreement" not in report
@@ -113,7 +125,8 @@ def test_correlation_of_two_classes_is_that_of_their_differences():
         return classification_metrics(logits, gold, ["no", "yes"], teacher)["logit_correlation"]
 
     assert found(student) == pytest.approx(expected)
-    # How sure a model is, its bias for a class, and what is added to a whole row are not what it knows of the texts.
+    # How sure a model is, its bias for a class, and what is added to a whole row are not what it
+    # knows of the texts.
     assert found(3 * student + [5, -1] + rng.normal(size=(40, 1))) == pytest.approx(expected)
     assert found(np.tile([0.3, 0.7], (40, 1))) == 0
     assert found(-teacher) == pytest.approx(-1)
@@ -124,18 +137,26 @@ def test_correlation_of_several_labels_is_about_each_labels_mean():
     # Right of the first label, wrong of the second.
     student = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, -1.0], [1.0, -1.0]])
     labels = (teacher > 2).astype(float)
-    assert multi_label_metrics(student, labels, ["a", "b"], teacher)["logit_correlation"] == pytest.approx(0)
-    assert multi_label_metrics(student * [1, -1], labels, ["a", "b"], teacher)["logit_correlation"] == pytest.approx(1)
+    assert multi_label_metrics(student, labels, ["a", "b"], teacher)[
+        "logit_correlation"
+    ] == pytest.approx(0)
+    assert multi_label_metrics(student * [1, -1], labels, ["a", "b"], teacher)[
+        "logit_correlation"
+    ] == pytest.approx(1)
 
 
 def test_agreement_of_several_labels_is_of_whole_rows():
     teacher = np.array([[0.1, 0.2], [1, -1], [-1, -2], [1, -1]])
-    assert multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)["agreement"] == pytest.approx(2 / 4)
+    assert multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)["agreement"] == pytest.approx(
+        2 / 4
+    )
 
 
 def test_one_label_alone_is_measured_as_said_and_not_as_unsaid():
     report = multi_label_metrics(np.array([[1.0], [-1], [-1]]), np.array([[1.0], [1], [0]]), ["no"])
-    assert report["classes"]["no"] == pytest.approx({"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "rows": 2})
+    assert report["classes"]["no"] == pytest.approx(
+        {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "rows": 2}
+    )
     assert (report["macro_f1"], report["micro_f1"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
 
 
@@ -143,8 +164,12 @@ def test_calibration_of_several_labels_is_of_each_answer():
     # Every answer is 3 to 1; of the eight, six are right.
     logits = np.log(3) * np.array([[1.0, 1], [1, -1], [-1, -1], [1, 1]])
     gold = np.array([[1.0, 1], [1, 0], [0, 1], [1, 0]])
-    assert multi_label_metrics(logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(0, abs=1e-6)
-    assert multi_label_metrics(9 * logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(0.25, abs=1e-3)
+    assert multi_label_metrics(logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(
+        0, abs=1e-6
+    )
+    assert multi_label_metrics(9 * logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(
+        0.25, abs=1e-3
+    )
 
 
 # ---- scores
@@ -152,7 +177,9 @@ def test_calibration_of_several_labels_is_of_each_answer():
 
 def test_scores_by_hand():
     report = regression_metrics(
-        np.array([[1.0], [2], [3], [10]]), np.array([1.0, 3, 2, 8]), np.array([[0.0], [0], [0], [1]])
+        np.array([[1.0], [2], [3], [10]]),
+        np.array([1.0, 3, 2, 8]),
+        np.array([[0.0], [0], [0], [1]]),
     )
     assert (report["rows"], report["mse"], report["mae"]) == (4, (0 + 1 + 1 + 4) / 4, 4 / 4)
     assert report["spearman"] == pytest.approx(1 - 6 * 2 / (4 * 15))
@@ -170,7 +197,12 @@ def test_the_task_says_what_is_measured_and_json_takes_it_all():
     logits = FOUND.astype(np.float32)
     assert metrics("classification", logits, np.array([0, 0, 1, 1]), ["a", "b"])["accuracy"] == 0.5
     assert metrics("multi-label", logits, LABELS, ["a", "b"], logits)["agreement"] == 1
-    assert metrics("regression", logits[:, :1], LABELS[:, 0], ["score"], logits[:, :1])["agreement"] == pytest.approx(1)
-    for task, gold in (("multi-label", LABELS.astype(np.float32)), ("regression", LABELS[:, 0].astype(np.float32))):
+    assert metrics("regression", logits[:, :1], LABELS[:, 0], ["score"], logits[:, :1])[
+        "agreement"
+    ] == pytest.approx(1)
+    for task, gold in (
+        ("multi-label", LABELS.astype(np.float32)),
+        ("regression", LABELS[:, 0].astype(np.float32)),
+    ):
         report = metrics(task, logits[:, : gold.ndim], gold, ["a", "b"], logits)
         assert json.loads(json.dumps(report)) == report

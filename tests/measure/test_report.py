@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
 
-from distillkit.measure.metrics import classification_metrics, multi_label_metrics, regression_metrics
+from distillkit.measure.metrics import (
+    classification_metrics,
+    multi_label_metrics,
+    regression_metrics,
+)
 from distillkit.measure.report import comparison_table, metrics_table, table
 
 
@@ -14,8 +18,13 @@ def scores(accuracy):
 
 
 def result(*splits, models=("majority", "tfidf", "student_gold", "student", "teacher")):
-    found = {name: {split: scores(0.5 + i / 100) for split in splits} for i, name in enumerate(models)}
-    found["student"] |= {"parameters": {"total": 1_234_567, "without_embeddings": 963_002}, "megabytes": 4.94}
+    found = {
+        name: {split: scores(0.5 + i / 100) for split in splits} for i, name in enumerate(models)
+    }
+    found["student"] |= {
+        "parameters": {"total": 1_234_567, "without_embeddings": 963_002},
+        "megabytes": 4.94,
+    }
     return {"models": found}
 
 
@@ -48,7 +57,9 @@ def test_the_comparison_has_a_row_a_model_from_majority_to_teacher(splits):
         "student, distilled",
         "teacher",
     ]
-    assert head[1 : 1 + 2 * len(splits)] == [f"{s} {m}" for s in splits for m in ("accuracy", "macro-F1")]
+    assert head[1 : 1 + 2 * len(splits)] == [
+        f"{s} {m}" for s in splits for m in ("accuracy", "macro-F1")
+    ]
     student = dict(zip(head, rows[3], strict=True))
     assert student[f"{splits[-1]} accuracy"] == "53.0"
     assert student[f"{splits[-1]} macro-F1"] == "26.5"
@@ -61,7 +72,11 @@ def test_the_comparison_has_a_row_a_model_from_majority_to_teacher(splits):
 def test_a_model_that_was_left_out_has_no_row():
     markdown = comparison_table(result("dev", models=("majority", "student", "teacher")), {})
     assert_aligned(markdown)
-    assert [row[0] for row in cells(markdown)[2:]] == ["majority class", "student, distilled", "teacher"]
+    assert [row[0] for row in cells(markdown)[2:]] == [
+        "majority class",
+        "student, distilled",
+        "teacher",
+    ]
 
 
 def test_the_metrics_of_one_model_are_figures_classes_and_confusion():
@@ -77,12 +92,21 @@ def test_the_metrics_of_one_model_are_figures_classes_and_confusion():
 
 
 def test_several_labels_have_no_confusion_and_scores_no_classes():
-    several = multi_label_metrics(np.array([[1.0, -1], [1, 1]]), np.array([[1.0, 0], [0, 1]]), ["a", "b"])
+    several = multi_label_metrics(
+        np.array([[1.0, -1], [1, 1]]), np.array([[1.0, 0], [0, 1]]), ["a", "b"]
+    )
     figures, classes = metrics_table(several).split("\n\n")
-    assert figures.startswith("2 rows  micro_f1 0.8000  macro_f1 0.8333  exact_match 0.5000  calibration_error ")
+    assert figures.startswith(
+        "2 rows  micro_f1 0.8000  macro_f1 0.8333  exact_match 0.5000  calibration_error "
+    )
     assert cells(classes)[2] == ["a", "0.500", "1.000", "0.667", "1"]
-    scores = metrics_table(regression_metrics(np.array([[1.0], [3]]), np.array([1.0, 2]), np.array([[0.0], [1]])))
-    assert scores == "2 rows  pearson 1.0000  spearman 1.0000  mse 0.5000  mae 0.5000  agreement 1.0000"
+    scores = metrics_table(
+        regression_metrics(np.array([[1.0], [3]]), np.array([1.0, 2]), np.array([[0.0], [1]]))
+    )
+    assert (
+        scores
+        == "2 rows  pearson 1.0000  spearman 1.0000  mse 0.5000  mae 0.5000  agreement 1.0000"
+    )
 
 
 def test_the_comparison_has_the_scores_of_its_task():

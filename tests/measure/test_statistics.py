@@ -19,10 +19,12 @@ def _right(share, rows, seed):
 
 
 def test_bootstrap_of_two_rows_is_the_distribution_that_can_be_written_down():
-    # One row better by 1, one by 0: of two drawn the mean is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4.
-    found = paired_bootstrap(np.array([[1, 1]]), np.array([[0, 1]]), level=0.4)  # 30 % and 70 % lie in the middle half
+    # One row better by 1, one by 0: of two drawn the mean is 0, 1/2 or 1 with probability 1/4, 1/2,
+    # 1/4. 30 % and 70 % lie in the middle half
+    found = paired_bootstrap(np.array([[1, 1]]), np.array([[0, 1]]), level=0.4)
     assert (found.mean, found.low, found.high) == (0.5, 0.5, 0.5)
-    found = paired_bootstrap(np.array([[1, 1]]), np.array([[0, 1]]), level=0.6)  # 20 % and 80 % do not
+    # 20 % and 80 % do not
+    found = paired_bootstrap(np.array([[1, 1]]), np.array([[0, 1]]), level=0.6)
     assert (found.low, found.high) == (0, 1)
 
 
@@ -30,14 +32,21 @@ def test_bootstrap_of_one_seed_is_scipys():
     first, second = _right(0.85, 500, 1), _right(0.8, 500, 2)
     found = paired_bootstrap(first[None], second[None], resamples=20_000)
     theirs = bootstrap(
-        (first.astype(float) - second,), np.mean, n_resamples=20_000, method="percentile", vectorized=True, rng=0
+        (first.astype(float) - second,),
+        np.mean,
+        n_resamples=20_000,
+        method="percentile",
+        vectorized=True,
+        rng=0,
     ).confidence_interval
     assert found.mean == pytest.approx(first.mean() - second.mean())
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.003)
 
 
 def _f1_difference(first, first_total, second, second_total, axis):
-    ratios = [2 * a.sum(axis) / b.sum(axis) for a, b in ((first, first_total), (second, second_total))]
+    ratios = [
+        2 * a.sum(axis) / b.sum(axis) for a, b in ((first, first_total), (second, second_total))
+    ]
     return ratios[0] - ratios[1]
 
 
@@ -48,7 +57,9 @@ def test_bootstrap_of_micro_f1_is_scipys():
     first, second = (row_parts("multi-label", z, gold)[None] for z in logits)
     found = paired_bootstrap(first, second, SCORE_OF_PARTS["multi-label"])
     columns = (*first[0].T, *second[0].T)
-    theirs = bootstrap(columns, _f1_difference, paired=True, vectorized=True, method="percentile", rng=0)
+    theirs = bootstrap(
+        columns, _f1_difference, paired=True, vectorized=True, method="percentile", rng=0
+    )
     wanted = theirs.confidence_interval
     assert found.mean == pytest.approx(_f1_difference(*columns, axis=0))
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=0.006)
@@ -70,7 +81,9 @@ def test_bootstrap_of_pearsons_correlation_is_scipys():
     def difference(x, other, y, axis):
         return _correlation(x, y, axis) - _correlation(other, y, axis)
 
-    theirs = bootstrap((*scores, gold), difference, paired=True, vectorized=True, method="percentile", rng=0)
+    theirs = bootstrap(
+        (*scores, gold), difference, paired=True, vectorized=True, method="percentile", rng=0
+    )
     wanted = theirs.confidence_interval
     assert found.mean == pytest.approx(difference(*scores, gold, axis=0))
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=0.008)
@@ -88,7 +101,8 @@ def test_bootstrap_of_a_score_draws_seeds_as_well():
 
 
 def test_bootstrap_draws_seeds_as_well_as_rows():
-    # Every row of one seed differs, no row of the other: all that can vary is which seeds are drawn.
+    # Every row of one seed differs, no row of the other: all that can vary is which seeds are
+    # drawn.
     found = paired_bootstrap(np.array([[1] * 50, [0] * 50]), np.zeros((2, 50)), level=0.4)
     assert (found.mean, found.low, found.high) == (0.5, 0.5, 0.5)
     found = paired_bootstrap(np.array([[1] * 50, [0] * 50]), np.zeros((2, 50)), level=0.6)
@@ -99,7 +113,8 @@ def test_bootstrap_pairs_rows_and_seeds():
     first = np.stack([_right(0.5, 200, seed) for seed in range(3)])
     found = paired_bootstrap(first, first)
     assert (found.mean, found.low, found.high) == (0, 0, 0)
-    # Better by the same rows whatever the seed; unpaired, the seeds' own differences would widen it.
+    # Better by the same rows whatever the seed; unpaired, the seeds' own differences would widen
+    # it.
     better = first.copy()
     better[:, :20] = True
     worse = first.copy()
@@ -146,11 +161,14 @@ def test_mcnemar_of_equals_is_one():
 def test_mcnemar_of_many_rows_is_near_the_chi_squared_form():
     first, second = _right(0.85, 4000, 1), _right(0.82, 4000, 2)
     a, b = (first & ~second).sum(), (second & ~first).sum()
-    assert mcnemar(first, second) == pytest.approx(chi2.sf((abs(a - b) - 1) ** 2 / (a + b), 1), abs=0.003)
+    assert mcnemar(first, second) == pytest.approx(
+        chi2.sf((abs(a - b) - 1) ** 2 / (a + b), 1), abs=0.003
+    )
 
 
 def test_temperature_of_a_hand_calculation():
-    # Always sure by logits (2, 0), right in 3 rows of 4: the best answer is odds of 3, so 2 / T = log 3.
+    # Always sure by logits (2, 0), right in 3 rows of 4: the best answer is odds of 3, so 2 / T =
+    # log 3.
     logits, gold = np.tile([2.0, 0.0], (8, 1)), np.array([0, 0, 0, 1] * 2)
     assert fit_temperature(logits, gold) == pytest.approx(2 / np.log(3), abs=1e-4)
     assert negative_log_likelihood(logits, gold, 2 / np.log(3)) == pytest.approx(
@@ -169,7 +187,8 @@ def test_temperature_is_the_one_that_logits_were_spoilt_by():
 
 def test_temperature_stays_within_its_bounds():
     right = np.array([[5.0, 0.0], [0.0, 5.0]])
-    assert TEMPERATURES[0] <= fit_temperature(right, np.array([0, 1])) < 0.2  # below, all is 0 to the last digit
+    # below, all is 0 to the last digit
+    assert TEMPERATURES[0] <= fit_temperature(right, np.array([0, 1])) < 0.2
     assert fit_temperature(right, np.array([1, 0])) == pytest.approx(TEMPERATURES[1], rel=1e-3)
 
 

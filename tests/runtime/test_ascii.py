@@ -54,10 +54,14 @@ PARTS = [
 
 def texts(seed, count):
     draw = random.Random(seed)
-    return [draw.choice(["", " "]).join(draw.choices(PARTS, k=draw.randrange(12))) for _ in range(count)]
+    return [
+        draw.choice(["", " "]).join(draw.choices(PARTS, k=draw.randrange(12))) for _ in range(count)
+    ]
 
 
-@pytest.fixture(scope="module", params=[{"pieces": 40}, {}, {"mask": "own"}], ids=["pieces", "words", "mask"])
+@pytest.fixture(
+    scope="module", params=[{"pieces": 40}, {}, {"mask": "own"}], ids=["pieces", "words", "mask"]
+)
 def tokens(request):
     config = VocabularyConfig(unit="word", size=60, **request.param)
     tokenizer = build_tokenizer([" ".join(WORDS), "film film the a"], config, 8)
@@ -78,7 +82,16 @@ def test_single_texts_and_pairs_have_the_tokenizers_own_tokens(tokens):
 
 
 @pytest.mark.parametrize(
-    "text", ["caf\u00e9 film", "\u4f60\u597d", "film\u2019s", "\U0001f600", "e\u0301", "the [UNK]", "[PAD]"]
+    "text",
+    [
+        "caf\u00e9 film",
+        "\u4f60\u597d",
+        "film\u2019s",
+        "\U0001f600",
+        "e\u0301",
+        "the [UNK]",
+        "[PAD]",
+    ],
 )
 def test_what_is_not_plain_is_asked_of_the_tokenizer(tokens, text):
     assert tokens._ascii.ids(text) is None
@@ -95,11 +108,17 @@ def test_new_words_do_not_fill_the_memory(tokens, monkeypatch):
 
 def test_a_word_beyond_the_longest_is_unknown_though_the_vocabulary_has_it(tokens):
     state = json.loads(
-        build_tokenizer(["a b"], VocabularyConfig(unit="word-piece", size=60), 8).backend_tokenizer.to_str()
+        build_tokenizer(
+            ["a b"], VocabularyConfig(unit="word-piece", size=60), 8
+        ).backend_tokenizer.to_str()
     )
     state["model"]["vocab"]["b" * 101] = len(state["model"]["vocab"])
     words = Texts(json.dumps(state).encode(), 8)
-    assert words._quick(words._ascii, ["b" * 101], None) == words._asked(["b" * 101], None) == [([1], [0])]
+    assert (
+        words._quick(words._ascii, ["b" * 101], None)
+        == words._asked(["b" * 101], None)
+        == [([1], [0])]
+    )
 
 
 @pytest.mark.parametrize("unit", ["character", "word-piece", "hashed"])
@@ -109,4 +128,6 @@ def test_other_vocabularies(unit):
     assert AsciiWords.fits(json.loads(data)) == (unit == "word-piece")
     found = Texts(data, 8)
     rows = found.rows(["The film isn't", "", "bad film"])
-    assert rows.ids == [row.ids for row in found._tokenizer.encode_batch(["The film isn't", "", "bad film"])]
+    assert rows.ids == [
+        row.ids for row in found._tokenizer.encode_batch(["The film isn't", "", "bad film"])
+    ]

@@ -22,7 +22,13 @@ from distillkit.errors import InputError
 from distillkit.runtime import Predictor
 from distillkit.runtime.predictor import parts_of
 
-TEXTS = ["the film was great .", "a plot is weak .", "", "nothing known here", "the cast was bad . " * 40]
+TEXTS = [
+    "the film was great .",
+    "a plot is weak .",
+    "",
+    "nothing known here",
+    "the cast was bad . " * 40,
+]
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +62,20 @@ def test_answers_are_those_of_the_model_in_torch(folder, wanted):
     predictor = Predictor(folder)
     _same(predictor.stream((text, None) for text in TEXTS), wanted)
     _same(predictor.stream(((text, None) for text in TEXTS), batch_rows=1), wanted)
-    assert [answer["label"] for answer in predictor.predict(TEXTS)] == [answer["label"] for answer in wanted]
+    assert [answer["label"] for answer in predictor.predict(TEXTS)] == [
+        answer["label"] for answer in wanted
+    ]
     assert (predictor.labels, predictor.task) == (["negative", "positive"], "classification")
     assert predictor.logits([]).shape == (0, 2)
 
 
 def test_a_transformer_takes_pairs_and_single_texts_in_one_stream(folder, classifier_folder):
-    rows = [("the film was great .", None), ("the film was great .", "a plot is weak ."), ("", "bad"), ("bad", None)]
+    rows = [
+        ("the film was great .", None),
+        ("the film was great .", "a plot is weak ."),
+        ("", "bad"),
+        ("bad", None),
+    ]
     _same(Predictor(folder).stream(rows), pipeline.predict(classifier_folder, rows))
 
 
@@ -98,8 +111,11 @@ def test_the_command_answers_from_a_bundle_without_torch(folder, wanted):
     code = "import sys; from distillkit.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code, "predict", str(folder)],
-        input="".join(f"{text}\n" for text in TEXTS), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        input="".join(f"{text}\n" for text in TEXTS),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     *answers, loaded = done.stdout.splitlines()
     _same([json.loads(line) for line in answers], wanted)
     assert loaded == "False"
@@ -114,7 +130,10 @@ def _needed(name, extras=()):
         found[canonicalize_name(name)] = distribution
         for text in distribution.requires or ():
             wanted = Requirement(text)
-            meant = any(wanted.marker is None or wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+            meant = any(
+                wanted.marker is None or wanted.marker.evaluate({"extra": extra})
+                for extra in ("", *extras)
+            )
             if meant and canonicalize_name(wanted.name) not in found:
                 todo.append((wanted.name, tuple(wanted.extras)))
     return found
@@ -127,7 +146,11 @@ def _site(place, extra):
     assert not {"torch", "transformers", "pyarrow", "scipy", "scikit-learn"} & set(packages)
     (place / "distillkit").symlink_to(Path(distillkit.__file__).parent)
     for distribution in packages.values():
-        for top in {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        for top in {
+            file.parts[0]
+            for file in distribution.files or ()
+            if file.parts[0] not in ("..", "__pycache__")
+        }:
             if not (place / top).exists():
                 (place / top).symlink_to(distribution.locate_file(top))
     return place
@@ -140,9 +163,7 @@ def site(tmp_path_factory):
 
 
 def _alone(site, *arguments, **options):
-    code = (
-        f"import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p] + [{str(site)!r}]; {arguments[0]}"
-    )
+    code = f"import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p] + [{str(site)!r}]; {arguments[0]}"
     command = [sys.executable, "-I", "-S", "-c", code, *arguments[1:]]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
@@ -160,7 +181,9 @@ def test_what_the_serve_extra_installs_is_enough(tmp_path, site, folder, wanted)
     run = "from distillkit.cli import main; sys.exit(main(sys.argv[1:]))"
     done = _alone(site, run, "serve", str(folder))
     assert done.returncode == 1
-    assert re.fullmatch(r"distillkit: serve needs \w+: pip install 'distillkit\[serve\]'\n", done.stderr)
+    assert re.fullmatch(
+        r"distillkit: serve needs \w+: pip install 'distillkit\[serve\]'\n", done.stderr
+    )
     code = (
         "from distillkit.runtime import Predictor; from distillkit.serve.app import Limits, Service; import uvicorn, distillkit.serve.server;"
         f"print(type(Service(Predictor({str(folder)!r}), Limits(1, 64, 2, 256, 256, 1024))).__name__, 'torch' in sys.modules)"
@@ -173,21 +196,29 @@ def test_what_needs_torch_says_what_to_install(site, tmp_path):
     run = "from distillkit.cli import main; sys.exit(main(sys.argv[1:]))"
     done = _alone(site, run, "augment", "embedded:reviews/train", str(tmp_path / "out.parquet"))
     assert done.returncode == 1
-    assert re.fullmatch(r"distillkit: augment needs \w+: pip install 'distillkit\[train\]'\n", done.stderr)
+    assert re.fullmatch(
+        r"distillkit: augment needs \w+: pip install 'distillkit\[train\]'\n", done.stderr
+    )
 
 
-def test_one_file_is_the_same_bundle_and_the_same_bytes_each_time(classifier_folder, tmp_path, folder):
+def test_one_file_is_the_same_bundle_and_the_same_bytes_each_time(
+    classifier_folder, tmp_path, folder
+):
     for name in ("one", "two"):
         pipeline.export(classifier_folder, tmp_path / name, one_file=True)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    assert np.array_equal(Predictor(tmp_path / "one").logits(TEXTS), Predictor(folder).logits(TEXTS))
+    assert np.array_equal(
+        Predictor(tmp_path / "one").logits(TEXTS), Predictor(folder).logits(TEXTS)
+    )
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
 def test_a_missing_a_cut_and_a_changed_file_are_refused(copied, name):
     data = (copied / name).read_bytes()
     (copied / name).write_bytes(data[:-1])
-    with pytest.raises(InputError, match=rf"{name}: {len(data) - 1} bytes, and manifest.json says {len(data)}"):
+    with pytest.raises(
+        InputError, match=rf"{name}: {len(data) - 1} bytes, and manifest.json says {len(data)}"
+    ):
         Predictor(copied)
     (copied / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(InputError, match=rf"{name}: its SHA-256 is not what manifest.json says"):
@@ -204,7 +235,10 @@ def test_a_missing_a_cut_and_a_changed_file_are_refused(copied, name):
         ('{"format": 1', "not a manifest"),
         ("[]", "not a manifest"),
         ("{}", "not a manifest"),
-        ('{"task": "", "labels": [], "max_tokens": 1, "pairs": null, "pad_id": 0, "files": []}', "not a manifest"),
+        (
+            '{"task": "", "labels": [], "max_tokens": 1, "pairs": null, "pad_id": 0, "files": []}',
+            "not a manifest",
+        ),
         (
             '{"task": "", "labels": [], "max_tokens": 1, "pairs": null, "pad_id": 0, "files": {"a": {}}}',
             "not a manifest",
@@ -283,7 +317,9 @@ def test_what_is_no_list_of_texts_is_refused(folder, given, reason):
 def test_labels_that_are_not_as_many_as_the_graph_answers_are_refused(copied):
     for labels in (["x"], ["x", "y", "z"], []):
         _changed(copied, labels=labels)
-        with pytest.raises(InputError, match=rf"manifest\.json has {len(labels)} labels, and model\.onnx answers 2"):
+        with pytest.raises(
+            InputError, match=rf"manifest\.json has {len(labels)} labels, and model\.onnx answers 2"
+        ):
             Predictor(copied)
 
 
@@ -295,7 +331,9 @@ def test_a_full_group_does_not_wait_for_the_next_row(folder):
     assert next(Predictor(folder).stream(typed(), batch_rows=1))["text"] == "good"
 
 
-def test_a_line_of_stdin_that_is_of_the_other_kind_is_named_and_a_blank_one_is_answered(copied, monkeypatch, capsys):
+def test_a_line_of_stdin_that_is_of_the_other_kind_is_named_and_a_blank_one_is_answered(
+    copied, monkeypatch, capsys
+):
     def ask(pairs, given):
         _changed(copied, pairs=pairs)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
@@ -303,16 +341,27 @@ def test_a_line_of_stdin_that_is_of_the_other_kind_is_named_and_a_blank_one_is_a
         return status, capsys.readouterr()
 
     status, said = ask(False, b"good\n\nbad\n")
-    assert (status, [json.loads(line)["text"] for line in said.out.splitlines()]) == (0, ["good", "", "bad"])
+    assert (status, [json.loads(line)["text"] for line in said.out.splitlines()]) == (
+        0,
+        ["good", "", "bad"],
+    )
     status, said = ask(False, b"good\n\nbad\tgood\n")
-    assert (status, said.err.splitlines()[-1][:55]) == (1, "distillkit: stdin:3: this model answers single texts, a")
+    assert (status, said.err.splitlines()[-1][:55]) == (
+        1,
+        "distillkit: stdin:3: this model answers single texts, a",
+    )
 
 
-def test_what_is_absent_is_said_to_be_and_what_is_there_says_what_to_install(site, folder, tmp_path):
+def test_what_is_absent_is_said_to_be_and_what_is_there_says_what_to_install(
+    site, folder, tmp_path
+):
     run = "from distillkit.cli import main; sys.exit(main(sys.argv[1:]))"
     (tmp_path / "in.txt").write_text("good\n\nbad\n")
     for arguments, reason in (
-        ((f"{folder}x",), f"{folder}x: no such folder or file; expected a distillkit export bundle"),
+        (
+            (f"{folder}x",),
+            f"{folder}x: no such folder or file; expected a distillkit export bundle",
+        ),
         ((str(folder), "gone.tsv"), "gone.tsv: no such file"),
         ((str(folder), str(tmp_path / "in.txt")), r"predict needs \w+: pip install"),
         ((str(tmp_path),), r"predict needs \w+: pip install"),
@@ -346,17 +395,31 @@ def test_a_folder_with_other_files_is_not_replaced(classifier_folder, tmp_path):
 
 
 def test_export_says_what_it_wrote(classifier_folder, tmp_path, capsys):
-    assert main(["export", classifier_folder, str(tmp_path / "b"), "--source", "embedded:reviews/dev"]) == 0
+    assert (
+        main(["export", classifier_folder, str(tmp_path / "b"), "--source", "embedded:reviews/dev"])
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     assert said["output"] == str(tmp_path / "b")
     assert said["parity"]["rows"] > 300
     files = list(Path(said["output"]).iterdir())
     assert said["megabytes"] == sum(file.stat().st_size for file in files) / 1e6
-    assert not [file.name for file in files if b".py" in file.read_bytes()]  # nor where the machine keeps its code
+    assert not [
+        file.name for file in files if b".py" in file.read_bytes()
+    ]  # nor where the machine keeps its code
 
 
-def test_in_int8_answers_are_near_and_it_is_said_how_near(classifier_folder, wanted, tmp_path, capsys, monkeypatch):
-    args = ["export", classifier_folder, str(tmp_path / "b"), "--source", "embedded:reviews/dev", "--int8"]
+def test_in_int8_answers_are_near_and_it_is_said_how_near(
+    classifier_folder, wanted, tmp_path, capsys, monkeypatch
+):
+    args = [
+        "export",
+        classifier_folder,
+        str(tmp_path / "b"),
+        "--source",
+        "embedded:reviews/dev",
+        "--int8",
+    ]
     assert main(args) == 0
     parity = json.loads(capsys.readouterr().out)["parity"]
     assert 1e-4 < parity["relative"] < 0.2
@@ -368,7 +431,9 @@ def test_in_int8_answers_are_near_and_it_is_said_how_near(classifier_folder, wan
     whole = [answer["probabilities"]["positive"] for answer in wanted]
     assert 0 < np.abs(np.subtract(rounded, whole)).max() < 0.1
     assert logits.shape == (len(TEXTS), 2)
-    monkeypatch.setattr(sys.modules["distillkit.pipeline.export"], "INT8_PARITY", parity["relative"] / 2)
+    monkeypatch.setattr(
+        sys.modules["distillkit.pipeline.export"], "INT8_PARITY", parity["relative"] / 2
+    )
     args[2] = str(tmp_path / "refused")
     assert main(args) == 1
     assert "% is allowed; export it without --int8" in capsys.readouterr().err

@@ -18,9 +18,16 @@ def bert():
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghx"]
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(words), hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16, max_position_embeddings=64,
-        id2label=dict(enumerate(LABELS)), label2id={name: i for i, name in enumerate(LABELS)}, initializer_range=0.5,
-    )  # fmt: skip
+        vocab_size=len(words),
+        hidden_size=8,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=64,
+        id2label=dict(enumerate(LABELS)),
+        label2id={name: i for i, name in enumerate(LABELS)},
+        initializer_range=0.5,
+    )
     tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)})
     assert tokenizer("a x")["input_ids"] == [2, 5, 13, 3]
     return BertForSequenceClassification(config).eval(), tokenizer
@@ -32,7 +39,11 @@ def student(bert):
 
     def build(kind, channels="single", seed=3, unit="word", texts=(*TEXTS, *PAIRS), **options):
         random = EmbeddingConfig(source="random", width=5, channels=channels)
-        sizes = {"hidden_size": 6 if not kind.endswith("transformer") else 0, "head_size": 7, "embeddings": random}
+        sizes = {
+            "hidden_size": 6 if not kind.endswith("transformer") else 0,
+            "head_size": 7,
+            "embeddings": random,
+        }
         sizes |= {"layers": 2} if kind.endswith("transformer") else {}
         vocabulary = options.pop("vocabulary", None) or VocabularyConfig(unit=unit, size=500)
         config = StudentConfig(kind=kind, vocabulary=vocabulary, **(sizes | options))

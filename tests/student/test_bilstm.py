@@ -13,13 +13,18 @@ channels = pytest.mark.parametrize("channels", ["single", "multi"])
 
 def test_the_papers_student_has_963002_parameters_without_its_tables():
     model = BiLSTMForSequenceClassification(BiLSTMConfig(vocab_size=11, channels="multi"))
-    assert parameter_counts(model) == {"total": 963_002 + 2 * 11 * 300, "without_embeddings": 963_002}
+    assert parameter_counts(model) == {
+        "total": 963_002 + 2 * 11 * 300,
+        "without_embeddings": 963_002,
+    }
 
 
 @channels
 def test_vectors_and_gradients_are_those_of_torchs_own_packed_bidirectional_lstm(channels):
     torch.manual_seed(0)
-    encoder = BiLSTMEncoder(BiLSTMConfig(6, vocab_size=13, embedding_size=5, channels=channels, dropout=0.0)).train()
+    encoder = BiLSTMEncoder(
+        BiLSTMConfig(6, vocab_size=13, embedding_size=5, channels=channels, dropout=0.0)
+    ).train()
     both = torch.nn.LSTM(5 if channels == "single" else 10, 6, batch_first=True, bidirectional=True)
     ours = {}  # by the packed LSTM's names
     (layer,) = encoder.layers
@@ -31,7 +36,11 @@ def test_vectors_and_gradients_are_those_of_torchs_own_packed_bidirectional_lstm
     lengths = torch.tensor([4, 7, 1, 0, 4, 6])
     ids = torch.randint(1, 13, (6, 7))  # what follows a row's length is any word
     wanted = torch.randn(6, 12)
-    tables = [table for table in (encoder.embedding.frozen_table, encoder.embedding.table) if table is not None]
+    tables = [
+        table
+        for table in (encoder.embedding.frozen_table, encoder.embedding.table)
+        if table is not None
+    ]
     copies = [table.weight.detach().clone().requires_grad_() for table in tables]
     some = lengths > 0  # a packed row has one token at least
     x = torch.cat([copy[ids[some]] for copy in copies], dim=2)
@@ -44,8 +53,12 @@ def test_vectors_and_gradients_are_those_of_torchs_own_packed_bidirectional_lstm
     ((expected - wanted) ** 2).sum().backward()
     for name, parameter in both.named_parameters():
         torch.testing.assert_close(ours[name].grad, parameter.grad, atol=1e-5, rtol=1e-5, msg=name)
-    torch.testing.assert_close(encoder.embedding.table.weight.grad, copies[-1].grad, atol=1e-5, rtol=1e-5)
-    assert encoder.embedding.frozen_table is None or encoder.embedding.frozen_table.weight.grad is None
+    torch.testing.assert_close(
+        encoder.embedding.table.weight.grad, copies[-1].grad, atol=1e-5, rtol=1e-5
+    )
+    assert (
+        encoder.embedding.frozen_table is None or encoder.embedding.frozen_table.weight.grad is None
+    )
 
 
 def test_bf16_gives_nearly_the_same_vectors_and_gradients(student):
@@ -64,7 +77,9 @@ def test_bf16_gives_nearly_the_same_vectors_and_gradients(student):
 
 def test_two_layers_are_those_of_torchs_own_packed_bidirectional_lstm():
     torch.manual_seed(0)
-    encoder = BiLSTMEncoder(BiLSTMConfig(6, 2, vocab_size=13, embedding_size=5, pooling="max", dropout=0.0)).eval()
+    encoder = BiLSTMEncoder(
+        BiLSTMConfig(6, 2, vocab_size=13, embedding_size=5, pooling="max", dropout=0.0)
+    ).eval()
     both = torch.nn.LSTM(5, 6, num_layers=2, batch_first=True, bidirectional=True)
     with torch.no_grad():
         for number, layer in enumerate(encoder.layers):
@@ -73,6 +88,8 @@ def test_two_layers_are_those_of_torchs_own_packed_bidirectional_lstm():
                     getattr(both, name.replace("l0", f"l{number}") + suffix).copy_(parameter)
     lengths = torch.tensor([4, 7, 1])
     ids = torch.randint(1, 13, (3, 7))
-    packed = pack_padded_sequence(encoder.embedding.table(ids), lengths, batch_first=True, enforce_sorted=False)
+    packed = pack_padded_sequence(
+        encoder.embedding.table(ids), lengths, batch_first=True, enforce_sorted=False
+    )
     states = pad_packed_sequence(both(packed)[0], batch_first=True, padding_value=-9.0)[0]
     torch.testing.assert_close(encoder(ids, lengths), states.amax(1), atol=1e-6, rtol=0)

@@ -25,13 +25,17 @@ STUDENTS |= {
 STUDENTS |= {f"{kind}, hashed": {"kind": kind, "unit": "hashed"} for kind in WORDS}
 STUDENTS |= {f"{kind}, two channels": {"kind": kind, "channels": "multi"} for kind in WORDS}
 STUDENTS |= {f"{kind}, frozen": {"kind": kind, "channels": "frozen"} for kind in WORDS}
-STUDENTS |= {f"{kind}, two layers": {"kind": kind, "layers": 2} for kind in WORDS if kind.endswith("bilstm")}
+STUDENTS |= {
+    f"{kind}, two layers": {"kind": kind, "layers": 2} for kind in WORDS if kind.endswith("bilstm")
+}
 STUDENTS |= {f"{kind}, word pieces": {"kind": kind, "unit": "word-piece"} for kind in WORDS}
 STUDENTS |= {f"{kind}, teacher's words": {"kind": kind, "unit": "teacher"} for kind in WORDS}
 STUDENTS["transformer, fresh"] = {"kind": "transformer", "hidden_size": 12}
 
 students = pytest.mark.parametrize("name", STUDENTS)
-with_encoder = pytest.mark.parametrize("name", [name for name in STUDENTS if not name.startswith("transformer")])
+with_encoder = pytest.mark.parametrize(
+    "name", [name for name in STUDENTS if not name.startswith("transformer")]
+)
 
 
 def is_pair(name):
@@ -40,8 +44,12 @@ def is_pair(name):
 
 def logits_of(model, tokenizer, name, rows, **options):
     inputs = tokenizer(
-        [TEXTS[i] for i in rows], [PAIRS[i] for i in rows] if is_pair(name) else None, padding=True, return_tensors="pt", **options
-    )  # fmt: skip
+        [TEXTS[i] for i in rows],
+        [PAIRS[i] for i in rows] if is_pair(name) else None,
+        padding=True,
+        return_tensors="pt",
+        **options,
+    )
     with torch.inference_mode():
         return model(**inputs).logits
 
@@ -83,9 +91,14 @@ def test_what_stands_at_padding_has_no_influence(student, name):
 @with_encoder
 def test_an_empty_text_has_finite_logits_and_a_vector_of_zeros(student, name):
     model, tokenizer = student(**STUDENTS[name])
-    inputs = {"input_ids": torch.zeros(2, 3, dtype=torch.int64), "attention_mask": torch.zeros(2, 3, dtype=torch.int64)}
+    inputs = {
+        "input_ids": torch.zeros(2, 3, dtype=torch.int64),
+        "attention_mask": torch.zeros(2, 3, dtype=torch.int64),
+    }
     assert not model.encode(**inputs).any()
-    found = predict_logits(model, encode(tokenizer, ["", "   "], ["", " "] if is_pair(name) else None, 9))
+    found = predict_logits(
+        model, encode(tokenizer, ["", "   "], ["", " "] if is_pair(name) else None, 9)
+    )
     assert found.isfinite().all()
 
 
@@ -113,19 +126,30 @@ def test_word_order_matters_but_to_static_students(student, name):
 @students
 def test_gradients_reach_every_trainable_parameter(student, name):
     model, tokenizer = student(**STUDENTS[name], dropout=0.0)
-    inputs = tokenizer([*TEXTS, "x"], [*PAIRS, "a b"] if is_pair(name) else None, padding=True, return_tensors="pt")
+    inputs = tokenizer(
+        [*TEXTS, "x"], [*PAIRS, "a b"] if is_pair(name) else None, padding=True, return_tensors="pt"
+    )
     out = model.train()(**inputs, labels=torch.tensor([0, 1, 2, 1, 0, 2]))
     out.loss.backward()
     frozen = []
     for parameter_name, parameter in model.named_parameters():
-        if "position_embeddings" in parameter_name or "key.bias" in parameter_name or "pooler" in parameter_name:
-            continue  # BERT's: rows not used here; no influence on a softmax; not asked by a siamese student
+        if (
+            "position_embeddings" in parameter_name
+            or "key.bias" in parameter_name
+            or "pooler" in parameter_name
+        ):
+            # BERT's: rows not used here; no influence on a softmax; not asked by a siamese student
+            continue
         if parameter.requires_grad:
             assert parameter.grad is not None, parameter_name
             assert parameter.grad.abs().sum() > 0, parameter_name
         else:
             frozen.append(parameter_name)
-    assert frozen == (["encoder.embedding.frozen_table.weight"] if name.endswith(("two channels", "frozen")) else [])
+    assert frozen == (
+        ["encoder.embedding.frozen_table.weight"]
+        if name.endswith(("two channels", "frozen"))
+        else []
+    )
     by_hand = -out.logits.log_softmax(1)[torch.arange(6), torch.tensor([0, 1, 2, 1, 0, 2])].mean()
     torch.testing.assert_close(out.loss, by_hand)
     model.zero_grad()
@@ -141,11 +165,15 @@ def test_the_auto_classes_load_what_was_saved(student, name, tmp_path):
     assert type(loaded) is type(model)
     assert [loaded.config.id2label[i] for i in range(3)] == LABELS
     assert [loaded.config.label2id[label] for label in LABELS] == [0, 1, 2]
-    for (parameter_name, old), (_, new) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
+    for (parameter_name, old), (_, new) in zip(
+        model.named_parameters(), loaded.named_parameters(), strict=True
+    ):
         assert torch.equal(old, new), parameter_name
     assert again(TEXTS, PAIRS).data == tokenizer(TEXTS, PAIRS).data
     assert again.model_max_length == tokenizer.model_max_length
-    assert torch.equal(logits_of(loaded, again, name, range(5)), logits_of(model, tokenizer, name, range(5)))
+    assert torch.equal(
+        logits_of(loaded, again, name, range(5)), logits_of(model, tokenizer, name, range(5))
+    )
 
 
 @pytest.mark.parametrize("kind", WORDS)
@@ -180,23 +208,33 @@ def test_a_transformers_pipeline_gives_labels_and_probabilities(student, kind, t
 @pytest.mark.parametrize(
     ("problem", "labels", "by_hand"),
     [
-        ("multi_label_classification", torch.tensor([[0.0, 1.0, 1.0]]), torch.nn.BCEWithLogitsLoss()),
+        (
+            "multi_label_classification",
+            torch.tensor([[0.0, 1.0, 1.0]]),
+            torch.nn.BCEWithLogitsLoss(),
+        ),
         ("regression", torch.tensor([[0.5, -2.0, 1.0]]), torch.nn.MSELoss()),
     ],
 )
 def test_the_loss_is_that_of_the_kind_of_task(student, kind, problem, labels, by_hand):
     model, tokenizer = student(kind)
     model.config.problem_type = problem
-    out = model(**tokenizer("a b", "c" if is_pair(kind) else None, return_tensors="pt"), labels=labels)
+    out = model(
+        **tokenizer("a b", "c" if is_pair(kind) else None, return_tensors="pt"), labels=labels
+    )
     torch.testing.assert_close(out.loss, by_hand(out.logits, labels))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_dropout_acts_in_training_only(student, kind):
     model, tokenizer = student(kind, dropout=0.5)
-    assert torch.equal(logits_of(model, tokenizer, kind, [0]), logits_of(model, tokenizer, kind, [0]))
+    assert torch.equal(
+        logits_of(model, tokenizer, kind, [0]), logits_of(model, tokenizer, kind, [0])
+    )
     model.train()
-    assert not torch.equal(logits_of(model, tokenizer, kind, [0]), logits_of(model, tokenizer, kind, [0]))
+    assert not torch.equal(
+        logits_of(model, tokenizer, kind, [0]), logits_of(model, tokenizer, kind, [0])
+    )
 
 
 @pytest.mark.parametrize("kind", WORDS)
@@ -216,7 +254,11 @@ def test_word_vectors_start_every_channel_and_padding_stays_zero(student, kind, 
     model, tokenizer = student(kind, channels)
     vectors = torch.randn(len(tokenizer), 5)
     model.set_word_vectors(vectors)
-    tables = [t for t in (model.encoder.embedding.table, model.encoder.embedding.frozen_table) if t is not None]
+    tables = [
+        t
+        for t in (model.encoder.embedding.table, model.encoder.embedding.frozen_table)
+        if t is not None
+    ]
     assert len(tables) == (2 if channels == "multi" else 1)
     for table in tables:
         assert torch.equal(table.weight[1:], vectors[1:])

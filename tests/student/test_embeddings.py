@@ -15,7 +15,12 @@ from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "plot", "dull"]
-TEXTS = ["good good good good good film", "bad film film [M] dull", "good [M] plot bad bad bad", "dull film"]
+TEXTS = [
+    "good good good good good film",
+    "bad film film [M] dull",
+    "good [M] plot bad bad bad",
+    "dull film",
+]
 
 
 def ask(words, contexts=None):
@@ -28,12 +33,16 @@ def tokens(texts=TEXTS, mask="[M]", **options):
 
 
 def start(width, answer=ask, source="teacher", seed=1, texts=TEXTS, mask="[M]", **options):
-    return from_teacher(tokens(), texts, EmbeddingConfig(source, width, **options), answer, seed, mask)
+    return from_teacher(
+        tokens(), texts, EmbeddingConfig(source, width, **options), answer, seed, mask
+    )
 
 
 def numbers(rows, columns, seed=0):
     generator = np.random.default_rng(seed)
-    return generator.normal(size=(rows, columns)) * np.arange(1, columns + 1) + generator.normal(size=columns)
+    return generator.normal(size=(rows, columns)) * np.arange(1, columns + 1) + generator.normal(
+        size=columns
+    )
 
 
 def up_to_signs(found, expected):
@@ -54,7 +63,8 @@ def test_teacher_vectors_are_scaled_like_kims_and_special_tokens_are_zero():
 def test_pca_to_full_rank_keeps_the_distances_between_words():
     table, vectors = start(5)[2:], ask(WORDS[2:])
     torch.testing.assert_close(
-        torch.pdist(table) / torch.pdist(table).max(), torch.pdist(vectors) / torch.pdist(vectors).max()
+        torch.pdist(table) / torch.pdist(table).max(),
+        torch.pdist(vectors) / torch.pdist(vectors).max(),
     )
 
 
@@ -62,7 +72,9 @@ def test_uniform_weights_are_plain_pca():
     vectors = numbers(40, 9)
     expected = PCA(4, svd_solver="full").fit_transform(vectors)
     for weight in (1.0, 3.5):
-        up_to_signs(principal_components(vectors, 4, np.full(40, weight)), expected / expected.std())
+        up_to_signs(
+            principal_components(vectors, 4, np.full(40, weight)), expected / expected.std()
+        )
 
 
 def test_whole_weights_are_the_pca_of_vectors_that_stand_there_so_often():
@@ -116,7 +128,13 @@ def test_a_piece_is_asked_for_by_the_letters_that_it_stands_for():
     asked = []
     texts = ["goodness badness", "sadness gladness"]
     tokenizer = tokens(texts, unit="word-piece", size=60, mask="")
-    from_teacher(tokenizer, texts, EmbeddingConfig("teacher", 2), lambda words, _: asked.extend(words) or ask(words), 1)
+    from_teacher(
+        tokenizer,
+        texts,
+        EmbeddingConfig("teacher", 2),
+        lambda words, _: asked.extend(words) or ask(words),
+        1,
+    )
     pieces = words_of(tokenizer)[2:]
     assert any(piece.startswith("##") for piece in pieces)
     assert asked == [piece.removeprefix("##") for piece in pieces]
@@ -127,13 +145,17 @@ def test_special_tokens_of_the_teachers_own_tokenizer_are_zero(encoder_folder):
     config = EmbeddingConfig("teacher", 4)
     tokenizer = build_tokenizer([], VocabularyConfig(unit="teacher"), 16, "", teacher)
     table = from_teacher(tokenizer, [], config, partial(word_vectors, model, teacher), 1)
-    zero = {word for word, vector in zip(words_of(tokenizer), table, strict=True) if not vector.any()}
+    zero = {
+        word for word, vector in zip(words_of(tokenizer), table, strict=True) if not vector.any()
+    }
     assert zero == {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"}
 
 
 @pytest.mark.parametrize("width", [6, 13])
 def test_a_width_beyond_the_teachers_or_the_vocabulary_is_refused(width):
-    with pytest.raises(InputError, match=f"student.embeddings.width is {width}: expected at most 5"):
+    with pytest.raises(
+        InputError, match=f"student.embeddings.width is {width}: expected at most 5"
+    ):
         start(width)
 
 
@@ -153,7 +175,14 @@ def test_a_teacher_reads_a_part_of_the_texts_that_the_seed_draws():
 
     def read(seed, most):
         asked = []
-        start(2, lambda words, contexts: asked.append(contexts) or ask(words), "teacher-context", seed, texts, context_texts=most)  # fmt: skip
+        start(
+            2,
+            lambda words, contexts: asked.append(contexts) or ask(words),
+            "teacher-context",
+            seed,
+            texts,
+            context_texts=most,
+        )
         assert asked[0].mask == "[M]"
         assert asked[0].tokenizer.convert_ids_to_tokens(asked[0].ids) == words_of(tokens())[2:]
         return list(asked[0].texts)
@@ -178,7 +207,9 @@ def test_a_student_starts_from_a_real_teachers_vectors_the_same_every_time(
 
     def table():
         model, tokenizer = build_student(texts, ["a", "b"], config, 3, teacher)
-        found = next(value for value in model.state_dict().values() if value.shape == (len(tokenizer), 6))
+        found = next(
+            value for value in model.state_dict().values() if value.shape == (len(tokenizer), 6)
+        )
         assert torch.equal(found, from_teacher(tokenizer, texts, embeddings, teacher, 3))
         return found
 
@@ -189,7 +220,9 @@ def test_the_sources_and_weightings_differ(encoder_folder, train_table):
     teacher = partial(word_vectors, *load_classifier(encoder_folder, ["a", "b"]))
     texts = texts_of(train_table)[0]
     tables = [
-        from_teacher(tokens(texts), texts, EmbeddingConfig(source, 6, weighting=weighting), teacher, 1)
+        from_teacher(
+            tokens(texts), texts, EmbeddingConfig(source, 6, weighting=weighting), teacher, 1
+        )
         for source in ("teacher", "teacher-context")
         for weighting in ("none", "frequency")
     ]
@@ -205,12 +238,17 @@ def test_a_teachers_vectors_without_a_teacher_are_refused(source, train_table):
 
 
 @pytest.mark.parametrize("head", ["", "3 2\n"], ids=["glove", "word2vec"])
-def test_a_vector_file_gives_its_words_their_numbers_at_one_scale_and_the_rest_chance(tmp_path, head):
+def test_a_vector_file_gives_its_words_their_numbers_at_one_scale_and_the_rest_chance(
+    tmp_path, head
+):
     (tmp_path / "v.txt").write_text(f"{head}good 1 2\nzebra 50 60\nfilm -3 4.5e-1\n")
     table, found = from_file(WORDS, 2, tmp_path / "v.txt")
     factor = float(table[2, 0])
-    assert table[[2, 4]].flatten().tolist() == pytest.approx([factor, 2 * factor, -3 * factor, 0.45 * factor])
-    assert table[[2, 4]].square().mean().item() == pytest.approx(0.25**2 / 3)  # that of uniform [-0.25, 0.25]
+    assert table[[2, 4]].flatten().tolist() == pytest.approx(
+        [factor, 2 * factor, -3 * factor, 0.45 * factor]
+    )
+    # that of uniform [-0.25, 0.25]
+    assert table[[2, 4]].square().mean().item() == pytest.approx(0.25**2 / 3)
     assert not table[:2].any()
     rest = table[[3, 5, 6]]
     assert rest.abs().max() <= 0.25
@@ -220,7 +258,10 @@ def test_a_vector_file_gives_its_words_their_numbers_at_one_scale_and_the_rest_c
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("good 1 2\nbad 1\n", r"v.txt:2: 1 numbers after the word, expected 2"), ("good 1 x\n", "v.txt:1: .*'x'")],
+    [
+        ("good 1 2\nbad 1\n", r"v.txt:2: 1 numbers after the word, expected 2"),
+        ("good 1 x\n", "v.txt:1: .*'x'"),
+    ],
 )
 def test_a_line_that_is_no_vector_is_refused_with_its_number(tmp_path, text, message):
     (tmp_path / "v.txt").write_text(text)
@@ -236,7 +277,9 @@ def test_a_glove_token_with_spaces_in_it_is_read_and_not_refused(tmp_path):
     assert table[3].tolist() == pytest.approx([3 * factor, 4 * factor])
 
 
-@pytest.mark.parametrize("text", ["zebra 1 2\n", "good 0 0\n"], ids=["no word of ours", "nothing but zeros"])
+@pytest.mark.parametrize(
+    "text", ["zebra 1 2\n", "good 0 0\n"], ids=["no word of ours", "nothing but zeros"]
+)
 def test_a_file_without_any_number_for_our_words_has_no_scale_and_is_read(tmp_path, text):
     (tmp_path / "v.txt").write_text(text)
     table, _ = from_file(WORDS, 2, tmp_path / "v.txt")
@@ -246,6 +289,7 @@ def test_a_file_without_any_number_for_our_words_has_no_scale_and_is_read(tmp_pa
 
 def test_a_missing_file_is_refused_with_what_else_is_known(tmp_path):
     with pytest.raises(
-        InputError, match="no such file; expected teacher, teacher-context, random, or a word-vector text file"
+        InputError,
+        match="no such file; expected teacher, teacher-context, random, or a word-vector text file",
     ):
         from_file(WORDS, 2, tmp_path / "none.txt")

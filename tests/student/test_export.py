@@ -14,9 +14,21 @@ from distillkit.training.inference import predict_logits
 
 # Each node of a graph that another student has not.
 NAMES = [
-    "bilstm", "bilstm, attention", "bilstm, two channels", "siamese-bilstm, two layers", "siamese-bilstm, hashed", "textcnn", "textcnn, mean",
-    "siamese-textcnn, attention", "static", "static, hashed", "siamese-static, frozen", "siamese-transformer", "transformer", "transformer, fresh",
-]  # fmt: skip
+    "bilstm",
+    "bilstm, attention",
+    "bilstm, two channels",
+    "siamese-bilstm, two layers",
+    "siamese-bilstm, hashed",
+    "textcnn",
+    "textcnn, mean",
+    "siamese-textcnn, attention",
+    "static",
+    "static, hashed",
+    "siamese-static, frozen",
+    "siamese-transformer",
+    "transformer",
+    "transformer, fresh",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,12 +41,20 @@ def test_a_bundle_answers_as_torch_does(student, name, tmp_path):
     assert summary["parity"]["same_answer"] == 1
     predictor = Predictor(tmp_path / "bundle")
     rng = np.random.default_rng(0)
-    texts = [*TEXTS, *(" ".join(rng.choice([*"abcdefgh", "z", "é"], size)) for size in (1, 2, 30, 63, 200))]
+    texts = [
+        *TEXTS,
+        *(" ".join(rng.choice([*"abcdefgh", "z", "é"], size)) for size in (1, 2, 30, 63, 200)),
+    ]
     pairs = texts[::-1] if is_pair(name) else None
-    wanted = predict_logits(model, encode(tokenizer, texts, pairs, predictor.manifest.max_tokens)).numpy()
+    wanted = predict_logits(
+        model, encode(tokenizer, texts, pairs, predictor.manifest.max_tokens)
+    ).numpy()
     assert np.ptp(wanted, axis=0).min() > 1e-3  # texts do differ
     assert np.abs(predictor.logits(texts, pairs) - wanted).max() < 1e-4
-    alone = [predictor.logits([text], None if pairs is None else [pairs[i]]) for i, text in enumerate(texts)]
+    alone = [
+        predictor.logits([text], None if pairs is None else [pairs[i]])
+        for i, text in enumerate(texts)
+    ]
     assert np.abs(np.concatenate(alone) - wanted).max() < 1e-4
 
 
@@ -49,16 +69,22 @@ def test_a_source_of_the_other_kind_is_refused(student, name, wanted, tmp_path):
     source.write_text("text\ttext_pair\na b\tc\n")
     columns = {kind: ColumnsConfig(text_pair="text_pair" if kind else "") for kind in (False, True)}
     with pytest.raises(
-        InputError, match=rf"dev.tsv: .*model answers {wanted} a second column by --data.columns.text-pair"
+        InputError,
+        match=rf"dev.tsv: .*model answers {wanted} a second column by --data.columns.text-pair",
     ):
-        export(str(tmp_path / "model"), tmp_path / "bundle", str(source), columns[not is_pair(name)])
+        export(
+            str(tmp_path / "model"), tmp_path / "bundle", str(source), columns[not is_pair(name)]
+        )
     assert not (tmp_path / "bundle").exists()
     rows = [
         export(str(tmp_path / "model"), tmp_path / "bundle", *given)["parity"]["rows"]
         for given in ((str(source), columns[is_pair(name)]), ())
     ]
     assert rows[0] == rows[1] + 1
-    with pytest.raises(InputError, match=rf"this model answers {wanted.partition(':')[0]}: .*--data.columns.text-pair"):
+    with pytest.raises(
+        InputError,
+        match=rf"this model answers {wanted.partition(':')[0]}: .*--data.columns.text-pair",
+    ):
         Predictor(tmp_path / "bundle").logits(["a"], None if is_pair(name) else ["b"])
 
 
@@ -73,5 +99,8 @@ def test_vectors_of_each_side_are_the_models_own(student, tmp_path):
         wanted = model.encode(**tokenizer(TEXTS, padding=True, return_tensors="pt")).numpy()
     assert np.abs(kept - wanted).max() < 1e-6
     asked = predictor.vectors(["c b"]).repeat(len(TEXTS), axis=0)
-    assert np.abs(predictor.compare(kept, asked) - predictor.logits(TEXTS, ["c b"] * len(TEXTS))).max() < 1e-6
+    assert (
+        np.abs(predictor.compare(kept, asked) - predictor.logits(TEXTS, ["c b"] * len(TEXTS))).max()
+        < 1e-6
+    )
     assert predictor.vectors([]).shape == (0, 12)

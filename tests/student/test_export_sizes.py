@@ -20,7 +20,15 @@ WORDS = [
     "caf\u00e9",
 ]
 WORDS += ["z\x00z", "\u200b"]
-STRANGE = ["\x00", "\x00" * 9, "\u202e abc", "\ufeff", "\t\n\r\x0b\x0c\x1c\x85\u2028", "e\u0301", "[PAD] a"]
+STRANGE = [
+    "\x00",
+    "\x00" * 9,
+    "\u202e abc",
+    "\ufeff",
+    "\t\n\r\x0b\x0c\x1c\x85\u2028",
+    "e\u0301",
+    "[PAD] a",
+]
 STRANGE += ["[UNK]", "a" * 5000, "\U0001f469\u200d\U0001f469", "\ud7ff\ue000\U0010ffff"]
 
 
@@ -29,7 +37,11 @@ def both(request, student, tmp_path_factory):
     """A bundle, texts (and second texts) of 0 to 512 tokens, and torch's logits for them."""
     vocabulary = VocabularyConfig(unit="word", size=60, pieces=20)
     model, tokenizer = student(
-        request.param, texts=[" ".join(WORDS[:-5])], vocabulary=vocabulary, max_tokens=512, pooling="max"
+        request.param,
+        texts=[" ".join(WORDS[:-5])],
+        vocabulary=vocabulary,
+        max_tokens=512,
+        pooling="max",
     )
     folder = tmp_path_factory.mktemp("sizes")
     model.save_pretrained(folder / "model")
@@ -48,7 +60,9 @@ def part(values, start, stop):
 
 def test_each_length_alone(both):
     predictor, texts, pairs, wanted = both
-    found = np.concatenate([predictor.logits([texts[i]], part(pairs, i, i + 1)) for i in range(len(texts))])
+    found = np.concatenate(
+        [predictor.logits([texts[i]], part(pairs, i, i + 1)) for i in range(len(texts))]
+    )
     assert np.ptp(wanted, axis=0).min() > 1e-3
     assert np.abs(found - wanted).max() < 1e-4
     assert (found.argmax(1) == wanted.argmax(1)).all()
@@ -59,5 +73,8 @@ def test_calls_of_many_sizes(both, size):
     predictor, texts, pairs, wanted = both
     order = np.random.default_rng(size).permutation(len(texts))
     texts, pairs = [texts[i] for i in order], None if pairs is None else [pairs[i] for i in order]
-    found = [predictor.logits(texts[i : i + size], part(pairs, i, i + size)) for i in range(0, len(texts), size)]
+    found = [
+        predictor.logits(texts[i : i + size], part(pairs, i, i + size))
+        for i in range(0, len(texts), size)
+    ]
     assert np.abs(np.concatenate(found) - wanted[order]).max() < 1e-4

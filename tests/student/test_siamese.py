@@ -12,7 +12,9 @@ B = ["e f g", "a b c d", "a", "h"]
 
 @pytest.fixture(scope="module")
 def siamese():
-    config = StudentConfig("siamese-bilstm", hidden_size=6, head_size=7, embeddings=EmbeddingConfig("random", 5))
+    config = StudentConfig(
+        "siamese-bilstm", hidden_size=6, head_size=7, embeddings=EmbeddingConfig("random", 5)
+    )
     return build_student([*A, *B], ["no", "yes"], config, seed=2)
 
 
@@ -71,4 +73,6 @@ def test_without_token_types_there_is_no_second_text(siamese):
     model, tokenizer = siamese
     ids = tokenizer(A[0], return_tensors="pt")["input_ids"]
     h = vectors(model, tokenizer, A[:1])
-    torch.testing.assert_close(model(ids).logits, head(model, h, torch.zeros(1, 12)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        model(ids).logits, head(model, h, torch.zeros(1, 12)), atol=1e-5, rtol=0
+    )

@@ -39,7 +39,10 @@ def test_the_loss_is_that_of_the_layers_by_hand(bert, inputs, hidden, attention)
     teacher = copy.deepcopy(bert[0])
     teacher.set_attn_implementation("eager")
     student.set_attn_implementation("eager")
-    mine, theirs = (net(**inputs, output_hidden_states=True, output_attentions=True) for net in (student, teacher))
+    mine, theirs = (
+        net(**inputs, output_hidden_states=True, output_attentions=True)
+        for net in (student, teacher)
+    )
     for row, length in enumerate(inputs["attention_mask"].sum(1).tolist()):
         expected = 0.0
         for i, j in ((0, 0), (1, 2), (2, 4)):
@@ -102,7 +105,9 @@ def test_the_default_asks_for_no_states():
 
 
 def test_a_student_that_learns_states_as_well_ends_nearer_to_them(bert):
-    table = pa.table({"text": ["a b c", "d e", "f g h a", "x"] * 4, "label": ["bad", "so-so", "good", "bad"] * 4})
+    table = pa.table(
+        {"text": ["a b c", "d e", "f g h a", "x"] * 4, "label": ["bad", "so-so", "good", "bad"] * 4}
+    )
     rows = encode(bert[1], table["text"].to_pylist(), None, 20)
     logits = predict_logits(bert[0], rows).numpy()
     how = TrainingConfig(epochs=20, batch_size=4, learning_rate=0.01, precision="fp32")
@@ -112,15 +117,25 @@ def test_a_student_that_learns_states_as_well_ends_nearer_to_them(bert):
             [], LABELS, StudentConfig("transformer", hidden_size=0, layers=2), 1, teacher=bert
         )
         loss = LossConfig(hidden=weight, attention=weight)
-        train_student_model(student, tokenizer, table, logits, table, loss, how, 1, teacher_model=bert[0])
-        assert [*dict(student.named_parameters())] == [*dict(cut(bert).named_parameters())]  # the student alone
-        left[weight] = StatesLoss(student.eval(), bert[0], 1.0, 1.0)(rows.batch(torch.arange(4)))[1].mean().item()
+        train_student_model(
+            student, tokenizer, table, logits, table, loss, how, 1, teacher_model=bert[0]
+        )
+        # the student alone
+        assert [*dict(student.named_parameters())] == [*dict(cut(bert).named_parameters())]
+        left[weight] = (
+            StatesLoss(student.eval(), bert[0], 1.0, 1.0)(rows.batch(torch.arange(4)))[1]
+            .mean()
+            .item()
+        )
     assert left[1.0] < 0.5 * left[0.0]
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
-    [("transformer", False, "give --teacher"), ("textcnn", True, "this student is a distillkit-textcnn")],
+    [
+        ("transformer", False, "give --teacher"),
+        ("textcnn", True, "this student is a distillkit-textcnn"),
+    ],
 )
 def test_states_are_refused_where_there_are_none(bert, student, kind, given, message):
     model, _ = student(kind)

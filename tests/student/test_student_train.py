@@ -11,7 +11,13 @@ from distillkit import LossConfig
 from distillkit.data.batches import encode
 from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
-from distillkit.recipe import EmbeddingConfig, StudentConfig, TeacherConfig, TrainingConfig, VocabularyConfig
+from distillkit.recipe import (
+    EmbeddingConfig,
+    StudentConfig,
+    TeacherConfig,
+    TrainingConfig,
+    VocabularyConfig,
+)
 from distillkit.student.build import build_student
 from distillkit.student.register import WORD_KINDS
 from distillkit.student.train import row_times, train_student_model
@@ -22,14 +28,25 @@ from tests.conftest import NEGATIVE, POSITIVE
 
 LABELS = ["negative", "positive"]
 HOW = TrainingConfig(
-    epochs=20, batch_size=8, learning_rate=0.02, weight_decay=0.0, schedule="constant", precision="fp32"
+    epochs=20,
+    batch_size=8,
+    learning_rate=0.02,
+    weight_decay=0.0,
+    schedule="constant",
+    precision="fp32",
 )
 
 
-def build(table, labels=LABELS, kind="bilstm", source="random", channels="single", seed=1, **options):
+def build(
+    table, labels=LABELS, kind="bilstm", source="random", channels="single", seed=1, **options
+):
     texts, pairs = texts_of(table)
     config = StudentConfig(
-        kind=kind, hidden_size=8, head_size=8, dropout=0.1, embeddings=EmbeddingConfig(source, 6, channels)
+        kind=kind,
+        hidden_size=8,
+        head_size=8,
+        dropout=0.1,
+        embeddings=EmbeddingConfig(source, 6, channels),
     )
     return build_student([*texts, *(pairs or [])], labels, config, seed, **options)
 
@@ -41,7 +58,9 @@ def logits_for(table, scale=2.0, labels=LABELS):
 
 def learn(table, dev, logits, alpha=0.0, how=HOW, seed=1, **options):
     model, tokenizer = build(table, **options)
-    result = train_student_model(model, tokenizer, table, logits, dev, LossConfig(alpha=alpha), how, seed)
+    result = train_student_model(
+        model, tokenizer, table, logits, dev, LossConfig(alpha=alpha), how, seed
+    )
     return model, result
 
 
@@ -61,8 +80,12 @@ def test_a_student_learns_its_teachers_logits(train_table, dev_table):
 
 def test_a_siamese_student_learns_pairs(pair_table):
     logits = logits_for(pair_table, labels=["other", "same"])
-    how = TrainingConfig(epochs=40, batch_size=8, learning_rate=0.02, weight_decay=0.0, precision="fp32")
-    _, result = learn(pair_table, pair_table, logits, how=how, labels=["other", "same"], kind="siamese-bilstm")
+    how = TrainingConfig(
+        epochs=40, batch_size=8, learning_rate=0.02, weight_decay=0.0, precision="fp32"
+    )
+    _, result = learn(
+        pair_table, pair_table, logits, how=how, labels=["other", "same"], kind="siamese-bilstm"
+    )
     assert result.best_score > 0.95
 
 
@@ -91,7 +114,9 @@ def test_gold_labels_alone_need_no_teacher(train_table, dev_table):
 
 
 def test_the_same_seed_gives_the_same_student_and_another_another(train_table, dev_table):
-    first, again, other = (state(learn(train_table, dev_table, logits_for(train_table), seed=s)[0]) for s in (4, 4, 5))
+    first, again, other = (
+        state(learn(train_table, dev_table, logits_for(train_table), seed=s)[0]) for s in (4, 4, 5)
+    )
     assert equal(first, again)
     assert not equal(first, other)
 
@@ -105,10 +130,14 @@ def test_the_seed_draws_the_starting_weights(train_table):
 @pytest.mark.parametrize("kind", sorted(WORD_KINDS))
 def test_training_moves_everything_but_the_frozen_channel(kind, train_table, dev_table, pair_table):
     pair = kind.startswith("siamese")
-    table, dev, labels = (pair_table, pair_table, ["other", "same"]) if pair else (train_table, dev_table, LABELS)
+    table, dev, labels = (
+        (pair_table, pair_table, ["other", "same"]) if pair else (train_table, dev_table, LABELS)
+    )
     model, tokenizer = build(table, labels, kind, channels="multi")
     before = state(model)
-    how = TrainingConfig(epochs=1, batch_size=16, learning_rate=0.02, weight_decay=0.1, precision="fp32")
+    how = TrainingConfig(
+        epochs=1, batch_size=16, learning_rate=0.02, weight_decay=0.1, precision="fp32"
+    )
     logits = logits_for(table, labels=labels)
     train_student_model(model, tokenizer, table, logits, dev, LossConfig(), how, 1)
     still = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
@@ -122,16 +151,22 @@ def test_the_transfer_sets_mask_is_to_the_student_what_an_unknown_word_is(train_
         model, tokenizer = build(train_table)
         how = TrainingConfig(epochs=2, learning_rate=0.1, weight_decay=0.0, precision="fp32")
         logits = np.array([[1, 2], [3, -1]], np.float32)
-        train_student_model(model, tokenizer, table, logits, dev_table, LossConfig(), how, 1, mask=mask)
+        train_student_model(
+            model, tokenizer, table, logits, dev_table, LossConfig(), how, 1, mask=mask
+        )
         return state(model)
 
     assert equal(trained("[MASK]", "[MASK]"), trained("zebra", ""))
     assert not equal(trained("[MASK]", ""), trained("zebra", ""))
 
 
-def test_the_teachers_words_are_understood_where_training_never_met_them(train_table, dev_table, classifier_folder):
+def test_the_teachers_words_are_understood_where_training_never_met_them(
+    train_table, dev_table, classifier_folder
+):
     unmet = [POSITIVE[0], NEGATIVE[0]]
-    new = np.array([any(word in text.split() for word in unmet) for text in train_table["text"].to_pylist()])
+    new = np.array(
+        [any(word in text.split() for word in unmet) for text in train_table["text"].to_pylist()]
+    )
     assert 0 < new.sum() < len(new)
     met, held_out = train_table.filter(~new), train_table.filter(new)
     taught = load_classifier(classifier_folder, LABELS)
@@ -154,7 +189,9 @@ def test_the_teachers_words_are_understood_where_training_never_met_them(train_t
             assert torch.equal(tables.table.weight[ids], tables.frozen_table.weight[ids])
             assert not torch.equal(tables.table.weight, tables.frozen_table.weight)
         rows = encode(tokenizer, *texts_of(held_out), 16)
-        return np.mean(predict_logits(model, rows).numpy().argmax(1) == logits_for(held_out).argmax(1))
+        return np.mean(
+            predict_logits(model, rows).numpy().argmax(1) == logits_for(held_out).argmax(1)
+        )
 
     assert accuracy(teacher_words=True) > 0.9
     assert accuracy(teacher_words=False) < 0.9
@@ -163,8 +200,12 @@ def test_the_teachers_words_are_understood_where_training_never_met_them(train_t
 def test_teacher_vectors_start_both_channels(train_table, encoder_folder):
     ask = partial(word_vectors, *load_classifier(encoder_folder, LABELS))
     model, _ = build(train_table, source="teacher", channels="multi", ask=ask)
-    assert torch.equal(model.encoder.embedding.table.weight, model.encoder.embedding.frozen_table.weight)
-    assert float(model.encoder.embedding.table.weight[2:].detach().std()) == pytest.approx(0.25 / 3**0.5, rel=0.02)
+    assert torch.equal(
+        model.encoder.embedding.table.weight, model.encoder.embedding.frozen_table.weight
+    )
+    assert float(model.encoder.embedding.table.weight[2:].detach().std()) == pytest.approx(
+        0.25 / 3**0.5, rel=0.02
+    )
 
 
 def test_a_vector_file_starts_the_table(train_table, tmp_path):
@@ -243,13 +284,19 @@ def test_rows_that_never_come_teach_nothing(train_table, dev_table):
     for origins, least, most in (((), 0.0, 0.6), (("augmented=0",), 1.0, 1.0)):
         model, tokenizer = build(both)
         how = replace(HOW, origins=origins)
-        result = train_student_model(model, tokenizer, both, logits, dev_table, LossConfig(), how, 1)
+        result = train_student_model(
+            model, tokenizer, both, logits, dev_table, LossConfig(), how, 1
+        )
         assert least <= result.best_score <= most
 
 
 def test_scores_of_augmented_rows_are_the_teachers_and_never_gold(train_table, dev_table):
-    scores = pa.array([4.0 if label == "positive" else -4.0 for label in train_table["label"].to_pylist()])
-    dev_scores = pa.array([1.0 if label == "positive" else 0.0 for label in dev_table["label"].to_pylist()])
+    scores = pa.array(
+        [4.0 if label == "positive" else -4.0 for label in train_table["label"].to_pylist()]
+    )
+    dev_scores = pa.array(
+        [1.0 if label == "positive" else 0.0 for label in dev_table["label"].to_pylist()]
+    )
     dev = dev_table.set_column(1, "label", dev_scores)
     teacher = np.zeros((len(train_table), 1), np.float32)
     made = pa.array(["original", "original", "augmented"] * (len(train_table) // 3))
@@ -257,18 +304,23 @@ def test_scores_of_augmented_rows_are_the_teachers_and_never_gold(train_table, d
     def learnt(labels, origin=made):
         table = train_table.set_column(1, "label", labels).append_column("origin", origin)
         model, tokenizer = build(table, ["score"])
-        result = train_student_model(model, tokenizer, table, teacher, dev, LossConfig(alpha=1.0), HOW, 1)
+        result = train_student_model(
+            model, tokenizer, table, teacher, dev, LossConfig(alpha=1.0), HOW, 1
+        )
         return state(model), result
 
     without = pc.if_else(pc.equal(made, "original"), scores, None)
     found, result = learnt(scores)
     assert equal(found, learnt(without)[0])
     assert not equal(found, learnt(scores, pa.array(["original"] * len(scores)))[0])
-    assert result.best_score > 0.9  # the originals' own scores were learnt: the teacher's say nothing
+    # the originals' own scores were learnt: the teacher's say nothing
+    assert result.best_score > 0.9
 
 
 def test_a_loss_that_the_task_has_no_meaning_for_is_refused(train_table):
-    table = train_table.set_column(1, "label", pa.array(np.arange(len(train_table), dtype=np.float64)))
+    table = train_table.set_column(
+        1, "label", pa.array(np.arange(len(train_table), dtype=np.float64))
+    )
     model, tokenizer = build(table, ["score"])
     with pytest.raises(InputError, match=r"loss\.kind is soft, but the task is regression"):
         train_student_model(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
@@ -278,6 +330,8 @@ def test_alpha_that_grows_learns_the_labels_in_the_end(train_table, dev_table):
     # The teacher says the opposite of every label; its say is gone when training ends.
     model, tokenizer = build(train_table)
     loss = LossConfig(alpha=0.0, alpha_end=1.0)
-    result = train_student_model(model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1)
+    result = train_student_model(
+        model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1
+    )
     assert min(record["dev"] for record in result.history[:10]) < 0.5
     assert result.history[-1]["dev"] == 1

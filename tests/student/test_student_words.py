@@ -87,7 +87,9 @@ def test_a_words_vector_depends_on_nothing_but_the_word(hashed):
 
 
 def test_like_words_have_like_vectors_and_an_anagram_another(hashed):
-    word, like, other = (hashed(text)[0] for text in ("distillation", "distillations", "quarrelsome"))
+    word, like, other = (
+        hashed(text)[0] for text in ("distillation", "distillations", "quarrelsome")
+    )
     assert (word - like).norm() < (word - other).norm()
     assert not torch.equal(hashed("ab ba")[0], hashed("ab ba")[1])
 

@@ -124,7 +124,9 @@ def of_bytes():
 
 
 @pytest.mark.parametrize(
-    "teacher", [of_word_pieces(), of_byte_pairs("\u2581"), of_bytes()], ids=["wordpiece", "sentencepiece", "bytes"]
+    "teacher",
+    [of_word_pieces(), of_byte_pairs("\u2581"), of_bytes()],
+    ids=["wordpiece", "sentencepiece", "bytes"],
 )
 @pytest.mark.parametrize("pieces", [0, 20])
 def test_the_teachers_words_follow_those_of_the_text(teacher, pieces):
@@ -155,7 +157,8 @@ def test_the_teachers_characters_are_known_to_a_student_of_characters():
 
 def test_the_teachers_words_need_a_teacher():
     with pytest.raises(
-        InputError, match=r"vocabulary.teacher_words is set, but no teacher with a fast tokenizer was given"
+        InputError,
+        match=r"vocabulary.teacher_words is set, but no teacher with a fast tokenizer was given",
     ):
         build_tokenizer(["the film"], VocabularyConfig("word", teacher_words=True), 16)
 
@@ -179,7 +182,9 @@ def test_the_mask_is_no_word_and_reaches_the_student_as_its_own_mask():
 
 
 def test_dev_words_are_unknown_to_a_trained_student(tmp_path):
-    train = [{"text": f"{word} film", "label": label} for word, label in (("good", "1"), ("bad", "0"))]
+    train = [
+        {"text": f"{word} film", "label": label} for word, label in (("good", "1"), ("bad", "0"))
+    ]
     dev = [{"text": "splendid film", "label": "1"}, {"text": "dreary film", "label": "0"}]
     for name, rows in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))

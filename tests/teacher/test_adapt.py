@@ -54,7 +54,12 @@ def folders(text, tmp_path_factory):
     """A tiny encoder whose word pieces are the reviews', and a classifier with the same."""
     reviews = (row["text"] for _, row in read_rows(text))
     _, tokenizer = fresh_encoder(reviews, ScratchConfig(vocabulary_size=500))
-    options = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    options = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     shape = BertConfig(**options, intermediate_size=64, max_position_embeddings=32)
     found = []
     for kind in (BertModel, BertForSequenceClassification):
@@ -66,9 +71,17 @@ def folders(text, tmp_path_factory):
 
 
 def config_of(text, masking=None, objectives=None, source=None, training=None, **options):
-    how = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-2, "precision": "fp32", "checkpoint_steps": 3}
+    how = {
+        "epochs": 2,
+        "batch_size": 16,
+        "learning_rate": 1e-2,
+        "precision": "fp32",
+        "checkpoint_steps": 3,
+    }
     return AdaptConfig(
-        TextConfig(sources=(text,), **{"max_tokens": 32, "held_out_fraction": 0.1} | (source or {})),
+        TextConfig(
+            sources=(text,), **{"max_tokens": 32, "held_out_fraction": 0.1} | (source or {})
+        ),
         MaskingConfig(**masking or {}),
         ObjectivesConfig(**objectives or {}),
         training=TrainingConfig(**how | (training or {})),
@@ -97,7 +110,11 @@ def test_held_out_text_is_known_better_than_before(strategy, text, folders):
     before, after = found.held_out["before"], found.held_out["after"]
     assert after["mlm_loss"] < before["mlm_loss"] - 0.3
     assert after["perplexity"] < before["perplexity"]
-    assert after["loss"] == -found.result.best_score == -found.result.history[found.result.best_epoch - 1]["dev"]
+    assert (
+        after["loss"]
+        == -found.result.best_score
+        == -found.result.history[found.result.best_epoch - 1]["dev"]
+    )
     assert not found.network.training
     assert all(p.requires_grad for p in found.network.parameters())
 
@@ -113,7 +130,9 @@ def test_order_and_replaced_tokens_are_learnt_beside_masked_ones(tmp_path, folde
     path = tmp_path / "pairs.txt"
     reviews = [row["text"] for _, row in read_rows("embedded:reviews/train")][:200]
     path.write_text(
-        "\n\n".join(f"{review}\n{other}" for review, other in zip(reviews[::2], reviews[1::2], strict=True))
+        "\n\n".join(
+            f"{review}\n{other}" for review, other in zip(reviews[::2], reviews[1::2], strict=True)
+        )
     )
     found = adapt(
         config_of(
@@ -126,23 +145,44 @@ def test_order_and_replaced_tokens_are_learnt_beside_masked_ones(tmp_path, folde
         1,
     )
     assert set(found.held_out["after"]) == {
-        "loss", "mlm_loss", "perplexity", "mlm_accuracy", "generator_loss", "rtd_accuracy", "rtd_majority", "nsp_accuracy", "sop_accuracy",
-    }  # fmt: skip
+        "loss",
+        "mlm_loss",
+        "perplexity",
+        "mlm_accuracy",
+        "generator_loss",
+        "rtd_accuracy",
+        "rtd_majority",
+        "nsp_accuracy",
+        "sop_accuracy",
+    }
     assert found.held_out["after"]["loss"] < found.held_out["before"]["loss"]
 
 
 def test_replaced_tokens_alone_are_learnt(tmp_path, folders):
     path = tmp_path / "counted.txt"  # every word says which comes next
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    texts = [" ".join(words[(i + k) % 10] for k in range(n)) for i in range(10) for n in range(8, 24)]
+    texts = [
+        " ".join(words[(i + k) % 10] for k in range(n)) for i in range(10) for n in range(8, 24)
+    ]
     path.write_text("".join(f"{text}\n" for text in texts))
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    options = {"vocab_size": len(vocabulary), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    options = {
+        "vocab_size": len(vocabulary),
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     torch.manual_seed(0)
-    BertModel(BertConfig(**options, intermediate_size=64, max_position_embeddings=32)).save_pretrained(tmp_path / "e")
-    BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(tmp_path / "e")
+    BertModel(
+        BertConfig(**options, intermediate_size=64, max_position_embeddings=32)
+    ).save_pretrained(tmp_path / "e")
+    BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(
+        tmp_path / "e"
+    )
     how = {"epochs": 5, "learning_rate": 3e-3}
-    config = config_of(str(path), {"strategy": "token"}, {"mlm": 0.0, "rtd": 1.0}, {"rows": "documents"}, how)
+    config = config_of(
+        str(path), {"strategy": "token"}, {"mlm": 0.0, "rtd": 1.0}, {"rows": "documents"}, how
+    )
     found = adapt(config, str(tmp_path / "e"), 1)
     before, after = found.held_out["before"], found.held_out["after"]
     # To do better than calling every token original takes longer than a test.
@@ -153,7 +193,9 @@ def test_replaced_tokens_alone_are_learnt(tmp_path, folders):
 
 
 def test_an_encoder_from_scratch_is_built_of_the_text(text):
-    config = config_of(text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64))
+    config = config_of(
+        text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64)
+    )
     found = adapt(config, "scratch", 1)
     assert found.held_out["after"]["mlm_loss"] < found.held_out["before"]["mlm_loss"]
     assert (found.network.config.hidden_size, found.network.config.num_hidden_layers) == (64, 1)
@@ -172,7 +214,9 @@ def test_the_seed_fixes_everything(text, folders):
 
 
 @pytest.mark.parametrize(("copies", "same_again"), [(0, []), (1, [1, 2, 3]), (2, [2])])
-def test_static_masks_come_back_after_so_many_epochs(copies, same_again, text, folders, monkeypatch):
+def test_static_masks_come_back_after_so_many_epochs(
+    copies, same_again, text, folders, monkeypatch
+):
     own, seen = module._DrawnMasks.__call__, [{} for _ in range(4)]
 
     def watched(self, numbers, inputs, done):
@@ -183,7 +227,11 @@ def test_static_masks_come_back_after_so_many_epochs(copies, same_again, text, f
         return found
 
     monkeypatch.setattr(module._DrawnMasks, "__call__", watched)
-    adapt(config_of(text, {"static_copies": copies}, training={"epochs": 4, "learning_rate": 0.0}), folders[0], 1)
+    adapt(
+        config_of(text, {"static_copies": copies}, training={"epochs": 4, "learning_rate": 0.0}),
+        folders[0],
+        1,
+    )
     assert len(seen[0]) > 100
     assert [epoch for epoch in (1, 2, 3) if seen[epoch] == seen[0]] == same_again
 
@@ -206,10 +254,16 @@ def stop_at(monkeypatch, call):
 
 @pytest.mark.parametrize(
     ("call", "masking", "objectives"),
-    [(8, {}, {"rtd": 1.0}), (30, {"strategy": "span", "final_rate": 0.3}, {}), (33, {"static_copies": 2}, {})],
+    [
+        (8, {}, {"rtd": 1.0}),
+        (30, {"strategy": "span", "final_rate": 0.3}, {}),
+        (33, {"static_copies": 2}, {}),
+    ],
     ids=str,
 )
-def test_killed_and_resumed_is_never_killed_bit_for_bit(call, masking, objectives, text, folders, tmp_path):
+def test_killed_and_resumed_is_never_killed_bit_for_bit(
+    call, masking, objectives, text, folders, tmp_path
+):
     config = config_of(text, masking, objectives)
     expected = adapt(config, folders[0], 1)
     assert call < 2 * expected.text["train"]["rows"] / 16
@@ -224,7 +278,9 @@ def test_killed_and_resumed_is_never_killed_bit_for_bit(call, masking, objective
 
 
 def test_another_encoder_from_scratch_does_not_go_on_with_what_the_first_has_left(text, tmp_path):
-    config = config_of(text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64))
+    config = config_of(
+        text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64)
+    )
     with pytest.MonkeyPatch.context() as patch:
         stop_at(patch, 30)
         with pytest.raises(KeyboardInterrupt):
@@ -249,13 +305,17 @@ def test_what_is_saved_is_fine_tuned_by_train_teacher(text, folders, tmp_path):
     assert (tmp_path / "adapted" / "adapt.yaml").is_file()
     how = TrainingConfig(epochs=0, precision="fp32")
     teacher = TeacherConfig(str(tmp_path / "adapted"), 32, how)
-    result = train_teacher(DataConfig(train=str(data), dev=str(data)), teacher, tmp_path / "teacher")
+    result = train_teacher(
+        DataConfig(train=str(data), dev=str(data)), teacher, tmp_path / "teacher"
+    )
     assert sorted(result["labels"]) == ["negative", "positive"]
     model, _ = load_classifier(str(tmp_path / "teacher"))
     ours, theirs = saved.bert.state_dict(), model.bert.state_dict()
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
     first = BertModel.from_pretrained(folders[0]).state_dict()
-    assert not torch.equal(ours["encoder.layer.0.output.dense.weight"], first["encoder.layer.0.output.dense.weight"])
+    assert not torch.equal(
+        ours["encoder.layer.0.output.dense.weight"], first["encoder.layer.0.output.dense.weight"]
+    )
 
 
 # ---- held-out masks and guides
@@ -284,7 +344,9 @@ def test_held_out_rows_are_masked_once_and_alike_in_any_batch(text, folders, mon
     chosen = after["labels"] != IGNORED
     assert not chosen[:, width:].any()
     assert not chosen[:, :width][before["words"] == SPECIAL].any()
-    assert float(chosen.sum()) == pytest.approx(0.15 * float((before["words"] != SPECIAL).sum()), rel=0.1)
+    assert float(chosen.sum()) == pytest.approx(
+        0.15 * float((before["words"] != SPECIAL).sum()), rel=0.1
+    )
 
 
 def test_a_guide_scores_every_token_as_it_does_one_row_alone(text, folders):
@@ -329,7 +391,8 @@ def test_a_score_is_how_far_a_word_moves_the_answer(classifier_folder):
                 gradient[token, i] = (odds(moved) - odds(embedded)) / 1e-5
     model.float()
     size = gradient.norm(dim=1)
-    torch.testing.assert_close(scores[0, : len(size)], size / size.max(), atol=0.02, rtol=0)  # bfloat16, where there is
+    # bfloat16, where there is
+    torch.testing.assert_close(scores[0, : len(size)], size / size.max(), atol=0.02, rtol=0)
 
 
 # ---- mistakes
@@ -338,7 +401,11 @@ def test_a_score_is_how_far_a_word_moves_the_answer(classifier_folder):
 def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder_folder, tmp_path):
     run = partial(adapt, model=folders[0], seed=1)
     roberta = RobertaConfig(
-        vocab_size=500, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        vocab_size=500,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
     )
     roberta.max_position_embeddings, roberta.pad_token_id = 34, 1
     network = fresh_network(roberta, ObjectivesConfig())
@@ -348,7 +415,10 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
     for call, said in (
         (lambda: run(AdaptConfig()), r"adapt.text.sources is empty: expected text to adapt to"),
         (lambda: run(config_of(str(tmp_path / "none.txt"))), "none.txt"),
-        (lambda: run(config_of(text, source={"max_tokens": 33})), "max_tokens is 33: the encoder reads at most 32"),
+        (
+            lambda: run(config_of(text, source={"max_tokens": 33})),
+            "max_tokens is 33: the encoder reads at most 32",
+        ),
         (
             lambda: adapt(config_of(text, source={"max_tokens": 33}), str(tmp_path / "roberta"), 1),
             "33: the encoder reads at most 32",
@@ -378,7 +448,10 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (lambda: MaskingConfig(rate=0.0), "expected a rate of more than 0"),
         (lambda: MaskingConfig(final_rate=1.1), "rates and shares of 0 to 1"),
         (lambda: MaskingConfig(mask_share=0.8, random_share=0.3), "together at most 1"),
-        (lambda: MaskingConfig(strategy="span", final_rate=0.6), "span leaves a word between any two runs; expected at most 0.5"),
+        (
+            lambda: MaskingConfig(strategy="span", final_rate=0.6),
+            "span leaves a word between any two runs; expected at most 0.5",
+        ),
         (lambda: MaskingConfig(strategy="n-gram", rate=0.6), "n-gram leaves a word"),
         (lambda: MaskingConfig(ngram_shares=(0.0, 0.0)), "not all 0"),
         (lambda: MaskingConfig(ngram_shares=()), "not all 0"),
@@ -396,10 +469,16 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (lambda: ScratchConfig(hidden_size=100), "a multiple of 64"),
         (lambda: TextConfig(max_tokens=7), "expected at least 8"),
         (lambda: TextConfig(held_out_fraction=0.6), "more than 0, and at most 0.5"),
-        (lambda: AdaptConfig(training=TrainingConfig(origins=("original=2",))), "origins is for students"),
-        (lambda: AdaptConfig(text=TextConfig(max_tokens=600)), "more than adapt.scratch.max_positions, 512"),
+        (
+            lambda: AdaptConfig(training=TrainingConfig(origins=("original=2",))),
+            "origins is for students",
+        ),
+        (
+            lambda: AdaptConfig(text=TextConfig(max_tokens=600)),
+            "more than adapt.scratch.max_positions, 512",
+        ),
     ],
-)  # fmt: skip
+)
 def test_settings_that_cannot_be_are_refused(make, said):
     with pytest.raises(InputError, match=said) as error:
         make()

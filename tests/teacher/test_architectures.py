@@ -19,11 +19,19 @@ SMALL = {
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "modernbert"])
-def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(kind, encoder_folder, train_table, dev_table, tmp_path):
+def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(
+    kind, encoder_folder, train_table, dev_table, tmp_path
+):
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
     if kind in ("roberta", "modernbert"):  # their own tokenizers know no token types
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
-    ids = {"pad_token_id": 0, "cls_token_id": 2, "bos_token_id": 2, "sep_token_id": 3, "eos_token_id": 3}
+    ids = {
+        "pad_token_id": 0,
+        "cls_token_id": 2,
+        "bos_token_id": 2,
+        "sep_token_id": 3,
+        "eos_token_id": 3,
+    }
     config = AutoConfig.for_model(kind, vocab_size=len(tokenizer), **SMALL, **ids)
     torch.manual_seed(0)
     AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
@@ -34,7 +42,9 @@ def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(kind, encoder_folde
     )
     assert result.best_score > 0.9
     save(model, tokenizer, tmp_path / "teacher", 16)
-    summary = label_table(train_table, tmp_path / "store", str(tmp_path / "teacher"), LabelConfig(precision="fp32"))
+    summary = label_table(
+        train_table, tmp_path / "store", str(tmp_path / "teacher"), LabelConfig(precision="fp32")
+    )
     assert summary["labelled_now"] == len(train_table)
     vectors = word_vectors(model, tokenizer, ["good", "bad", "film"])
     assert vectors.shape == (3, 16)

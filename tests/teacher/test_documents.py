@@ -26,7 +26,18 @@ HAN = "这部电影很好看不差"
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{x}" for x in LETTERS), *HAN, ".", "'"]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *LETTERS,
+        *(f"##{x}" for x in LETTERS),
+        *HAN,
+        ".",
+        "'",
+    ]
     built = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}, model_max_length=512)
     assert built.tokenize("abc. 好") == ["a", "##b", "##c", ".", "好"]
     return built
@@ -42,7 +53,11 @@ def roberta(tmp_path_factory):
     folder = tmp_path_factory.mktemp("roberta")
     trained.save_model(str(folder))
     vocabulary, merges = (folder / name for name in ("vocab.json", "merges.txt"))
-    pairs = [tuple(line.split(" ")) for line in merges.read_text().splitlines() if not line.startswith("#")]
+    pairs = [
+        tuple(line.split(" "))
+        for line in merges.read_text().splitlines()
+        if not line.startswith("#")
+    ]
     built = RobertaTokenizerFast(vocab=json.loads(vocabulary.read_text()), merges=pairs)
     assert built.decode(built("one two").input_ids) == "<s>one two</s>"
     return built
@@ -55,7 +70,12 @@ def read(tmp_path, tokenizer):
     def to_corpus(documents, *, tokenizer=tokenizer, pairs=(0, 0), seed=1, **config):
         path = tmp_path / "text.txt"
         path.write_text("".join(f"{text}\n" for text in documents), encoding="utf-8")
-        options = {"sources": (str(path),), "cache": str(tmp_path / "cache"), "max_tokens": 8, "workers": 1} | config
+        options = {
+            "sources": (str(path),),
+            "cache": str(tmp_path / "cache"),
+            "max_tokens": 8,
+            "workers": 1,
+        } | config
         return read_corpus(TextConfig(**options), tokenizer, pairs=pairs, seed=seed)
 
     return to_corpus
@@ -78,7 +98,10 @@ def both(tokenizer, corpus):
 
 
 def marks(rows):
-    return ["".join(map(str, rows.words[i:j].tolist())) for i, j in zip(rows.offsets, rows.offsets[1:], strict=False)]
+    return [
+        "".join(map(str, rows.words[i:j].tolist()))
+        for i, j in zip(rows.offsets, rows.offsets[1:], strict=False)
+    ]
 
 
 def marked(tokenizer, corpus):
@@ -107,7 +130,13 @@ def test_documents_are_rows_cut_at_the_end(read, tokenizer):
 def test_sentences_are_rows(read, tokenizer):
     corpus = read(["A b. Cd! E", "f. g."], rows="sentences")
     assert both(tokenizer, corpus) == sorted(
-        ["[CLS] a b . [SEP]", "[CLS] c ##d [UNK] [SEP]", "[CLS] e [SEP]", "[CLS] f . [SEP]", "[CLS] g . [SEP]"]
+        [
+            "[CLS] a b . [SEP]",
+            "[CLS] c ##d [UNK] [SEP]",
+            "[CLS] e [SEP]",
+            "[CLS] f . [SEP]",
+            "[CLS] g . [SEP]",
+        ]
     )
     assert corpus.summary["train"]["rows"] + corpus.summary["held_out"]["rows"] == 5
     assert corpus.summary["train"]["documents"] == corpus.summary["held_out"]["documents"] == 1
@@ -115,12 +144,18 @@ def test_sentences_are_rows(read, tokenizer):
 
 def packed(read, tokenizer, documents):
     """Return the packed rows of documents, in order; one further document is what is held out."""
-    for number in range(200):  # of some of its texts chance holds out the very document that is not looked at
+    # of some of its texts chance holds out the very document that is not looked at
+    for number in range(200):
         corpus = read([*documents, "z" * (number + 3)], rows="packed", held_out_fraction=0.001)
-        if corpus.summary["held_out"]["documents"] == 1 and "z" in written(tokenizer, corpus.held_out)[0]:
+        if (
+            corpus.summary["held_out"]["documents"] == 1
+            and "z" in written(tokenizer, corpus.held_out)[0]
+        ):
             rows = corpus.train
             pairs = zip(rows.offsets, rows.offsets[1:], strict=False)
-            return [" ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist())) for i, j in pairs], marks(rows)
+            return [
+                " ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist())) for i, j in pairs
+            ], marks(rows)
     raise AssertionError
 
 
@@ -135,7 +170,11 @@ def packed(read, tokenizer, documents):
         # unless it is longer than a row; what is left begins as a word does
         (
             ["a bcdefghijkl m"],
-            ["[CLS] a [SEP]", "[CLS] b ##c ##d ##e ##f ##g [SEP]", "[CLS] ##h ##i ##j ##k ##l m [SEP]"],
+            [
+                "[CLS] a [SEP]",
+                "[CLS] b ##c ##d ##e ##f ##g [SEP]",
+                "[CLS] ##h ##i ##j ##k ##l m [SEP]",
+            ],
         ),
         # a document that ends where a row does, or a token earlier, has one separator
         (["a b c d e f", "g"], ["[CLS] a b c d e f [SEP]", "[CLS] g [SEP]"]),
@@ -145,7 +184,9 @@ def packed(read, tokenizer, documents):
         (["a", "\u200b", "b"], ["[CLS] a [SEP] b [SEP]"]),
     ],
 )
-def test_packed_documents_stand_end_to_end_with_a_separator_between(read, tokenizer, documents, rows):
+def test_packed_documents_stand_end_to_end_with_a_separator_between(
+    read, tokenizer, documents, rows
+):
     found, words = packed(read, tokenizer, documents)
     assert found == rows
     for row, mark in zip(found, words, strict=True):
@@ -156,14 +197,20 @@ def test_packed_documents_stand_end_to_end_with_a_separator_between(read, tokeni
                 assert kind == (LATER if token.startswith("##") and int(mark[place - 1]) else FIRST)
 
 
-def test_no_token_is_lost_or_doubled_when_documents_are_packed_over_many_blocks(read, tokenizer, monkeypatch):
+def test_no_token_is_lost_or_doubled_when_documents_are_packed_over_many_blocks(
+    read, tokenizer, monkeypatch
+):
     monkeypatch.setattr("distillkit.teacher.documents._BLOCK_CHARACTERS", 200)
     monkeypatch.setattr("distillkit.teacher.cuts._ROWS", 7)
     random = np.random.default_rng(0)
     texts = ["".join(random.choice([*LETTERS, " "], random.integers(3, 90))) for _ in range(300)]
     corpus = read(texts, rows="packed", max_tokens=16, held_out_fraction=0.3)
-    expected = Counter(token for text in texts for token in tokenizer(text, add_special_tokens=False).input_ids)
-    got = Counter(token for rows in sides(corpus) for token in rows.ids.tolist() if token not in (CLS, SEP))
+    expected = Counter(
+        token for text in texts for token in tokenizer(text, add_special_tokens=False).input_ids
+    )
+    got = Counter(
+        token for rows in sides(corpus) for token in rows.ids.tolist() if token not in (CLS, SEP)
+    )
     assert got == expected
     for rows in sides(corpus):
         assert rows.lengths.max() == 16
@@ -174,16 +221,23 @@ def test_no_token_is_lost_or_doubled_when_documents_are_packed_over_many_blocks(
 
 
 def test_special_tokens_in_the_text_are_special(read, tokenizer):
-    assert marked(tokenizer, read(["a [MASK] ☂", "b"], rows="documents"))["[CLS] a [MASK] [UNK] [SEP]"] == "01010"
+    assert (
+        marked(tokenizer, read(["a [MASK] ☂", "b"], rows="documents"))["[CLS] a [MASK] [UNK] [SEP]"]
+        == "01010"
+    )
 
 
 def test_words_of_byte_pairs_are_what_the_tokenizer_says(read, roberta):
-    corpus = read(["one two threes.", "so it isnt"], tokenizer=roberta, rows="documents", max_tokens=32)
+    corpus = read(
+        ["one two threes.", "so it isnt"], tokenizer=roberta, rows="documents", max_tokens=32
+    )
     found = marked(roberta, corpus)
     for row, mark in found.items():
         text = roberta.convert_tokens_to_string(row.split()[1:-1])
         ids = roberta.backend_tokenizer.encode(text, add_special_tokens=False).word_ids
-        inner = "".join(str(LATER if i and ids[i] == ids[i - 1] else FIRST) for i in range(len(ids)))
+        inner = "".join(
+            str(LATER if i and ids[i] == ids[i - 1] else FIRST) for i in range(len(ids))
+        )
         assert mark == f"0{inner}0"
     assert any("2" in mark for mark in found.values())
 
@@ -199,7 +253,11 @@ def test_chinese_words_are_the_segmenters(read, tokenizer):
     assert corpus.summary["segmenter"] == "jieba"
     assert found["[CLS] 这 部 电 影 很 好 看 [SEP]"][3:5] == "12"
     assert found["[CLS] 不 差 [UNK] a ##b [SEP]"][-3:] == "120"
-    assert set(marked(tokenizer, read(texts, rows="documents", segmenter="none"))["[CLS] 这 部 电 影 很 好 [SEP]"]) == {
+    assert set(
+        marked(tokenizer, read(texts, rows="documents", segmenter="none"))[
+            "[CLS] 这 部 电 影 很 好 [SEP]"
+        ]
+    ) == {
         "0",
         "1",
     }
@@ -210,7 +268,9 @@ def test_a_function_of_the_users_own_finds_words_and_another_version_of_it_other
 ):
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "threes.py"
-    module.write_text("def words(text):\n    return [text[i:i + 3] for i in range(0, len(text), 3)]\n")
+    module.write_text(
+        "def words(text):\n    return [text[i:i + 3] for i in range(0, len(text), 3)]\n"
+    )
     options = {"rows": "documents", "segmenter": "threes:words", "max_tokens": 16}
     first = read(["这部电影很好看", "a bc d"], **options)
     assert marked(tokenizer, first) == {
@@ -223,8 +283,11 @@ def test_a_function_of_the_users_own_finds_words_and_another_version_of_it_other
 
 # ---- rows of two parts
 
-# Document n has sentences of its letter and the letters after it, so that every token says where it is from: "nxa." is n's sentence a.
-DOCUMENTS = [". ".join(f"{LETTERS[n]}{LETTERS[s]} x" for s in range(3 + n % 7)) + "." for n in range(26)] * 12
+# Document n has sentences of its letter and the letters after it, so that every token says where it
+# is from: "nxa." is n's sentence a.
+DOCUMENTS = [
+    ". ".join(f"{LETTERS[n]}{LETTERS[s]} x" for s in range(3 + n % 7)) + "." for n in range(26)
+] * 12
 
 
 def sentence_numbers(tokens):
@@ -235,7 +298,11 @@ def sentence_numbers(tokens):
 
 @pytest.mark.parametrize(
     ("weights", "kinds"),
-    [((1, 0), {FOLLOWS, ELSEWHERE}), ((0, 1), {FOLLOWS, SWAPPED}), ((0.5, 2), {FOLLOWS, SWAPPED, ELSEWHERE})],
+    [
+        ((1, 0), {FOLLOWS, ELSEWHERE}),
+        ((0, 1), {FOLLOWS, SWAPPED}),
+        ((0.5, 2), {FOLLOWS, SWAPPED, ELSEWHERE}),
+    ],
 )
 def test_pairs_are_what_their_order_says(read, tokenizer, weights, kinds):
     corpus = read(DOCUMENTS, pairs=weights, max_tokens=24, held_out_fraction=0.3)
@@ -245,7 +312,10 @@ def test_pairs_are_what_their_order_says(read, tokenizer, weights, kinds):
         before = None  # the first half of the row before, where its second is from elsewhere
         for number in range(len(rows)):
             batch = rows.batch(torch.tensor([number]))
-            types, tokens = batch["token_type_ids"][0], tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
+            types, tokens = (
+                batch["token_type_ids"][0],
+                tokenizer.convert_ids_to_tokens(batch["input_ids"][0]),
+            )
             assert len(tokens) <= 24
             middle = tokens.index("[SEP]")
             assert (tokens[0], tokens[-1], tokens.count("[SEP]")) == ("[CLS]", "[SEP]", 2)
@@ -255,7 +325,8 @@ def test_pairs_are_what_their_order_says(read, tokenizer, weights, kinds):
             assert len({document for document, _ in a}) == len({document for document, _ in b}) == 1
             assert (a[0][0] != b[0][0]) == (kind == ELSEWHERE)
             run = b + a if kind == SWAPPED else a + b
-            # What a row from elsewhere has left unread is read next; at its document's start another one begins.
+            # What a row from elsewhere has left unread is read next; at its document's start
+            # another one begins.
             assert before is None or run[0][1] == 0 or run[0] == (before[-1][0], before[-1][1] + 1)
             before = a if kind == ELSEWHERE else None
             if kind != ELSEWHERE:
@@ -269,12 +340,15 @@ def test_pairs_are_what_their_order_says(read, tokenizer, weights, kinds):
 
 def test_rows_of_pairs_are_filled_and_every_sentence_is_read(read, tokenizer):
     corpus = read(DOCUMENTS, pairs=(0, 1), max_tokens=24, held_out_fraction=0.3)
-    # A sentence has 4 tokens, so 2 to 5 fit beside the special ones; of 6 the last would be left alone.
+    # A sentence has 4 tokens, so 2 to 5 fit beside the special ones; of 6 the last would be left
+    # alone.
     documents = Counter(len(text.split(".")) - 1 for text in DOCUMENTS)
     full = sum(count for sentences, count in documents.items() if sentences in (5, 7, 8, 9))
     assert Counter(n for rows in sides(corpus) for n in rows.lengths.tolist())[23] == full
     found = sum((rows.ids != CLS).logical_and(rows.ids != SEP).sum() for rows in sides(corpus))
-    assert found == sum(len(tokenizer(text, add_special_tokens=False).input_ids) for text in DOCUMENTS)
+    assert found == sum(
+        len(tokenizer(text, add_special_tokens=False).input_ids) for text in DOCUMENTS
+    )
 
 
 def test_sentences_too_long_for_a_row_are_cut_where_the_halves_do_not_meet(read, tokenizer):
@@ -282,14 +356,21 @@ def test_sentences_too_long_for_a_row_are_cut_where_the_halves_do_not_meet(read,
     corpus = read([long, long.replace(".", " u.")], pairs=(0, 1), max_tokens=13)
     for rows in sides(corpus):
         (row,) = written(tokenizer, rows)
-        first, second = row.split(" [SEP] ")[:2] if not int(rows.order[0]) else row.split(" [SEP] ")[1::-1]
+        first, second = (
+            row.split(" [SEP] ")[:2] if not int(rows.order[0]) else row.split(" [SEP] ")[1::-1]
+        )
         assert first.replace("[CLS] ", "").replace(" [SEP]", "").endswith(".")
         assert second.replace("[CLS] ", "").startswith("k l m n o")
         assert rows.lengths.tolist() == [13]
 
 
 def test_pairs_of_roberta_are_joined_as_it_joins_them(read, roberta):
-    texts = ["one two. three four. so it is. four.", "so it is. one. two three.", "two. two. so.", "it is. two."] * 4
+    texts = [
+        "one two. three four. so it is. four.",
+        "so it is. one. two three.",
+        "two. two. so.",
+        "it is. two.",
+    ] * 4
     corpus = read(texts, tokenizer=roberta, pairs=(1, 0), max_tokens=48, held_out_fraction=0.5)
     for rows in sides(corpus):
         assert rows.types is None
@@ -305,13 +386,17 @@ def test_pairs_of_roberta_are_joined_as_it_joins_them(read, roberta):
 def test_documents_of_one_sentence_are_left_out_of_pairs_and_counted(read):
     corpus = read([*DOCUMENTS, "one sentence.", "another"], pairs=(1, 1), held_out_fraction=0.3)
     assert corpus.summary["left_out"] == 2
-    assert corpus.summary["train"]["documents"] + corpus.summary["held_out"]["documents"] == len(DOCUMENTS)
+    assert corpus.summary["train"]["documents"] + corpus.summary["held_out"]["documents"] == len(
+        DOCUMENTS
+    )
     with pytest.raises(
-        InputError, match="0 different documents of two sentences or more to train on, expected at least 1"
+        InputError,
+        match="0 different documents of two sentences or more to train on, expected at least 1",
     ):
         read(["one sentence.", "another"], pairs=(0, 1))
     with pytest.raises(
-        InputError, match=r"too few different documents in .*; expected at least 4, 2 of which to hold out"
+        InputError,
+        match=r"too few different documents in .*; expected at least 4, 2 of which to hold out",
     ):
         read(["One. Two.", "Three. Four."], pairs=(1, 0))
 
@@ -329,7 +414,10 @@ def test_a_blank_line_ends_a_document_whose_lines_are_sentences(tmp_path, tokeni
     (tmp_path / "one.txt").write_text("\n\na b. c\nd\n \n\ne\nf\n")
     (tmp_path / "two.txt").write_text("g\n")
     config = TextConfig(
-        sources=(str(tmp_path),), documents="blank-line", rows="sentences", cache=str(tmp_path / "cache")
+        sources=(str(tmp_path),),
+        documents="blank-line",
+        rows="sentences",
+        cache=str(tmp_path / "cache"),
     )
     assert list(documents_of(config)) == ["a b. c\nd", "e\nf", "g"]
     rows = both(tokenizer, read_corpus(config, tokenizer))
@@ -340,9 +428,15 @@ def test_columns_and_datasets_are_read_and_what_is_empty_is_left_out(tmp_path, t
     (tmp_path / "a.tsv").write_text("review\tx\na b\t1\n \t2\n")
     datasets.Dataset.from_dict({"review": ["c", None, "d"]}).save_to_disk(tmp_path / "saved")
     sources = (str(tmp_path / "a.tsv"), f"datasets:{tmp_path / 'saved'}:train")
-    config = TextConfig(sources=sources, column="review", cache=str(tmp_path / "cache"), rows="documents")
+    config = TextConfig(
+        sources=sources, column="review", cache=str(tmp_path / "cache"), rows="documents"
+    )
     assert list(documents_of(config)) == ["a b", "c", "d"]
-    assert both(tokenizer, read_corpus(config, tokenizer)) == ["[CLS] a b [SEP]", "[CLS] c [SEP]", "[CLS] d [SEP]"]
+    assert both(tokenizer, read_corpus(config, tokenizer)) == [
+        "[CLS] a b [SEP]",
+        "[CLS] c [SEP]",
+        "[CLS] d [SEP]",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -350,10 +444,25 @@ def test_columns_and_datasets_are_read_and_what_is_empty_is_left_out(tmp_path, t
     [
         ("a.txt", "", {}, "no text in .*a.txt"),
         ("a.txt", "\n \n", {}, "no text in .*a.txt"),
-        ("a.txt", "same\nsame \n", {}, "too few different documents in .*a.txt; expected at least 2, 1 of which"),
-        ("a.tsv", "label\nx\n", {}, "a.tsv:2: no column 'text'; there is 'label': name yours with --adapt.text.column"),
+        (
+            "a.txt",
+            "same\nsame \n",
+            {},
+            "too few different documents in .*a.txt; expected at least 2, 1 of which",
+        ),
+        (
+            "a.tsv",
+            "label\nx\n",
+            {},
+            "a.tsv:2: no column 'text'; there is 'label': name yours with --adapt.text.column",
+        ),
         ("a.jsonl", '{"text": 3}\n', {}, "a.jsonl:1: column 'text' is 3; expected text"),
-        ("a.jsonl", '{"text": "\\ud83d"}\n', {}, "a.jsonl:1: .* half of a surrogate pair is no text"),
+        (
+            "a.jsonl",
+            '{"text": "\\ud83d"}\n',
+            {},
+            "a.jsonl:1: .* half of a surrogate pair is no text",
+        ),
         (
             "a.tsv",
             "text\nx\n",
@@ -364,11 +473,15 @@ def test_columns_and_datasets_are_read_and_what_is_empty_is_left_out(tmp_path, t
         ("a.txt", "a\nb\n", {"segmenter": "stanza"}, "segmenter 'stanza' is not known"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path, tokenizer, name, content, options, message):
+def test_what_cannot_be_read_is_said_in_one_line(
+    tmp_path, tokenizer, name, content, options, message
+):
     (tmp_path / name).write_text(content)
     source = tmp_path / (name if name != "b.txt" else "a.txt")
     with pytest.raises(InputError, match=message) as caught:
-        read_corpus(TextConfig(sources=(str(source),), cache=str(tmp_path / "cache"), **options), tokenizer)
+        read_corpus(
+            TextConfig(sources=(str(source),), cache=str(tmp_path / "cache"), **options), tokenizer
+        )
     assert "\n" not in str(caught.value)
     assert not [path for path in tmp_path.glob("cache/*") if path.name != ".lock"]
 
@@ -383,7 +496,9 @@ def test_text_is_needed(tokenizer):
 
 def test_the_same_text_is_never_on_both_sides(read, tokenizer):
     texts = [f"{a} {b} {c}" for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh"]
-    corpus = read([*texts, *(f" {text} " for text in texts)], rows="documents", held_out_fraction=0.2)
+    corpus = read(
+        [*texts, *(f" {text} " for text in texts)], rows="documents", held_out_fraction=0.2
+    )
     train, held_out = (Counter(written(tokenizer, rows)) for rows in sides(corpus))
     assert not train.keys() & held_out.keys()
     assert {*train.values(), *held_out.values()} == {2}
@@ -421,7 +536,12 @@ def test_the_same_text_is_tokenised_once(read, tmp_path):
     first = read(DOCUMENTS)
     folder = tmp_path / "cache" / first.summary["key"]
     before = {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]}
-    assert {path.name.partition("-")[0] for path in before} == {folder.name, "train", "held_out", "summary.json"}
+    assert {path.name.partition("-")[0] for path in before} == {
+        folder.name,
+        "train",
+        "held_out",
+        "summary.json",
+    }
     again = read(DOCUMENTS, workers=2)
     assert {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]} == before
     assert again.summary == first.summary
@@ -437,7 +557,13 @@ def test_what_is_written_to_the_rows_stays_out_of_the_cache(read):
 
 @pytest.mark.parametrize(
     "change",
-    [{"max_tokens": 9}, {"rows": "documents"}, {"rows": "sentences"}, {"held_out_fraction": 0.4}, {"pairs": (0, 1)}],
+    [
+        {"max_tokens": 9},
+        {"rows": "documents"},
+        {"rows": "sentences"},
+        {"held_out_fraction": 0.4},
+        {"pairs": (0, 1)},
+    ],
 )
 def test_other_settings_make_other_rows(read, change):
     assert read(DOCUMENTS).summary["key"] != read(DOCUMENTS, **change).summary["key"]
@@ -446,12 +572,17 @@ def test_other_settings_make_other_rows(read, change):
 def test_other_text_or_another_tokenizer_makes_other_rows(read, tokenizer, tmp_path):
     other = BertTokenizerFast(vocab=tokenizer.get_vocab() | {"aa": len(tokenizer)})
     keys = [read(DOCUMENTS).summary["key"], read(DOCUMENTS[1:]).summary["key"]]
-    keys += [read(DOCUMENTS, tokenizer=other).summary["key"], read(DOCUMENTS, pairs=(1, 0)).summary["key"]]
+    keys += [
+        read(DOCUMENTS, tokenizer=other).summary["key"],
+        read(DOCUMENTS, pairs=(1, 0)).summary["key"],
+    ]
     assert len({*keys, read(DOCUMENTS, pairs=(0, 1)).summary["key"]}) == 5
     assert len([path for path in (tmp_path / "cache").iterdir() if path.is_dir()]) == 5
 
 
-@pytest.mark.parametrize("name", ["train-ids.npy", "held_out-words.npy", "train-offsets.npy", "summary.json"])
+@pytest.mark.parametrize(
+    "name", ["train-ids.npy", "held_out-words.npy", "train-offsets.npy", "summary.json"]
+)
 @pytest.mark.parametrize("damage", ["gone", "empty", "half", "other"])
 def test_damaged_files_are_made_again(read, tmp_path, name, damage):
     first = read(DOCUMENTS)
@@ -460,7 +591,11 @@ def test_damaged_files_are_made_again(read, tmp_path, name, damage):
     path.unlink()
     if damage != "gone":
         # Whole, and of another length; or of another kind.
-        other = b"[1]" if name == "summary.json" else path.with_name("held_out-offsets.npy").read_bytes()
+        other = (
+            b"[1]"
+            if name == "summary.json"
+            else path.with_name("held_out-offsets.npy").read_bytes()
+        )
         path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "other": other}[damage])
     assert read(DOCUMENTS).train.ids.tolist() == first.train.ids.tolist()
     assert path.read_bytes() == whole

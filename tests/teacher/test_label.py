@@ -36,7 +36,9 @@ def by_hand(folder, texts, pairs=None):
     model, tokenizer = load_classifier(folder)
     with torch.inference_mode():
         rows = [
-            tokenizer(text, None if pairs is None else pairs[i], truncation=True, return_tensors="pt")
+            tokenizer(
+                text, None if pairs is None else pairs[i], truncation=True, return_tensors="pt"
+            )
             for i, text in enumerate(texts)
         ]
         return torch.cat([model.eval()(**row).logits for row in rows]).numpy()
@@ -46,16 +48,22 @@ def bare(texts):
     return pa.table({"text": texts})
 
 
-def test_logits_are_the_teachers_with_dropout_off_and_the_same_twice(train_table, classifier_folder, tmp_path):
+def test_logits_are_the_teachers_with_dropout_off_and_the_same_twice(
+    train_table, classifier_folder, tmp_path
+):
     for name in ("one", "two"):
         label(train_table, tmp_path / name, classifier_folder)
     one, two = (join_logits(train_table, tmp_path / name) for name in ("one", "two"))
     assert np.array_equal(one, two)
     assert one.dtype == np.float32
-    np.testing.assert_allclose(one, by_hand(classifier_folder, train_table["text"].to_pylist()), atol=1e-5)
+    np.testing.assert_allclose(
+        one, by_hand(classifier_folder, train_table["text"].to_pylist()), atol=1e-5
+    )
 
 
-def test_the_summary_counts_rows_and_says_how_good_the_teacher_is(train_table, classifier_folder, tmp_path):
+def test_the_summary_counts_rows_and_says_how_good_the_teacher_is(
+    train_table, classifier_folder, tmp_path
+):
     table = pa.concat_tables([train_table, train_table.slice(0, 5)])
     assert label(table, tmp_path / "s", classifier_folder) == {
         "rows": 101,
@@ -78,7 +86,9 @@ def test_logits_follow_their_text_through_a_shuffle(train_table, classifier_fold
 
 
 @pytest.mark.parametrize("shard_rows", [1, 7, 96, 1000])
-def test_every_row_is_in_the_store_the_tail_included(train_table, classifier_folder, tmp_path, shard_rows):
+def test_every_row_is_in_the_store_the_tail_included(
+    train_table, classifier_folder, tmp_path, shard_rows
+):
     table = train_table.slice(0, 10)
     label(table, tmp_path / "s", classifier_folder, replace(CONFIG, shard_rows=shard_rows))
     parts = [pq.read_table(path) for path in (tmp_path / "s" / "teacher").glob("shard-*.parquet")]
@@ -96,7 +106,8 @@ def test_pairs_are_labelled_as_pairs(pair_table, classifier_folder, tmp_path):
     label(table, tmp_path / "s", classifier_folder)
     texts, pairs = texts_of(table)
     expected = by_hand(classifier_folder, texts, pairs)
-    assert np.abs(expected - by_hand(classifier_folder, pairs, texts)).max() > 1e-3  # the order of the sides shows
+    # the order of the sides shows
+    assert np.abs(expected - by_hand(classifier_folder, pairs, texts)).max() > 1e-3
     np.testing.assert_allclose(join_logits(table, tmp_path / "s"), expected, atol=1e-5)
 
 
@@ -106,7 +117,9 @@ def test_the_mask_reaches_the_teacher_as_its_own_mask_token(classifier_folder, t
     found = join_logits(bare(texts), tmp_path / "s")
     _, tokenizer = load_classifier(classifier_folder)
     assert tokenizer("<mask>")["input_ids"][1] == tokenizer.mask_token_id != tokenizer.unk_token_id
-    np.testing.assert_allclose(found, by_hand(classifier_folder, ["the <mask> is good", "<mask>"]), atol=1e-5)
+    np.testing.assert_allclose(
+        found, by_hand(classifier_folder, ["the <mask> is good", "<mask>"]), atol=1e-5
+    )
     assert np.abs(found - by_hand(classifier_folder, texts)).max() > 1e-3  # as "[", "mask", "]"
 
 
@@ -118,28 +131,44 @@ def test_long_text_is_truncated_at_the_teachers_limit(classifier_folder, tmp_pat
     assert read_store(tmp_path / "s")["teacher"]["max_tokens"] == 32
 
 
-def test_a_deleted_shard_alone_is_labelled_again_to_the_same_bytes(train_table, classifier_folder, tmp_path):
+def test_a_deleted_shard_alone_is_labelled_again_to_the_same_bytes(
+    train_table, classifier_folder, tmp_path
+):
     store = tmp_path / "s"
     label(train_table, store, classifier_folder)
     before = shards(store)
     assert len(before) == 5  # four of 20 rows and one of 16
-    full, short = (next(path for path in store.glob("*/shard-*") if len(stored_texts(path)) == n) for n in (20, 16))
+    full, short = (
+        next(path for path in store.glob("*/shard-*") if len(stored_texts(path)) == n)
+        for n in (20, 16)
+    )
     for lost, rows in ((full, 20), (short, 16)):
         lost.unlink()
         assert label(train_table, store, classifier_folder)["labelled_now"] == rows
         after = shards(store)
-        assert {name: content for name, (_, content) in after.items()} == {n: c for n, (_, c) in before.items()}
-        assert {name for name in after if after[name] == before[name]} >= before.keys() - {full.name, short.name}
+        assert {name: content for name, (_, content) in after.items()} == {
+            n: c for n, (_, c) in before.items()
+        }
+        assert {name for name in after if after[name] == before[name]} >= before.keys() - {
+            full.name,
+            short.name,
+        }
 
 
-def test_a_larger_table_adds_what_is_new_and_a_finished_one_nothing(train_table, classifier_folder, tmp_path):
+def test_a_larger_table_adds_what_is_new_and_a_finished_one_nothing(
+    train_table, classifier_folder, tmp_path
+):
     store = tmp_path / "s"
     label(train_table.slice(0, 50), store, classifier_folder)
     before = shards(store)
     assert label(train_table.slice(10), store, classifier_folder)["labelled_now"] == 46
     middle = shards(store)
     assert {name: middle[name] for name in before} == before
-    added = [text for name in middle.keys() - before.keys() for text in stored_texts(store / "teacher" / name)]
+    added = [
+        text
+        for name in middle.keys() - before.keys()
+        for text in stored_texts(store / "teacher" / name)
+    ]
     assert sorted(added) == sorted(train_table["text"].to_pylist()[50:])
     assert label(train_table, store, classifier_folder)["labelled_now"] == 0
     assert shards(store) == middle
@@ -147,7 +176,10 @@ def test_a_larger_table_adds_what_is_new_and_a_finished_one_nothing(train_table,
 
 def test_nothing_but_shards_and_manifest_is_left(train_table, classifier_folder, tmp_path):
     label(train_table, tmp_path / "s", classifier_folder)
-    assert {path.name.split("-")[0] for path in (tmp_path / "s" / "teacher").iterdir()} == {"manifest.json", "shard"}
+    assert {path.name.split("-")[0] for path in (tmp_path / "s" / "teacher").iterdir()} == {
+        "manifest.json",
+        "shard",
+    }
 
 
 @pytest.mark.parametrize(
@@ -158,10 +190,14 @@ def test_nothing_but_shards_and_manifest_is_left(train_table, classifier_folder,
         ({"config": replace(CONFIG, storage="fp16")}, "storage"),
     ],
 )
-def test_other_settings_are_refused_for_an_old_teacher(train_table, classifier_folder, tmp_path, change, field):
+def test_other_settings_are_refused_for_an_old_teacher(
+    train_table, classifier_folder, tmp_path, change, field
+):
     label(train_table, tmp_path / "s", classifier_folder)
     before = shards(tmp_path / "s")
-    with pytest.raises(InputError, match=rf"teacher/manifest.json: made with {field} .*choose another --name"):
+    with pytest.raises(
+        InputError, match=rf"teacher/manifest.json: made with {field} .*choose another --name"
+    ):
         label(train_table, tmp_path / "s", classifier_folder, **change)
     assert shards(tmp_path / "s") == before
 
@@ -198,15 +234,31 @@ def test_manifest_has_the_precision_that_auto_came_to(classifier_folder, tmp_pat
     manifest = read_store(tmp_path / "s")["teacher"]
     assert manifest["precision"] in ("fp32", "bf16")
     assert manifest.keys() == {
-        "format", "weights", "tokenizer", "labels", "max_tokens", "precision", "head", "mask", "storage",
-    }  # fmt: skip
+        "format",
+        "weights",
+        "tokenizer",
+        "labels",
+        "max_tokens",
+        "precision",
+        "head",
+        "mask",
+        "storage",
+    }
 
 
 def test_teachers_stand_side_by_side(train_table, classifier_folder, tmp_path):
     label(train_table, tmp_path / "s", classifier_folder, name="one")
-    label(train_table, tmp_path / "s", classifier_folder, replace(CONFIG, precision="bf16"), name="two")
+    label(
+        train_table,
+        tmp_path / "s",
+        classifier_folder,
+        replace(CONFIG, precision="bf16"),
+        name="two",
+    )
     assert list(read_store(tmp_path / "s")) == ["one", "two"]
-    one, two, both = (join_logits(train_table, tmp_path / "s", w) for w in ({"one": 1}, {"two": 1}, None))
+    one, two, both = (
+        join_logits(train_table, tmp_path / "s", w) for w in ({"one": 1}, {"two": 1}, None)
+    )
     assert not np.array_equal(one, two)
     np.testing.assert_allclose(both, (one + two) / 2, atol=1e-6)
 
@@ -217,28 +269,40 @@ def test_a_name_that_is_no_folder_is_refused(classifier_folder, tmp_path, name):
         label(bare(["good"]), tmp_path / "s", classifier_folder, name=name)
 
 
-def test_fp16_is_the_default_and_its_rounding_error_is_said(train_table, classifier_folder, tmp_path):
-    summary = label(train_table, tmp_path / "half", classifier_folder, LabelConfig(shard_rows=20, precision="fp32"))
+def test_fp16_is_the_default_and_its_rounding_error_is_said(
+    train_table, classifier_folder, tmp_path
+):
+    summary = label(
+        train_table,
+        tmp_path / "half",
+        classifier_folder,
+        LabelConfig(shard_rows=20, precision="fp32"),
+    )
     label(train_table, tmp_path / "full", classifier_folder)
     half, full = (join_logits(train_table, tmp_path / name) for name in ("half", "full"))
     assert half.dtype == np.float32
     paths = list((tmp_path / "half" / "teacher").glob("shard-*"))
-    assert all(pq.read_schema(path).field("logits").type == pa.list_(pa.float16(), 2) for path in paths)
+    assert all(
+        pq.read_schema(path).field("logits").type == pa.list_(pa.float16(), 2) for path in paths
+    )
     errors = [float(pq.read_schema(path).metadata[b"distillkit.rounding_error"]) for path in paths]
     assert summary["rounding_error"] == max(errors) > 0
-    assert np.abs(half - full).max() == pytest.approx(max(errors), abs=1e-5)  # full has batches of other rows
+    # full has batches of other rows
+    assert np.abs(half - full).max() == pytest.approx(max(errors), abs=1e-5)
 
 
-def test_bf16_is_near_and_a_row_has_the_same_logits_in_every_process(train_table, classifier_folder, tmp_path):
+def test_bf16_is_near_and_a_row_has_the_same_logits_in_every_process(
+    train_table, classifier_folder, tmp_path
+):
     config = replace(CONFIG, precision="bf16")
     label(train_table, tmp_path / "low", classifier_folder, config)
     label(train_table, tmp_path / "s", classifier_folder)
     low, full = (join_logits(train_table, tmp_path / name) for name in ("low", "s"))
     assert 0 < np.abs(low - full).max() < 0.3
     # What a worker elsewhere makes from plain values is the very file.
-    part = pa.concat_tables([pq.read_table(path) for path in [next((tmp_path / "low").glob("*/shard-*"))]]).select(
-        ["text"]
-    )
+    part = pa.concat_tables(
+        [pq.read_table(path) for path in [next((tmp_path / "low").glob("*/shard-*"))]]
+    ).select(["text"])
     labeller = Labeller(classifier_folder, config, "", ["negative", "positive"])
     path = write_shard(tmp_path / "elsewhere", labeller(part))
     assert path.read_bytes() == (tmp_path / "low" / "teacher" / path.name).read_bytes()
@@ -251,12 +315,18 @@ def test_an_encoder_without_a_head_is_refused(train_table, encoder_folder, tmp_p
 
 
 @pytest.mark.parametrize("negatives", [48, 12], ids=["balanced", "one class in five"])
-def test_a_teacher_at_chance_is_refused_with_the_figure(train_table, build_classifier, tmp_path, negatives):
+def test_a_teacher_at_chance_is_refused_with_the_figure(
+    train_table, build_classifier, tmp_path, negatives
+):
     labels = train_table["label"].to_pylist()
     first = [i for i, name in enumerate(labels) if name == "negative"][:negatives]
     table = train_table.take(first + [i for i, name in enumerate(labels) if name == "positive"])
-    teacher = build_classifier(["positive", "negative"], constant=True)  # right on 4 of 5 rows of the second table
-    with pytest.raises(InputError, match=rf"at chance .* balanced accuracy 0.500 over {len(table)} rows, 0.500 is"):
+    teacher = build_classifier(
+        ["positive", "negative"], constant=True
+    )  # right on 4 of 5 rows of the second table
+    with pytest.raises(
+        InputError, match=rf"at chance .* balanced accuracy 0.500 over {len(table)} rows, 0.500 is"
+    ):
         label(table, tmp_path / "s", teacher)
     assert not shards(tmp_path / "s")
 
@@ -265,7 +335,9 @@ def test_a_refused_teacher_leaves_no_store_that_keeps_its_successor_out(
     train_table, build_classifier, classifier_folder, tmp_path
 ):
     with pytest.raises(InputError, match="at chance"):
-        label(train_table, tmp_path / "s", build_classifier(["negative", "positive"], constant=True))
+        label(
+            train_table, tmp_path / "s", build_classifier(["negative", "positive"], constant=True)
+        )
     assert label(train_table, tmp_path / "s", classifier_folder)["labelled_now"] == 96
 
 
@@ -292,7 +364,9 @@ def test_logits_that_cannot_be_stored_are_refused(classifier_folder, tmp_path, b
     model.save_pretrained(tmp_path / "broken")
     tokenizer.save_pretrained(tmp_path / "broken")
     with pytest.raises(InputError, match=message):
-        label(bare(["good"]), tmp_path / "s", str(tmp_path / "broken"), LabelConfig(precision="fp32"))
+        label(
+            bare(["good"]), tmp_path / "s", str(tmp_path / "broken"), LabelConfig(precision="fp32")
+        )
     assert not shards(tmp_path / "s")
 
 

@@ -28,11 +28,15 @@ LEAST_P, MOST_Z = 1e-4, 4.0
 
 
 def settings(strategy, **options):
-    return MaskingConfig(strategy=strategy, guide="a classifier" if strategy == "task-guided" else "", **options)
+    return MaskingConfig(
+        strategy=strategy, guide="a classifier" if strategy == "task-guided" else "", **options
+    )
 
 
 def masker_of(strategy, tokenizer, similar=None, **options):
-    return Masker(settings(strategy, **options), tokenizer, similar if strategy == "macbert" else None)
+    return Masker(
+        settings(strategy, **options), tokenizer, similar if strategy == "macbert" else None
+    )
 
 
 def drawing(seed, rows):
@@ -74,7 +78,9 @@ def words_of_reviews(tokenizer):
     """Every word of the reviews, as often as it is there, as its pieces."""
     found = [word for _, row in read_rows("embedded:reviews/train") for word in row["text"].split()]
     pieces = {
-        word: tuple(ids) for word in set(found) if (ids := tokenizer(word, add_special_tokens=False)["input_ids"])
+        word: tuple(ids)
+        for word in set(found)
+        if (ids := tokenizer(word, add_special_tokens=False)["input_ids"])
     }
     assert not any(tokenizer.unk_token_id in ids for ids in pieces.values())
     return [pieces[word] for word in found]
@@ -95,7 +101,9 @@ def rows_of(words, counts, tokenizer, seed):
     lengths = np.bincount(row, weights=sizes, minlength=len(counts)).astype(int)
     ends = np.cumsum(lengths)
     around = np.stack([ends - lengths, ends], 1).ravel()
-    ids = np.insert(ids, around, np.tile([tokenizer.cls_token_id, tokenizer.sep_token_id], len(counts)))
+    ids = np.insert(
+        ids, around, np.tile([tokenizer.cls_token_id, tokenizer.sep_token_id], len(counts))
+    )
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + 2)]))
     words = torch.from_numpy(np.insert(kinds, around, SPECIAL)).to(torch.int8)
     return TextRows(torch.from_numpy(ids).int(), None, offsets, tokenizer.pad_token_id, words)
@@ -112,7 +120,11 @@ def stand_ins(words_of_reviews):
     """For each word of at most four pieces another of as many."""
     words = [word for word in dict.fromkeys(words_of_reviews) if len(word) <= 4]
     of_size = {size: [word for word in words if len(word) == size] for size in range(1, 5)}
-    return {word: group[(i + 1) % len(group)] for group in of_size.values() for i, word in enumerate(group)}
+    return {
+        word: group[(i + 1) % len(group)]
+        for group in of_size.values()
+        for i, word in enumerate(group)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +189,9 @@ def runs_of(chosen):
 
 @pytest.fixture(scope="module", params=STRATEGIES)
 def masked(request, sentences, tokenizer, similar):
-    return request.param, Masked(sentences, masker_of(request.param, tokenizer, similar), request.param, 2)
+    return request.param, Masked(
+        sentences, masker_of(request.param, tokenizer, similar), request.param, 2
+    )
 
 
 def test_only_words_are_touched_and_labels_are_what_was_there(masked, tokenizer):
@@ -220,7 +234,8 @@ def test_runs_have_their_lengths_whatever_the_length_of_the_row(masked):
     strategy, found = masked
     rows, lengths = runs_of(found.chosen_units)
     if strategy not in RUNS:
-        # One word, or token, has nothing to do with the next: two side by side are as likely as any two.
+        # One word, or token, has nothing to do with the next: two side by side are as likely as any
+        # two.
         of_count = found.chosen_units[found.counts == MOST_WORDS]
         both, pairs = (of_count[:, 1:] & of_count[:, :-1]).sum(1), of_count.sum(1)
         assert_mean_0(both - pairs * (pairs - 1) / MOST_WORDS)
@@ -247,7 +262,8 @@ def test_of_the_chosen_8_in_10_are_hidden_1_random_and_1_kept(masked, tokenizer,
             known[places] = other is not None
             hidden[places] = -1 if other is None else other
         assert not (after == tokenizer.mask_token_id).any()
-    # 0 hidden, 1 kept, 2 random; of what is decided together every token has the same fate, but a random token that is the one that was there.
+    # 0 hidden, 1 kept, 2 random; of what is decided together every token has the same fate, but a
+    # random token that is the one that was there.
     fate = np.where(after == hidden, 0, np.where(after == before, 1, 2))
     least, most = (np.full(group.max() + 1, start) for start in (2, 0))
     telling = hidden != before  # a word and its stand-in may end alike
@@ -262,15 +278,23 @@ def test_random_tokens_are_any_word_piece_and_never_a_special_one(masked, tokeni
     strategy, found = masked
     random = found.chosen & (found.after != found.before) & (found.after != tokenizer.mask_token_id)
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    ordinary = [i for i, name in enumerate(names) if i not in tokenizer.all_special_ids and "unused" not in name]
+    ordinary = [
+        i
+        for i, name in enumerate(names)
+        if i not in tokenizer.all_special_ids and "unused" not in name
+    ]
     assert len(ordinary) == len(tokenizer) - 8
     assert set(found.after[random]) <= set(ordinary)
     if strategy == "macbert":  # a word of more than four pieces has no other in its place
         keys = np.where(found.unit > 0, np.arange(len(found.unit))[:, None] * 100 + found.unit, 0)
         random &= np.bincount(keys.ravel())[keys] > 4
         random &= found.unit > 0
-    share = np.bincount(found.before[found.words > 0], minlength=len(names))[ordinary] / (found.words > 0).sum()
-    expected = (1 - share) / (1 - share).sum() * random.sum()  # one that was there before is not seen to be random
+    share = (
+        np.bincount(found.before[found.words > 0], minlength=len(names))[ordinary]
+        / (found.words > 0).sum()
+    )
+    # one that was there before is not seen to be random
+    expected = (1 - share) / (1 - share).sum() * random.sum()
     assert_fits(np.bincount(found.after[random], minlength=len(names))[ordinary], expected)
 
 
@@ -308,15 +332,21 @@ def _layouts(count, lengths, gap):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(("count", "rate"), [(1, 0.15), (2, 0.5), (3, 0.15), (7, 0.15), (7, 0.4), (9, 0.5)])
-def test_short_rows_are_masked_with_just_the_chances_of_the_definition(strategy, count, rate, tokenizer, similar):
+@pytest.mark.parametrize(
+    ("count", "rate"), [(1, 0.15), (2, 0.5), (3, 0.15), (7, 0.15), (7, 0.4), (9, 0.5)]
+)
+def test_short_rows_are_masked_with_just_the_chances_of_the_definition(
+    strategy, count, rate, tokenizer, similar
+):
     rows = 40_000
     ids = torch.full((rows, count), tokenizer.convert_tokens_to_ids("the"))
     words = torch.full_like(ids, FIRST)
     _, labels = masker_of(strategy, tokenizer, similar, rate=rate)(ids, words, drawing(3, rows))
     found = Counter(map(tuple, (labels != IGNORED).numpy().astype(int)))
     expected = law(strategy, count, rate)
-    masks = {tuple(int(i in choice) for i in range(count)): chance for choice, chance in expected.items()}
+    masks = {
+        tuple(int(i in choice) for i in range(count)): chance for choice, chance in expected.items()
+    }
     assert set(found) <= set(masks)
     assert_fits([found[mask] for mask in masks], [chance * rows for chance in masks.values()])
 
@@ -329,7 +359,9 @@ def test_in_long_rows_runs_have_just_their_shares(strategy, words_of_reviews, to
     observed = np.bincount(lengths, minlength=len(SHARES[strategy]) + 1)[1:]
     assert_fits(observed, SHARES[strategy] * len(lengths))
     mean = {"span": 3.797}.get(strategy, 2.0)  # Joshi et al. 2020: 3.8
-    assert (SHARES[strategy] * np.arange(1, len(SHARES[strategy]) + 1)).sum() == pytest.approx(mean, abs=1e-3)
+    assert (SHARES[strategy] * np.arange(1, len(SHARES[strategy]) + 1)).sum() == pytest.approx(
+        mean, abs=1e-3
+    )
     assert_mean_0(lengths - (SHARES[strategy] * np.arange(1, len(SHARES[strategy]) + 1)).sum())
 
 
@@ -347,12 +379,16 @@ def test_in_long_rows_runs_have_just_their_shares(strategy, words_of_reviews, to
 def test_shares_of_0_never_come_and_the_rate_is_kept(options, lengths, tokenizer):
     options = {"strategy": "n-gram"} | options
     ids = torch.full((4000, 30), 100)
-    _, labels = Masker(settings(**options), tokenizer)(ids, torch.full_like(ids, FIRST), drawing(1, len(ids)))
+    _, labels = Masker(settings(**options), tokenizer)(
+        ids, torch.full_like(ids, FIRST), drawing(1, len(ids))
+    )
     chosen = (labels != IGNORED).numpy()
     assert set(runs_of(chosen)[1]) == lengths
     assert_mean_0(chosen.sum(1) - 4.5)
     if options.get("ngram_shares") == (3.0, 1.0):
-        assert_fits(np.bincount(runs_of(chosen)[1])[1:], np.array([0.75, 0.25]) * len(runs_of(chosen)[1]))
+        assert_fits(
+            np.bincount(runs_of(chosen)[1])[1:], np.array([0.75, 0.25]) * len(runs_of(chosen)[1])
+        )
 
 
 def test_a_row_too_short_for_any_run_is_masked_at_the_rate_all_the_same(tokenizer):
@@ -366,18 +402,25 @@ def test_a_row_too_short_for_any_run_is_masked_at_the_rate_all_the_same(tokenize
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_masks_are_dynamic_but_with_the_same_generator_the_same(strategy, sentences, tokenizer, similar):
+def test_masks_are_dynamic_but_with_the_same_generator_the_same(
+    strategy, sentences, tokenizer, similar
+):
     batch = sentences.batch(torch.arange(50))
     masker = masker_of(strategy, tokenizer, similar)
     torch.manual_seed(1)
-    free = [masker(batch["input_ids"], batch["words"], fresh_draw(50, torch.device("cpu")))[1] for _ in range(2)]
+    free = [
+        masker(batch["input_ids"], batch["words"], fresh_draw(50, torch.device("cpu")))[1]
+        for _ in range(2)
+    ]
     assert not torch.equal(*free)
     drawn = [masker(batch["input_ids"], batch["words"], drawing(5, 50)) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_static_masks_do_not_depend_on_the_batch_or_the_padding(strategy, sentences, tokenizer, similar):
+def test_static_masks_do_not_depend_on_the_batch_or_the_padding(
+    strategy, sentences, tokenizer, similar
+):
     masker = masker_of(strategy, tokenizer, similar)
     scores = torch.rand(len(sentences.ids), generator=torch.Generator().manual_seed(0))
     rows = TextRows(**{**vars(sentences), "columns": {"scores": scores}})
@@ -416,7 +459,10 @@ def test_the_rate_goes_in_a_line_from_first_to_last(strategy, tokenizer, similar
         _, labels = masker(ids, torch.full_like(ids, FIRST), drawing(2, len(ids)), done=done)
         assert_mean_0((labels != IGNORED).sum(1).numpy() - 40 * rate)
     steady = masker_of(strategy, tokenizer, similar, rate=0.3)
-    same = [steady(ids, torch.full_like(ids, FIRST), drawing(2, len(ids)), done=done)[1] for done in (0.0, 1.0)]
+    same = [
+        steady(ids, torch.full_like(ids, FIRST), drawing(2, len(ids)), done=done)[1]
+        for done in (0.0, 1.0)
+    ]
     assert torch.equal(*same)
 
 
@@ -452,7 +498,10 @@ def test_two_words_are_drawn_one_after_the_other_in_proportion(tokenizer):
         if a != b:
             expected[min(a, b), max(a, b)] += share[a] * share[b] / (1 - share[a])
     observed = Counter(tuple(np.flatnonzero(row)) for row in chosen)
-    assert_fits([observed[pair] for pair in expected], [chance * len(chosen) for chance in expected.values()])
+    assert_fits(
+        [observed[pair] for pair in expected],
+        [chance * len(chosen) for chance in expected.values()],
+    )
 
 
 def test_words_without_a_score_come_last_and_as_often_as_each_other(tokenizer):
@@ -477,7 +526,8 @@ def test_odd_rows_are_masked_as_well_as_can_be(strategy, rate, tokenizer, simila
     odd = [
         [[special]],
         [[special] * 6, [special, first, special, special, special, special]],
-        [[later, later, first, later, special, later]],  # begins within a word, as the rest of a cut one does
+        # begins within a word, as the rest of a cut one does
+        [[later, later, first, later, special, later]],
         [[first] + [later] * 5],  # one word is all
         [[special] + [first] * 510 + [special]],
         [[first, later, later, later] * 128] * 3,
@@ -489,7 +539,9 @@ def test_odd_rows_are_masked_as_well_as_can_be(strategy, rate, tokenizer, simila
         scores = torch.zeros(words.shape, dtype=torch.float16)
         for seed in range(20):
             drawn = drawing(seed, len(ids))
-            after, labels = masker(ids, words, drawn, scores=scores if strategy == "task-guided" else None)
+            after, labels = masker(
+                ids, words, drawn, scores=scores if strategy == "task-guided" else None
+            )
             chosen = labels != IGNORED
             assert after.shape == labels.shape == ids.shape
             assert not chosen[words == special].any()
@@ -512,7 +564,9 @@ def test_the_rest_of_a_cut_word_is_a_word():
 
 def test_a_row_is_chosen_whole_at_a_rate_of_1(tokenizer):
     ids = torch.full((5, 9), 100)
-    words = torch.tensor([[SPECIAL, FIRST, LATER, FIRST, FIRST, LATER, LATER, FIRST, SPECIAL]]).expand(5, -1)
+    words = torch.tensor(
+        [[SPECIAL, FIRST, LATER, FIRST, FIRST, LATER, LATER, FIRST, SPECIAL]]
+    ).expand(5, -1)
     for strategy in ("token", "whole-word"):
         masker = masker_of(strategy, tokenizer, rate=1.0, mask_share=1.0, random_share=0.0)
         after, labels = masker(ids, words, drawing(0, 5))
@@ -527,18 +581,34 @@ def test_what_a_strategy_needs_is_asked_for(tokenizer, similar):
         Masker(settings("span"), tokenizer, similar)
     bare = BertTokenizerFast(vocab={"[UNK]": 0, "a": 1})
     bare.mask_token = None
-    with pytest.raises(InputError, match="has no mask token; expected that of an encoder such as BERT"):
+    with pytest.raises(
+        InputError, match="has no mask token; expected that of an encoder such as BERT"
+    ):
         Masker(settings("token"), bare)
 
 
 # ---- golden sentences
 
-ENGLISH = "a thought ##ful ##ly made film , qui ##et and very mov ##ing , with a cast that shin ##es"
-CHINESE = "这 ##部 电 ##影 的 演 ##员 非 ##常 出 ##色 ， 故 ##事 也 很 感 ##人"  # as jieba has its words; the tokenizer knows characters
+ENGLISH = (
+    "a thought ##ful ##ly made film , qui ##et and very mov ##ing , with a cast that shin ##es"
+)
+# as jieba has its words; the tokenizer knows characters
+CHINESE = "这 ##部 电 ##影 的 演 ##员 非 ##常 出 ##色 ， 故 ##事 也 很 感 ##人"
 SIMILAR = [
-    ("thought ful ly", "sens ible s"), ("film", "movie"), ("qui et", "sil ent"), ("mov ing", "touch ed"), ("very", "quite"), ("cast", "crew"),
-    ("电 影", "影 片"), ("演 员", "主 角"), ("非 常", "十 分"), ("出 色", "精 彩"), ("故 事", "情 节"), ("感 人", "动 人"), ("很", "真"),
-]  # fmt: skip
+    ("thought ful ly", "sens ible s"),
+    ("film", "movie"),
+    ("qui et", "sil ent"),
+    ("mov ing", "touch ed"),
+    ("very", "quite"),
+    ("cast", "crew"),
+    ("电 影", "影 片"),
+    ("演 员", "主 角"),
+    ("非 常", "十 分"),
+    ("出 色", "精 彩"),
+    ("故 事", "情 节"),
+    ("感 人", "动 人"),
+    ("很", "真"),
+]
 SCORES = {"film": 0.5, "mov": 1.0, "shin": 0.5, "cast": 0.25, "出": 1.0, "感": 1.0, "电": 0.25}
 KEY = 12
 GOLDEN = {
@@ -546,12 +616,18 @@ GOLDEN = {
         "token",
         ENGLISH,
     ): "<[MASK]> thought <[MASK]> ly made film , <[MASK]> <[MASK]> and very <[MASK]> ing , with a cast that <[MASK]> es",
-    ("token", CHINESE): "<[MASK]> <[MASK]> <[MASK]> 影 的 演 员 <[MASK]> <[MASK]> 出 色 <[MASK]> 故 事 也 很 感 人",
+    (
+        "token",
+        CHINESE,
+    ): "<[MASK]> <[MASK]> <[MASK]> 影 的 演 员 <[MASK]> <[MASK]> 出 色 <[MASK]> 故 事 也 很 感 人",
     (
         "whole-word",
         ENGLISH,
     ): "<[MASK]> thought ful ly <，> film , qui et and <[MASK]> <[MASK]> <[MASK]> , with <[MASK]> cast that shin es",
-    ("whole-word", CHINESE): "<[MASK]> <[MASK]> 电 影 <，> 演 员 非 常 出 色 ， <[MASK]> <[MASK]> <也> 很 感 人",
+    (
+        "whole-word",
+        CHINESE,
+    ): "<[MASK]> <[MASK]> 电 影 <，> 演 员 非 常 出 色 ， <[MASK]> <[MASK]> <也> 很 感 人",
     (
         "n-gram",
         ENGLISH,
@@ -564,7 +640,10 @@ GOLDEN = {
         "macbert",
         ENGLISH,
     ): "<that> <sens> <ible> <s> <thought> film , qui et and <色> <touch> <ed> , with <非> <crew> <that> shin es",
-    ("macbert", CHINESE): "<that> <常> <影> <片> <thought> 演 员 非 常 出 色 ， 故 事 也 <真> <动> <人>",
+    (
+        "macbert",
+        CHINESE,
+    ): "<that> <常> <影> <片> <thought> 演 员 非 常 出 色 ， 故 事 也 <真> <动> <人>",
     (
         "span",
         ENGLISH,
@@ -577,7 +656,10 @@ GOLDEN = {
         "task-guided",
         ENGLISH,
     ): "a thought ful ly <，> <[MASK]> , qui et and very <[MASK]> <[MASK]> , with a <动> that <[MASK]> <[MASK]>",
-    ("task-guided", CHINESE): "这 部 <[MASK]> <[MASK]> 的 演 员 非 常 <[MASK]> <[MASK]> ， 故 事 <也> 很 <动> <[MASK]>",
+    (
+        "task-guided",
+        CHINESE,
+    ): "这 部 <[MASK]> <[MASK]> 的 演 员 非 常 <[MASK]> <[MASK]> ， 故 事 <也> 很 <动> <[MASK]>",
 }
 
 
@@ -595,7 +677,9 @@ def golden(strategy, sentence):
         [other for i in range(0, 2 * len(pairs), 2) for other in ([i + 1], [i])],
     )
     ids = torch.tensor([number(["[CLS]", *pieces, "[SEP]"])])
-    words = torch.tensor([[SPECIAL, *(1 + piece.startswith("##") for piece in sentence.split()), SPECIAL]])
+    words = torch.tensor(
+        [[SPECIAL, *(1 + piece.startswith("##") for piece in sentence.split()), SPECIAL]]
+    )
     scores = torch.tensor([[0.0, *(SCORES.get(piece, 0.0) for piece in pieces), 0.0]])
     masker = masker_of(strategy, tokenizer, similar, rate=0.3)
     guide = scores if strategy == "task-guided" else None
@@ -604,7 +688,8 @@ def golden(strategy, sentence):
     found = tokenizer.convert_ids_to_tokens(after[0, 1:-1].tolist())
     # A chosen token is written in brackets, whatever stands there.
     return " ".join(
-        f"<{name}>" if label != IGNORED else name for name, label in zip(found, labels[0, 1:-1].tolist(), strict=True)
+        f"<{name}>" if label != IGNORED else name
+        for name, label in zip(found, labels[0, 1:-1].tolist(), strict=True)
     )
 
 

@@ -19,7 +19,14 @@ from distillkit.data.rows import ELSEWHERE, FOLLOWS, SWAPPED
 from distillkit.errors import InputError
 from distillkit.recipe import ObjectivesConfig
 from distillkit.teacher.masking import IGNORED
-from distillkit.teacher.pretraining import COLUMNS, Pretraining, fresh_network, load_encoder, measures, objective
+from distillkit.teacher.pretraining import (
+    COLUMNS,
+    Pretraining,
+    fresh_network,
+    load_encoder,
+    measures,
+    objective,
+)
 
 VOCABULARY = 40
 SIZES = {
@@ -40,8 +47,14 @@ KINDS = {
     "electra": {"embedding_size": 16},
     "distilbert": {"dim": 64, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
     "albert": {"embedding_size": 16},
-    "modernbert": {"attn_implementation": "eager", "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3},
-}  # fmt: skip
+    "modernbert": {
+        "attn_implementation": "eager",
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+    },
+}
 MIXTURES = [
     {},
     {"mlm": 0.0, "rtd": 1.0},
@@ -56,7 +69,9 @@ SOME = ["bert", "roberta", "electra", "distilbert", "albert", "modernbert"]
 
 def config_of(kind):
     sizes = {} if kind == "distilbert" else SIZES
-    return AutoConfig.for_model(kind, **{"vocab_size": VOCABULARY, "pad_token_id": 0} | sizes | KINDS[kind])
+    return AutoConfig.for_model(
+        kind, **{"vocab_size": VOCABULARY, "pad_token_id": 0} | sizes | KINDS[kind]
+    )
 
 
 def model_of(kind, seed=0, **objectives):
@@ -70,7 +85,10 @@ def batch_of(model, lengths=(9, 6, 4), seed=0, longest=None):
     random = torch.Generator().manual_seed(seed)
     pad = model.network.config.pad_token_id
     longest = longest or max(lengths)
-    ids, inside = torch.full((len(lengths), longest), pad), torch.zeros(len(lengths), longest, dtype=torch.long)
+    ids, inside = (
+        torch.full((len(lengths), longest), pad),
+        torch.zeros(len(lengths), longest, dtype=torch.long),
+    )
     labels = torch.full_like(ids, IGNORED)
     for i, length in enumerate(lengths):
         row = torch.randint(5, VOCABULARY, (length,), generator=random)
@@ -95,7 +113,14 @@ def test_loss_and_gradients_are_those_of_transformers_own_head(kind):
     assert not missing
     reference.tie_weights()
     reference.eval()
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCABULARY - 5))]
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(f"w{i}" for i in range(VOCABULARY - 5)),
+    ]
     tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)})
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4, seed=3)
     texts = ["w1 w2 w3 w4 w5 w6 w7", "w8 w9 w10", "w11 w12 w13 w14 w15 w16 w17 w18 w19"]
@@ -162,7 +187,8 @@ def seen_by(model):
     """Return what the encoder is given, call by call, and its states."""
     seen = []
     model.network.base_model.register_forward_hook(
-        lambda _, args, kwargs, out: seen.append((kwargs["input_ids"], out.last_hidden_state)), with_kwargs=True
+        lambda _, args, kwargs, out: seen.append((kwargs["input_ids"], out.last_hidden_state)),
+        with_kwargs=True,
     )
     return seen
 
@@ -204,8 +230,12 @@ def test_only_chosen_tokens_are_replaced_and_what_is_guessed_right_is_original(k
     loss = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
     torch.testing.assert_close(found["rtd_loss"], (loss * inside).sum(1))
     assert found["rtd_right"].tolist() == (((logits > 0) == replaced) & inside).sum(1).tolist()
-    total = objective(torch.stack([found[name] for name in COLUMNS], 1), ObjectivesConfig(mlm=0.0, rtd=0.5), None)
-    expected = 0.5 * (found["generator_loss"].sum() / chosen.sum() + 50 * found["rtd_loss"].sum() / inside.sum())
+    total = objective(
+        torch.stack([found[name] for name in COLUMNS], 1), ObjectivesConfig(mlm=0.0, rtd=0.5), None
+    )
+    expected = 0.5 * (
+        found["generator_loss"].sum() / chosen.sum() + 50 * found["rtd_loss"].sum() / inside.sum()
+    )
     torch.testing.assert_close(total, expected)
 
 
@@ -220,10 +250,14 @@ def test_replacements_are_drawn_from_what_the_generator_says():
         seen.clear()
         for _ in range(3):
             model(**batch)
-        tokens = torch.cat([given[batch["labels"] != IGNORED] for given, _ in seen[: 3 if training else 1]])
+        tokens = torch.cat(
+            [given[batch["labels"] != IGNORED] for given, _ in seen[: 3 if training else 1]]
+        )
         shares = torch.bincount(tokens, minlength=VOCABULARY) / len(tokens)
         assert set(tokens.tolist()) == {8, 11, 39}
-        torch.testing.assert_close(shares[[8, 11, 39]], torch.tensor([0.5, 0.3, 0.2]), atol=0.07, rtol=0)
+        torch.testing.assert_close(
+            shares[[8, 11, 39]], torch.tensor([0.5, 0.3, 0.2]), atol=0.07, rtol=0
+        )
         assert all(torch.equal(given, seen[0][0]) for given, _ in seen) != training
 
 
@@ -239,7 +273,9 @@ def test_the_generator_shares_the_embeddings_and_is_not_saved(kind, tmp_path):
         assert own.position_embeddings is theirs.position_embeddings
         assert own.token_type_embeddings is theirs.token_type_embeddings
     objective(
-        model(**batch_of(model)).logits[:, 3:4].expand(-1, 10) * torch.eye(10)[3], model.objectives, None
+        model(**batch_of(model)).logits[:, 3:4].expand(-1, 10) * torch.eye(10)[3],
+        model.objectives,
+        None,
     ).backward()
     assert words.weight.grad.abs().sum() > 0  # of the generator's loss alone
     model.network.save_pretrained(tmp_path)
@@ -257,7 +293,11 @@ def test_the_generator_is_narrow_and_as_deep():
     )
     options = ObjectivesConfig(rtd=1.0)
     quarter = Pretraining(fresh_network(wide, options), options).generator
-    assert (quarter.config.hidden_size, quarter.config.num_attention_heads, quarter.config.embedding_size) == (
+    assert (
+        quarter.config.hidden_size,
+        quarter.config.num_attention_heads,
+        quarter.config.embedding_size,
+    ) == (
         128,
         2,
         512,
@@ -269,12 +309,16 @@ def test_an_electra_keeps_its_own_detector(tmp_path):
     electra = ElectraForPreTraining(config_of("electra"))
     electra.save_pretrained(tmp_path)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc"]
-    BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(tmp_path)
+    BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(
+        tmp_path
+    )
     objectives = ObjectivesConfig(mlm=0.0, rtd=1.0)
     network, _ = load_encoder(str(tmp_path), objectives)
     weights = electra.discriminator_predictions.state_dict()
     model = Pretraining(network, objectives)
-    assert all(torch.equal(weights[name], value) for name, value in model.detector.state_dict().items())
+    assert all(
+        torch.equal(weights[name], value) for name, value in model.detector.state_dict().items()
+    )
 
 
 # ---- all together
@@ -300,7 +344,9 @@ def test_every_parameter_that_wants_a_gradient_gets_one(kind, objectives, chosen
     assert not any("encoder.layer" in name or "word_embeddings" in name for name in still)
 
 
-@pytest.mark.parametrize("objectives", [{}, {"rtd": 1.0}, {"mlm": 0.0, "rtd": 1.0, "sop": 1.0, "nsp": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "objectives", [{}, {"rtd": 1.0}, {"mlm": 0.0, "rtd": 1.0, "sop": 1.0, "nsp": 1.0}], ids=str
+)
 @pytest.mark.parametrize("kind", SOME)
 def test_a_row_is_measured_alike_in_any_batch(kind, objectives):
     model = model_of(kind, **objectives).eval()
@@ -311,9 +357,14 @@ def test_a_row_is_measured_alike_in_any_batch(kind, objectives):
         longer = model(**batch_of(model, longest=16)).logits
         torch.manual_seed(5)
         alone = torch.cat(
-            [model(**{name: t[i : i + 1, : (9, 6, 4)[i]] for name, t in batch.items()}).logits for i in range(3)]
+            [
+                model(**{name: t[i : i + 1, : (9, 6, 4)[i]] for name, t in batch.items()}).logits
+                for i in range(3)
+            ]
         )
-    counts = [COLUMNS.index(name) for name in ("chosen", "replaced", "tokens", "mlm_right", "rtd_right")]
+    counts = [
+        COLUMNS.index(name) for name in ("chosen", "replaced", "tokens", "mlm_right", "rtd_right")
+    ]
     for other in (alone, longer):
         torch.testing.assert_close(other, together, rtol=1e-4, atol=1e-5)
         assert torch.equal(other[:, counts], together[:, counts])
@@ -339,7 +390,9 @@ def table_of(rows):
 
 def test_order_is_learnt_from_the_rows_that_are_of_it_alone():
     order = torch.tensor([0, 1, 2, 0], dtype=torch.int8)
-    table = table_of([{"nsp_logit": 1.0, "sop_logit": -2.0, "chosen": 1, "tokens": 4}] * 4).requires_grad_(True)
+    table = table_of(
+        [{"nsp_logit": 1.0, "sop_logit": -2.0, "chosen": 1, "tokens": 4}] * 4
+    ).requires_grad_(True)
     objective(table, ObjectivesConfig(nsp=1.0, sop=1.0), order).backward()
     assert (table.grad[:, COLUMNS.index("nsp_logit")] != 0).tolist() == [True, False, True, True]
     assert (table.grad[:, COLUMNS.index("sop_logit")] != 0).tolist() == [True, True, False, True]
@@ -348,14 +401,18 @@ def test_order_is_learnt_from_the_rows_that_are_of_it_alone():
     assert signs[:, COLUMNS.index("sop_logit")].tolist() == [1, -1, 0, 1]
     nsp = (2 * math.log1p(math.e) + math.log1p(math.exp(-1))) / 3
     sop = (2 * math.log1p(math.exp(-2)) + math.log1p(math.exp(2))) / 3
-    assert objective(table, ObjectivesConfig(nsp=2.0, sop=3.0), order).item() == pytest.approx(2 * nsp + 3 * sop)
+    assert objective(table, ObjectivesConfig(nsp=2.0, sop=3.0), order).item() == pytest.approx(
+        2 * nsp + 3 * sop
+    )
 
 
 def test_bert_tells_what_follows_with_its_own_head():
     model = model_of("bert", nsp=1.0).eval()
     batch = batch_of(model)
     found = model(**batch).logits[:, COLUMNS.index("nsp_logit")]
-    out = model.network(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).seq_relationship_logits
+    out = model.network(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+    ).seq_relationship_logits
     torch.testing.assert_close(found, out[:, 1] - out[:, 0])
     expected = functional.cross_entropy(out, torch.tensor([0, 0, 1]))
     order = torch.tensor([FOLLOWS, FOLLOWS, ELSEWHERE])
@@ -365,17 +422,37 @@ def test_bert_tells_what_follows_with_its_own_head():
 
 
 def test_the_loss_is_the_mean_over_tokens_and_not_over_rows():
-    table = table_of([{"mlm_loss": 6.0, "chosen": 3, "tokens": 9}, {"mlm_loss": 4.0, "chosen": 1, "tokens": 5}])
+    table = table_of(
+        [{"mlm_loss": 6.0, "chosen": 3, "tokens": 9}, {"mlm_loss": 4.0, "chosen": 1, "tokens": 5}]
+    )
     assert float(objective(table, ObjectivesConfig(mlm=2.0), None)) == pytest.approx(2 * 10 / 4)
     assert float(objective(table[:0], ObjectivesConfig(), None)) == 0
 
 
 def test_measures_are_those_of_a_calculation_by_hand():
     rows = [
-        {"mlm_loss": 6.0, "mlm_right": 1, "chosen": 3, "generator_loss": 3.0, "rtd_loss": 2.0, "rtd_right": 7, "replaced": 2, "tokens": 9},
-        {"mlm_loss": 4.0, "mlm_right": 1, "chosen": 1, "generator_loss": 1.0, "rtd_loss": 1.0, "rtd_right": 5, "replaced": 1, "tokens": 5},
+        {
+            "mlm_loss": 6.0,
+            "mlm_right": 1,
+            "chosen": 3,
+            "generator_loss": 3.0,
+            "rtd_loss": 2.0,
+            "rtd_right": 7,
+            "replaced": 2,
+            "tokens": 9,
+        },
+        {
+            "mlm_loss": 4.0,
+            "mlm_right": 1,
+            "chosen": 1,
+            "generator_loss": 1.0,
+            "rtd_loss": 1.0,
+            "rtd_right": 5,
+            "replaced": 1,
+            "tokens": 5,
+        },
         {"chosen": 0, "rtd_right": 3, "tokens": 6},
-    ]  # fmt: skip
+    ]
     found = measures(table_of(rows), ObjectivesConfig(rtd=1.0), None)
     assert found == pytest.approx(
         {
@@ -394,11 +471,14 @@ def test_measures_are_those_of_a_calculation_by_hand():
     found = measures(table, ObjectivesConfig(nsp=1.0, sop=1.0), order)
     assert (found["nsp_accuracy"], found["sop_accuracy"]) == pytest.approx((3 / 4, 2 / 3))
     assert "sop_accuracy" not in measures(table, ObjectivesConfig(nsp=1.0), order)
-    assert math.isfinite(measures(table_of([{"mlm_loss": 9e9, "chosen": 1}]), ObjectivesConfig(), None)["perplexity"])
+    assert math.isfinite(
+        measures(table_of([{"mlm_loss": 9e9, "chosen": 1}]), ObjectivesConfig(), None)["perplexity"]
+    )
 
 
 def test_a_kind_without_a_masked_language_model_is_refused():
     with pytest.raises(
-        InputError, match="gpt2 has no masked language model in transformers; expected an encoder such as BERT"
+        InputError,
+        match="gpt2 has no masked language model in transformers; expected an encoder such as BERT",
     ):
         fresh_network(AutoConfig.for_model("gpt2"), ObjectivesConfig())

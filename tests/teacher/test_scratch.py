@@ -26,7 +26,13 @@ def build(texts=(*ENGLISH, *ENGLISH, *CHINESE), **config):
 
 def test_frequent_words_are_pieces_and_others_are_cut_into_them():
     _, tokenizer = build()
-    assert tokenizer.tokenize("The films' unbelievable story") == ["the", "films", "'", "unbelievable", "story"]
+    assert tokenizer.tokenize("The films' unbelievable story") == [
+        "the",
+        "films",
+        "'",
+        "unbelievable",
+        "story",
+    ]
     pieces = tokenizer.tokenize("believefox")
     assert "".join(piece.removeprefix("##") for piece in pieces) == "believefox"
     assert len(pieces) > 1
@@ -36,8 +42,19 @@ def test_frequent_words_are_pieces_and_others_are_cut_into_them():
 
 def test_special_tokens_have_their_usual_ids_and_every_piece_another():
     shape, tokenizer = build()
-    assert tokenizer.convert_ids_to_tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    special = tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id
+    assert tokenizer.convert_ids_to_tokens(range(5)) == [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+    ]
+    special = (
+        tokenizer.pad_token_id,
+        tokenizer.unk_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+    )
     assert (*special, tokenizer.mask_token_id) == (0, 1, 2, 3, 4)
     assert sorted(tokenizer.get_vocab().values()) == list(range(shape.vocab_size))
     pair = tokenizer("film", "good")
@@ -53,12 +70,24 @@ def test_special_tokens_have_their_usual_ids_and_every_piece_another():
 
 def test_han_characters_each_are_one():
     _, tokenizer = build()
-    assert tokenizer.tokenize("电影很差iPhone") == ["电", "影", "很", "差", *tokenizer.tokenize("iPhone")]
-    assert not [piece for piece in tokenizer.get_vocab() if len(piece) > 1 and set(piece) & set("".join(CHINESE[1:]))]
+    assert tokenizer.tokenize("电影很差iPhone") == [
+        "电",
+        "影",
+        "很",
+        "差",
+        *tokenizer.tokenize("iPhone"),
+    ]
+    assert not [
+        piece
+        for piece in tokenizer.get_vocab()
+        if len(piece) > 1 and set(piece) & set("".join(CHINESE[1:]))
+    ]
 
 
 @pytest.mark.parametrize(
-    ("lower_case", "pieces"), [(True, ["cafe", "the"]), (False, ["Café", "The"])], ids=["lower", "cased"]
+    ("lower_case", "pieces"),
+    [(True, ["cafe", "the"]), (False, ["Café", "The"])],
+    ids=["lower", "cased"],
 )
 def test_case_and_accents_are_kept_or_not(lower_case, pieces):
     _, tokenizer = build([*ENGLISH * 3, "Café The"], lower_case=lower_case)
@@ -115,5 +144,7 @@ def test_the_same_text_in_any_order_gives_the_same_vocabulary_in_every_process()
 
 @pytest.mark.parametrize("texts", [[], [" "], ["a film"]])
 def test_too_little_text_is_refused(texts):
-    with pytest.raises(InputError, match=r"the text gives \d+ word pieces, .*expected at least 100: give more text"):
+    with pytest.raises(
+        InputError, match=r"the text gives \d+ word pieces, .*expected at least 100: give more text"
+    ):
         build(texts)

@@ -37,7 +37,9 @@ def test_plan_has_every_new_content_once_in_the_order_of_the_table(numbers, stor
     assert [numbers[row] for row in rows] == [n for n in dict.fromkeys(numbers) if n not in stored]
     assert all(row == numbers.index(numbers[row]) for row in rows)
     assert all(len(shard.rows) == shard_rows for shard in plan[:-1])
-    assert all(shard.name == shard_name(keys([numbers[row] for row in shard.rows])) for shard in plan)
+    assert all(
+        shard.name == shard_name(keys([numbers[row] for row in shard.rows])) for shard in plan
+    )
 
 
 @settings(deadline=None)
@@ -48,7 +50,9 @@ def test_what_is_left_is_cut_as_it_was_at_first_whatever_shards_are_done(count, 
     done = [shard for shard in plan if draw.random() < 0.5]
     stored = table.take(pa.array([int(row) for shard in done for row in shard.rows], pa.int64()))
     left = plan_shards(table, stored, shard_rows)
-    assert [(s.name, s.rows.tolist()) for s in left] == [(s.name, s.rows.tolist()) for s in plan if s not in done]
+    assert [(s.name, s.rows.tolist()) for s in left] == [
+        (s.name, s.rows.tolist()) for s in plan if s not in done
+    ]
 
 
 @pytest.fixture
@@ -94,7 +98,9 @@ def test_a_written_shard_is_skipped_and_counted(plan, tmp_path):
         assert turns.take(wait=True) is None
 
 
-def test_a_shard_in_other_hands_is_waited_for_and_taken_over_when_it_is_dropped(plan, tmp_path, monkeypatch):
+def test_a_shard_in_other_hands_is_waited_for_and_taken_over_when_it_is_dropped(
+    plan, tmp_path, monkeypatch
+):
     monkeypatch.setattr(shards, "WAIT_SECONDS", 0.01)
     other = FileLock(tmp_path / f".shard-{plan[0].name}.lock", thread_local=False)
     other.acquire()
@@ -121,14 +127,32 @@ def test_what_the_killed_have_left_is_cleared_away_and_what_is_in_use_is_not(pla
         with Turns(tmp_path, plan[:1]) as turns:
             assert turns.take(wait=True) is None
         assert {path.name for path in tmp_path.iterdir()} == {
-            shard_path(tmp_path, plan[0].name).name, ".shard-11.lock", ".shard-11.parquet.78.partial",
-        }  # fmt: skip
+            shard_path(tmp_path, plan[0].name).name,
+            ".shard-11.lock",
+            ".shard-11.parquet.78.partial",
+        }
 
 
 def start(source, store, teacher, **environment):
     """Label by the command line, in small shards."""
-    command = [sys.executable, "-m", "distillkit", "label", str(source), str(store), "--teacher", teacher]
-    options = ["--label.shard-rows", "7", "--label.precision", "bf16", "--label.max-batch-tokens", "32"]
+    command = [
+        sys.executable,
+        "-m",
+        "distillkit",
+        "label",
+        str(source),
+        str(store),
+        "--teacher",
+        teacher,
+    ]
+    options = [
+        "--label.shard-rows",
+        "7",
+        "--label.precision",
+        "bf16",
+        "--label.max-batch-tokens",
+        "32",
+    ]
     return subprocess.Popen(
         [*command, *options],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -155,9 +179,14 @@ def undisturbed(train_table, classifier_folder, tmp_path_factory):
     return folder / "transfer.parquet", files
 
 
-def test_two_processes_make_the_very_same_store_and_the_first_alone_speaks(undisturbed, classifier_folder, tmp_path):
+def test_two_processes_make_the_very_same_store_and_the_first_alone_speaks(
+    undisturbed, classifier_folder, tmp_path
+):
     source, expected = undisturbed
-    both = [start(source, tmp_path / "s", classifier_folder, RANK=str(rank), WORLD_SIZE="2") for rank in (0, 1)]
+    both = [
+        start(source, tmp_path / "s", classifier_folder, RANK=str(rank), WORLD_SIZE="2")
+        for rank in (0, 1)
+    ]
     said = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert json.loads(said[0])["rows"] == 96
@@ -165,7 +194,9 @@ def test_two_processes_make_the_very_same_store_and_the_first_alone_speaks(undis
     assert contents(tmp_path / "s") == expected
 
 
-def test_killed_at_any_moment_and_gone_on_with_it_is_the_very_same_store(undisturbed, classifier_folder, tmp_path):
+def test_killed_at_any_moment_and_gone_on_with_it_is_the_very_same_store(
+    undisturbed, classifier_folder, tmp_path
+):
     source, expected = undisturbed
     store, draw = tmp_path / "s", random.Random(0)
     for written in (1, 6):

@@ -15,9 +15,30 @@ from distillkit.teacher.masking import units
 from distillkit.teacher.similar import SimilarWords, _frequent_words, similar_words
 
 PIECES = [
-    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "great", "fine", "bad", "awful", "film", "movie", "odd",
-    "thought", "sens", "sil", "qui", "##ful", "##ible", "##ly", "##s", "##ent", "##et",
-]  # fmt: skip
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "good",
+    "great",
+    "fine",
+    "bad",
+    "awful",
+    "film",
+    "movie",
+    "odd",
+    "thought",
+    "sens",
+    "sil",
+    "qui",
+    "##ful",
+    "##ible",
+    "##ly",
+    "##s",
+    "##ent",
+    "##et",
+]
 NUMBER = {piece: i for i, piece in enumerate(PIECES)}
 
 
@@ -34,7 +55,8 @@ def rows_of(*texts):
     """Make rows of pieces, between [CLS] and [SEP]."""
     rows = [["[CLS]", *text.split(), "[SEP]"] for text in texts]
     kinds = [
-        [SPECIAL if p[0] == "[" and p != "[UNK]" else LATER if p[0] == "#" else FIRST for p in row] for row in rows
+        [SPECIAL if p[0] == "[" and p != "[UNK]" else LATER if p[0] == "#" else FIRST for p in row]
+        for row in rows
     ]
     return TextRows(
         torch.tensor([NUMBER[piece] for row in rows for piece in row], dtype=torch.int32),
@@ -50,14 +72,24 @@ def replaced(similar, rows, uniform=0.0, otherwise="odd"):
     ids, unit = batch["input_ids"], units(batch["words"], whole=True)
     even = torch.full((ids.shape[0], ids.shape[1] + 1), uniform)
     new = similar.replace(ids, unit, even, torch.full_like(ids, NUMBER[otherwise]))
-    return [" ".join(PIECES[i] for i in row[u > 0].tolist()) for row, u in zip(new, unit, strict=True)]
+    return [
+        " ".join(PIECES[i] for i in row[u > 0].tolist()) for row, u in zip(new, unit, strict=True)
+    ]
 
 
 def test_words_of_one_and_of_several_pieces_become_words_of_as_many():
-    words = [numbers(w) for w in ("good", "great", "fine", "thought ##ful ##ly", "sens ##ible ##s", "qui ##et")]
+    words = [
+        numbers(w)
+        for w in ("good", "great", "fine", "thought ##ful ##ly", "sens ##ible ##s", "qui ##et")
+    ]
     similar = SimilarWords(words, [[1, 2], [0], [], [4], [3], []])
     assert len(similar) == 4
-    rows = rows_of("good thought ##ful ##ly great", "great sens ##ible ##s", "fine qui ##et film", "thought ##ful")
+    rows = rows_of(
+        "good thought ##ful ##ly great",
+        "great sens ##ible ##s",
+        "fine qui ##et film",
+        "thought ##ful",
+    )
     assert replaced(similar, rows) == [
         "great sens ##ible ##s good",
         "good thought ##ful ##ly",
@@ -83,7 +115,10 @@ def naive_words(rows, most=4):
     for i in range(len(rows)):
         here = slice(int(rows.offsets[i]), int(rows.offsets[i + 1]))
         word = []
-        for piece, kind in [*zip(rows.ids[here].tolist(), rows.words[here].tolist(), strict=True), (0, FIRST)]:
+        for piece, kind in [
+            *zip(rows.ids[here].tolist(), rows.words[here].tolist(), strict=True),
+            (0, FIRST),
+        ]:
             if kind != LATER:
                 found[tuple(word)] += bool(word) and len(word) <= most
                 word = [piece] if kind == FIRST else []
@@ -113,13 +148,25 @@ def test_frequent_words_are_those_of_a_loop_the_most_frequent_first(content):
 def test_without_a_source_neighbours_among_the_embeddings_stand_in(tokenizer):
     torch.manual_seed(0)
     table = torch.randn(len(PIECES), 8)
-    for one, other in (("great", "good"), ("movie", "film"), ("sens", "thought"), ("##ible", "##ful"), ("##s", "##ly")):
-        table[NUMBER[one]] = table[NUMBER[other]] * 3 + 0.01  # by cosine; the length does not matter
-    rows = rows_of("good great film movie bad thought ##ful ##ly sens ##ible ##s qui ##et", "film thought ##ful ##ly")
+    for one, other in (
+        ("great", "good"),
+        ("movie", "film"),
+        ("sens", "thought"),
+        ("##ible", "##ful"),
+        ("##s", "##ly"),
+    ):
+        # by cosine; the length does not matter
+        table[NUMBER[one]] = table[NUMBER[other]] * 3 + 0.01
+    rows = rows_of(
+        "good great film movie bad thought ##ful ##ly sens ##ible ##s qui ##et",
+        "film thought ##ful ##ly",
+    )
     similar = similar_words(rows, tokenizer, table)
     assert len(similar) == 7  # qui ##et is the only one of two pieces
     assert replaced(similar, rows) == [
-        "great good movie film " + replaced(similar, rows_of("bad"))[0] + " sens ##ible ##s thought ##ful ##ly odd odd",
+        "great good movie film "
+        + replaced(similar, rows_of("bad"))[0]
+        + " sens ##ible ##s thought ##ful ##ly odd odd",
         "movie sens ##ible ##s",
     ]
 
@@ -127,7 +174,11 @@ def test_without_a_source_neighbours_among_the_embeddings_stand_in(tokenizer):
 def test_a_word_is_never_its_own_stand_in_nor_is_the_unknown_token_one(tokenizer):
     text = "good great fine bad awful film movie [UNK] [UNK] [UNK]"
     rows = rows_of(text)
-    for table in (torch.randn(len(PIECES), 4), torch.ones(len(PIECES), 4), torch.zeros(len(PIECES), 4)):
+    for table in (
+        torch.randn(len(PIECES), 4),
+        torch.ones(len(PIECES), 4),
+        torch.zeros(len(PIECES), 4),
+    ):
         similar = similar_words(rows, tokenizer, table)
         assert len(similar) == 7
         for uniform in (0.0, 0.2, 0.4, 0.6, 0.8):
@@ -145,17 +196,23 @@ def test_of_many_words_the_nearest_are_those_of_a_full_search(tokenizer, monkeyp
     unit = torch.nn.functional.normalize(table[numbers(" ".join(names))], dim=1)
     nearest = (unit @ unit.T - 9 * torch.eye(len(names))).topk(5, dim=1).indices
     for i, name in enumerate(names):
-        found = [replaced(similar, rows_of(name), (k + 0.5) / 5, otherwise="sil")[0] for k in range(5)]
+        found = [
+            replaced(similar, rows_of(name), (k + 0.5) / 5, otherwise="sil")[0] for k in range(5)
+        ]
         assert found == [names[j] for j in nearest[i].tolist()]
 
 
 def test_word_vectors_say_what_is_similar(tokenizer, tmp_path):
     path = tmp_path / "vectors.txt"
-    path.write_text("good 1 0\ngreat 0.9 0.1\nawful 0 1\nbad 0.1 0.9\nthoughtfully 1 1\nsensibles 1 0.9\nnowhere 5 5\n")
+    path.write_text(
+        "good 1 0\ngreat 0.9 0.1\nawful 0 1\nbad 0.1 0.9\nthoughtfully 1 1\nsensibles 1 0.9\nnowhere 5 5\n"
+    )
     rows = rows_of("good bad great awful film thought ##ful ##ly sens ##ible ##s")
     similar = similar_words(rows, tokenizer, torch.zeros(len(PIECES), 4), str(path))
     assert len(similar) == 6
-    assert replaced(similar, rows) == ["great awful good bad odd sens ##ible ##s thought ##ful ##ly"]
+    assert replaced(similar, rows) == [
+        "great awful good bad odd sens ##ible ##s thought ##ful ##ly"
+    ]
 
 
 def test_a_thesaurus_says_what_is_similar_in_the_direction_it_has(tokenizer, tmp_path):
@@ -166,27 +223,37 @@ def test_a_thesaurus_says_what_is_similar_in_the_direction_it_has(tokenizer, tmp
     rows = rows_of("good great thought ##ful ##ly film", "bad sens ##ible ##s fine movie")
     similar = similar_words(rows, tokenizer, torch.zeros(len(PIECES), 4), str(path))
     assert replaced(similar, rows) == ["great odd sens ##ible ##s movie", "odd odd odd odd odd odd"]
-    assert replaced(similar, rows, 0.9)[0] == "fine odd sens ##ible ##s movie"  # two of them, each once
+    assert (
+        replaced(similar, rows, 0.9)[0] == "fine odd sens ##ible ##s movie"
+    )  # two of them, each once
 
 
-def test_a_byte_level_tokenizer_knows_the_words_of_a_thesaurus_and_of_vectors_within_a_text(tmp_path):
+def test_a_byte_level_tokenizer_knows_the_words_of_a_thesaurus_and_of_vectors_within_a_text(
+    tmp_path,
+):
     from tokenizers import ByteLevelBPETokenizer
 
     trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(["good great bad film", " good great bad film"] * 20, 400, show_progress=False)
+    trained.train_from_iterator(
+        ["good great bad film", " good great bad film"] * 20, 400, show_progress=False
+    )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer)
     ids = tokenizer(" good bad good great film good")["input_ids"]
     # The text begins with a word that no space stands before: other pieces, the same spelling.
     ids = tokenizer("good")["input_ids"] + ids
     assert len(ids) == 7
-    rows = TextRows(torch.tensor(ids), None, torch.tensor([0, 7]), 0, torch.full((7,), FIRST, dtype=torch.int8))
+    rows = TextRows(
+        torch.tensor(ids), None, torch.tensor([0, 7]), 0, torch.full((7,), FIRST, dtype=torch.int8)
+    )
     thesaurus, vectors = tmp_path / "t.tsv", tmp_path / "v.txt"
     thesaurus.write_text("good\tgreat\n")
     vectors.write_text("good 1 0\ngreat 1 0.1\nbad 0 1\nfilm 0.1 1\n")
     for path in (thesaurus, vectors):
         similar = similar_words(rows, tokenizer, torch.zeros(len(tokenizer), 4), str(path))
         unit = torch.arange(1, 8)[None]
-        new = similar.replace(torch.tensor([ids]), unit, torch.zeros(1, 8), torch.zeros(1, 7, dtype=torch.long))
+        new = similar.replace(
+            torch.tensor([ids]), unit, torch.zeros(1, 8), torch.zeros(1, 7, dtype=torch.long)
+        )
         good, great = ids[1], ids[4]
         assert tokenizer.decode([good, great]) == " good great"
         assert new[0, [1, 3, 6]].tolist() == [great] * 3
@@ -194,7 +261,9 @@ def test_a_byte_level_tokenizer_knows_the_words_of_a_thesaurus_and_of_vectors_wi
 
 def test_what_cannot_be_used_is_said_in_one_line(tokenizer, tmp_path):
     rows, table = rows_of("good great film"), torch.zeros(len(PIECES), 4)
-    lonely, other, latin, unread = (tmp_path / f"{name}.tsv" for name in ("lonely", "other", "latin", "unread"))
+    lonely, other, latin, unread = (
+        tmp_path / f"{name}.tsv" for name in ("lonely", "other", "latin", "unread")
+    )
     vectors = tmp_path / "vectors.txt"
     lonely.write_text("good\tgreat\nfilm\n")
     other.write_text("good\tthoughtfully\n")

@@ -17,9 +17,7 @@ from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"]
-PIECES = (
-    "the film is was n ' t good ##ness bad ##ly . , ! 好 电 影 de ##light ##ful play ##ing mask [ ] delightfully cafe"
-)
+PIECES = "the film is was n ' t good ##ness bad ##ly . , ! 好 电 影 de ##light ##ful play ##ing mask [ ] delightfully cafe"
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +28,13 @@ def teacher():
     assert tokenizer.tokenize("goodness好") == ["good", "##ness", "好"]
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=16
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+    )
     return BertForSequenceClassification(config).eval(), tokenizer
 
 
@@ -40,8 +43,16 @@ def students(texts, mask="", **options):
 
 
 def student_of_pieces(words):
-    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(["[PAD]", "[UNK]", *words.split()])}, unk_token="[UNK]"))  # fmt: skip
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    tokenizer = Tokenizer(
+        models.WordPiece(
+            {word: i for i, word in enumerate(["[PAD]", "[UNK]", *words.split()])},
+            unk_token="[UNK]",
+        )
+    )
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.Lowercase(),
+        pre_tokenizers.Whitespace(),
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=16
     )
@@ -66,7 +77,11 @@ def by_hand(teacher, places):
     found = []
     for text, start, end in places:
         states, spans = states_of(teacher, text)
-        own = [state for state, span in zip(states, spans, strict=True) if span & set(range(start, end))]
+        own = [
+            state
+            for state, span in zip(states, spans, strict=True)
+            if span & set(range(start, end))
+        ]
         found.append(torch.stack(own).mean(0))
     return torch.stack(found).mean(0)
 
@@ -90,7 +105,8 @@ def test_an_unknown_word_has_a_finite_vector(classifier_folder):
 def test_a_context_vector_is_the_mean_over_all_places_of_the_word(teacher):
     texts = ["good film", "the film is good, good", "bad"]
     found = ask(teacher, students(texts), ["good", "film", "bad"], texts)
-    first, second, third = (states_of(teacher, text)[0] for text in texts)  # [CLS] good film [SEP], ...
+    # [CLS] good film [SEP], ...
+    first, second, third = (states_of(teacher, text)[0] for text in texts)
     torch.testing.assert_close(found[0], (first[1] + second[4] + second[6]) / 3, atol=1e-5, rtol=0)
     torch.testing.assert_close(found[1], (first[2] + second[2]) / 2, atol=1e-5, rtol=0)
     torch.testing.assert_close(found[2], third[1], atol=1e-5, rtol=0)
@@ -106,13 +122,25 @@ def test_a_context_vector_is_the_mean_over_all_places_of_the_word(teacher):
         ("word", "GOOD, goodness", "goodness"),
         ("character", "电影好!", "影"),
         ("character", "电影good好", "good"),
-        ("word", "caf\u00e9 , cafe\u0301", "caf\u00e9"),  # composed and in two characters, of one length no more
+        (
+            "word",
+            "caf\u00e9 , cafe\u0301",
+            "caf\u00e9",
+        ),  # composed and in two characters, of one length no more
     ],
 )
 def test_words_are_found_among_the_teachers_pieces_by_their_characters(teacher, unit, text, word):
     tokenizer = students([text], unit=unit)
-    spans = zip(*(tokenizer(text, return_offsets_mapping=True)[key] for key in ("input_ids", "offset_mapping")), strict=True)  # fmt: skip
-    places = [(text, *span) for token, span in spans if token == tokenizer.convert_tokens_to_ids(word)]
+    spans = zip(
+        *(
+            tokenizer(text, return_offsets_mapping=True)[key]
+            for key in ("input_ids", "offset_mapping")
+        ),
+        strict=True,
+    )
+    places = [
+        (text, *span) for token, span in spans if token == tokenizer.convert_tokens_to_ids(word)
+    ]
     assert len(places) == (2 if word == "caf\u00e9" else 1)
     found = ask(teacher, tokenizer, [word], [text])
     torch.testing.assert_close(found[0], by_hand(teacher, places), atol=1e-5, rtol=0)
@@ -120,8 +148,14 @@ def test_words_are_found_among_the_teachers_pieces_by_their_characters(teacher, 
 
 def test_all_words_of_texts_of_all_lengths_are_those_asked_one_by_one(teacher):
     texts = [
-        "good", "", "the film is goodness , the film", "电影好 good.", "bad " * 30, "is film . good badly", "delightful playing!"
-    ] * 3  # fmt: skip
+        "good",
+        "",
+        "the film is goodness , the film",
+        "电影好 good.",
+        "bad " * 30,
+        "is film . good badly",
+        "delightful playing!",
+    ] * 3
     tokenizer = students(texts)
     words = [word for word in tokenizer.get_vocab() if word not in ("[PAD]", "[UNK]")]
     places = {word: [] for word in words}
@@ -147,7 +181,9 @@ def test_a_piece_is_met_on_its_own_and_inside_words_that_are_whole(teacher):
     tokenizer = student_of_pieces("good goodness bad ##ness ##n ##ess film")
     texts = ["Goodness , the film", "badness"]  # badness is no word: bad, ##ness
     found = ask(teacher, tokenizer, ["##ness", "good", "goodness", "##n"], texts)
-    torch.testing.assert_close(found[0], by_hand(teacher, [(texts[0], 4, 8), (texts[1], 3, 7)]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        found[0], by_hand(teacher, [(texts[0], 4, 8), (texts[1], 3, 7)]), atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(found[2], by_hand(teacher, [(texts[0], 0, 8)]), atol=1e-5, rtol=0)
     alone = word_vectors(*teacher, ["##ness", "good", "goodness", "##n"])
     shift = (found[[0, 2]] - alone[[0, 2]]).mean(0)
@@ -162,7 +198,9 @@ def test_the_mask_is_no_word_and_moves_no_other(teacher):
     masked = "the <mask> film<mask>is good"
     for vector, word in ((found[0], "film"), (found[1], "good"), (found[3], "the")):
         place = masked.index(word)
-        torch.testing.assert_close(vector, by_hand(teacher, [(masked, place, place + len(word))]), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            vector, by_hand(teacher, [(masked, place, place + len(word))]), atol=1e-5, rtol=0
+        )
     moved = found[2] - word_vectors(*teacher, ["mask"])[0]
     shift = (found[[0, 1, 3]] - word_vectors(*teacher, ["film", "good", "the"])).mean(0)
     torch.testing.assert_close(moved, shift, atol=1e-5, rtol=0)
@@ -185,7 +223,9 @@ def test_a_context_vector_is_the_same_to_the_last_bit_every_time(teacher):
     tokenizer = students(texts)
     words = ["good", "film", "was", "badly"]
     for precision in ("fp32", "bf16"):
-        first, again = (ask(teacher, tokenizer, words, texts, precision=precision) for _ in range(2))
+        first, again = (
+            ask(teacher, tokenizer, words, texts, precision=precision) for _ in range(2)
+        )
         assert torch.equal(first, again)
 
 
@@ -198,5 +238,7 @@ def test_the_teacher_is_left_as_it_was(teacher):
 
 
 def test_a_teacher_without_offsets_is_refused(teacher):
-    with pytest.raises(InputError, match="source is teacher-context, but the teacher's tokenizer is not a fast one"):
+    with pytest.raises(
+        InputError, match="source is teacher-context, but the teacher's tokenizer is not a fast one"
+    ):
         ask((teacher[0], CanineTokenizer()), students(["good"]), ["good"], ["good"])

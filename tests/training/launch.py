@@ -10,7 +10,12 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 WORKER = Path(__file__).with_name("worker.py")
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "HF_HUB_OFFLINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 
 
 def torchrun(*arguments, processes=2, timeout=240, **environment):
@@ -21,7 +26,11 @@ def torchrun(*arguments, processes=2, timeout=240, **environment):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(port), *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, env=os.environ | ENVIRONMENT | environment
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=os.environ | ENVIRONMENT | environment,
     )
 
 
@@ -29,11 +38,14 @@ def train(folder, *configurations, processes=2, start=torchrun):
     """Train a tiny model for each configuration on several processes.
 
     Returns:
-        For each configuration a list, by process, of what worker.py left: its JSON, with the final `weights`.
+        For each configuration a list, by process, of what worker.py left: its JSON, with the final
+        `weights`.
     """
     done = start(WORKER, folder, json.dumps(configurations), processes=processes)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [[_found(folder, i, rank) for rank in range(processes)] for i in range(len(configurations))]
+    return [
+        [_found(folder, i, rank) for rank in range(processes)] for i in range(len(configurations))
+    ]
 
 
 def losses(found):

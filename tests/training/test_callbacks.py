@@ -17,7 +17,10 @@ def test_the_log_has_an_object_a_line_at_once(tmp_path):
     log = JsonLog(tmp_path / "deep" / "log.jsonl")
     log.report(REPORT)
     log.epoch({"step": 30, "epoch": 1, "loss": 0.4, "dev": 0.9})
-    expected = [{"kind": "report"} | REPORT, {"kind": "epoch", "step": 30, "epoch": 1, "loss": 0.4, "dev": 0.9}]
+    expected = [
+        {"kind": "report"} | REPORT,
+        {"kind": "epoch", "step": 30, "epoch": 1, "loss": 0.4, "dev": 0.9},
+    ]
     assert lines(tmp_path / "deep" / "log.jsonl") == expected
     log.close()
 

@@ -16,7 +16,14 @@ from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.loop import fit
 from tests.training.test_loop import Network, rows, state
 
-HOW = {"epochs": 3, "batch_size": 2, "accumulation_steps": 2, "learning_rate": 0.01, "checkpoint_steps": 1, "precision": "fp32"}  # fmt: skip
+HOW = {
+    "epochs": 3,
+    "batch_size": 2,
+    "accumulation_steps": 2,
+    "learning_rate": 0.01,
+    "checkpoint_steps": 1,
+    "precision": "fp32",
+}
 STEPS = 4 * 3  # 15 rows: the last step of an epoch has three
 
 
@@ -52,9 +59,15 @@ def train(checkpoints=None, callbacks=(), seed=3, loss=None, **options):
     def cross_entropy(batch, logits, _):
         return torch.nn.functional.cross_entropy(logits, gold[batch])
 
-    watch = {"dev": rows(6), "score": lambda logits: float(logits[:, 0].sum()), "checkpoints": checkpoints}
+    watch = {
+        "dev": rows(6),
+        "score": lambda logits: float(logits[:, 0].sum()),
+        "checkpoints": checkpoints,
+    }
     config = TrainingConfig(**HOW | options)
-    result = fit(model, rows(15), loss or cross_entropy, config, seed, "test", callbacks=callbacks, **watch)
+    result = fit(
+        model, rows(15), loss or cross_entropy, config, seed, "test", callbacks=callbacks, **watch
+    )
     return state(model), result
 
 
@@ -88,7 +101,11 @@ def test_told_to_end_it_saves_at_that_step_and_goes_on_from_there(tmp_path, numb
     expected, _ = train(checkpoint_steps=0)
     before = signal.getsignal(number)
     with pytest.raises(Preempted, match="told to end, saved at step") as stopped:
-        train(Checkpoints(tmp_path), [Stop(passes, lambda: os.kill(os.getpid(), number))], checkpoint_steps=0)
+        train(
+            Checkpoints(tmp_path),
+            [Stop(passes, lambda: os.kill(os.getpid(), number))],
+            checkpoint_steps=0,
+        )
     assert stopped.value.signal == number
     assert signal.getsignal(number) == before
     (only,) = Checkpoints(tmp_path).all()
@@ -109,7 +126,9 @@ class Counter(Callback):
 
 def test_told_to_end_in_the_last_step_it_just_ends(tmp_path):
     expected, _ = train()
-    weights, _ = train(Checkpoints(tmp_path), [Stop(24, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    weights, _ = train(
+        Checkpoints(tmp_path), [Stop(24, lambda: os.kill(os.getpid(), signal.SIGTERM))]
+    )
     assert torch.equal(weights, expected)
 
 
@@ -129,7 +148,9 @@ def test_without_checkpoints_signals_are_left_alone():
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    weights, _ = train(Checkpoints(tmp_path), [Stop(3, lambda: os.kill(os.getpid(), signal.SIGINT))])
+    weights, _ = train(
+        Checkpoints(tmp_path), [Stop(3, lambda: os.kill(os.getpid(), signal.SIGINT))]
+    )
     assert torch.equal(weights, train()[0])
 
 
@@ -138,7 +159,9 @@ def test_the_last_few_and_the_best_are_kept(tmp_path):
     names = [path.name for path in Checkpoints(tmp_path).all()]
     # The end of the last epoch needs none.
     assert names == [f"checkpoint-{step:09d}" for step in (STEPS - 3, STEPS - 2, STEPS - 1)]
-    assert json.loads((tmp_path / "best" / "state.json").read_text())["epoch"] == train()[1].best_epoch
+    assert (
+        json.loads((tmp_path / "best" / "state.json").read_text())["epoch"] == train()[1].best_epoch
+    )
     assert not list(tmp_path.glob(".*"))
 
 
@@ -189,7 +212,9 @@ def test_other_settings_are_refused_by_name(tmp_path, change, said):
 def test_what_the_caller_says_it_was_made_from_counts(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(Checkpoints(tmp_path, {"student": {"hidden_size": 150}}), [Stop(9, killed)])
-    with pytest.raises(InputError, match=r"student.hidden_size 150, this one with 300; .* --no-resume"):
+    with pytest.raises(
+        InputError, match=r"student.hidden_size 150, this one with 300; .* --no-resume"
+    ):
         train(Checkpoints(tmp_path, {"student": {"hidden_size": 300}}))
 
 
@@ -228,7 +253,9 @@ def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_th
     assert (bad["step"], bad["epoch"]) == (6, 2)
     assert len(bad["rows"]) == 4 == len(bad["input_ids"])
     data = rows(15)
-    assert bad["input_ids"] == [data.ids[data.offsets[i] : data.offsets[i + 1]].tolist() for i in bad["rows"]]
+    assert bad["input_ids"] == [
+        data.ids[data.offsets[i] : data.offsets[i + 1]].tolist() for i in bad["rows"]
+    ]
     last = Checkpoints(tmp_path).all()[-1]
     assert last.name == "checkpoint-000000005"
 

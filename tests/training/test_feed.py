@@ -44,7 +44,10 @@ def test_the_loader_takes_nothing_from_the_numbers_that_dropout_draws():
 
 
 def test_rows_live_on_a_gpu_where_they_take_a_quarter_of_it_at_most(monkeypatch):
-    gpu, data = torch.device("cuda"), Encoded(torch.zeros(100, dtype=torch.int32), None, torch.arange(0, 101, 10), 0)
+    gpu, data = (
+        torch.device("cuda"),
+        Encoded(torch.zeros(100, dtype=torch.int32), None, torch.arange(0, 101, 10), 0),
+    )
     size = 400 + 11 * 8
     for free, expected in ((4 * size, True), (4 * size - 4, False)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 10 * free))

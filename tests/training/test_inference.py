@@ -6,7 +6,13 @@ from distillkit.errors import InputError
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.inference import predict_logits
 
-TEXTS = ["good film .", "a plot", "the acting was not dull and this story is fine", "bad", "the cast seems weak ."] * 3
+TEXTS = [
+    "good film .",
+    "a plot",
+    "the acting was not dull and this story is fine",
+    "bad",
+    "the cast seems weak .",
+] * 3
 
 
 @pytest.fixture
@@ -16,12 +22,16 @@ def teacher(classifier_folder):
 
 def by_hand(model, tokenizer):
     with torch.inference_mode():
-        return torch.cat([model.eval()(**tokenizer(text, return_tensors="pt")).logits for text in TEXTS])
+        return torch.cat(
+            [model.eval()(**tokenizer(text, return_tensors="pt")).logits for text in TEXTS]
+        )
 
 
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("max_batch_tokens", [1, 25, 4096])
-def test_every_row_is_answered_in_its_own_order_whatever_the_batches(teacher, max_batch_tokens, even):
+def test_every_row_is_answered_in_its_own_order_whatever_the_batches(
+    teacher, max_batch_tokens, even
+):
     model, tokenizer = teacher
     rows = encode(tokenizer, TEXTS, None, 32)
     found = predict_logits(model, rows, max_batch_tokens=max_batch_tokens, even=even)

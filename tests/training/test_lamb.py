@@ -33,7 +33,9 @@ class Reference:
         for group in self.groups:
             for p in group["params"]:
                 if id(p) in grads:
-                    self._update(p, grads[id(p)] / clip, **{k: v for k, v in group.items() if k != "params"})
+                    self._update(
+                        p, grads[id(p)] / clip, **{k: v for k, v in group.items() if k != "params"}
+                    )
 
     def _update(
         self,
@@ -92,23 +94,38 @@ def run(optimizer, params, steps, first=0, scale=1.0, missing=()):
 def run_reference(groups, params, steps, max_grad_norm=1.0, scale=1.0, missing=()):
     """Return what the reference makes of float64 copies of the parameters; groups are lists of indices and options."""
     copies = [p.detach().double().clone() for p in params]
-    reference = Reference([group | {"params": [copies[i] for i in group["params"]]} for group in groups], max_grad_norm)
+    reference = Reference(
+        [group | {"params": [copies[i] for i in group["params"]]} for group in groups],
+        max_grad_norm,
+    )
     for step in range(steps):
         grads = tensors(100 + step, [p.shape for p in params], scale)
         reference.step(
-            {id(p): g for i, (p, g) in enumerate(zip(copies, grads, strict=True)) if (step, i) not in missing}
+            {
+                id(p): g
+                for i, (p, g) in enumerate(zip(copies, grads, strict=True))
+                if (step, i) not in missing
+            }
         )
     return copies
 
 
 def deviation(params, wanted):
     """Largest distance of two tensors over the length of the second."""
-    pairs = [(p.detach().double(), w.detach().double()) for p, w in zip(params, wanted, strict=True)]
+    pairs = [
+        (p.detach().double(), w.detach().double()) for p, w in zip(params, wanted, strict=True)
+    ]
     return max(float((p - w).norm() / (w.norm() + 1e-30)) for p, w in pairs)
 
 
 OPTIONS = [
-    dict(zip(("bias_correction", "grad_averaging", "adam_w_mode", "always_adapt", "weight_decay"), values, strict=True))
+    dict(
+        zip(
+            ("bias_correction", "grad_averaging", "adam_w_mode", "always_adapt", "weight_decay"),
+            values,
+            strict=True,
+        )
+    )
     for values in product((True, False), (True, False), (True, False), (True, False), (0.0, 0.05))
 ]
 
@@ -149,8 +166,14 @@ class ApexLamb(torch.optim.Optimizer):
         use_nvlamb=False,
     ):
         options = {"lr": lr, "bias_correction": bias_correction, "betas": betas, "eps": eps}
-        super().__init__(params, options | {"weight_decay": weight_decay, "grad_averaging": grad_averaging})
-        self.adam_w_mode, self.use_nvlamb, self.max_grad_norm = adam_w_mode, use_nvlamb, max_grad_norm
+        super().__init__(
+            params, options | {"weight_decay": weight_decay, "grad_averaging": grad_averaging}
+        )
+        self.adam_w_mode, self.use_nvlamb, self.max_grad_norm = (
+            adam_w_mode,
+            use_nvlamb,
+            max_grad_norm,
+        )
 
     def step(self):
         for group in self.param_groups:
@@ -159,13 +182,19 @@ class ApexLamb(torch.optim.Optimizer):
             for p in group["params"]:
                 state, double = self.state[p], p.double()
                 one = Reference([{"params": [double]}])
-                one.state[id(double)] = (group["step"] - 1, state["exp_avg"].double(), state["exp_avg_sq"].double())
+                one.state[id(double)] = (
+                    group["step"] - 1,
+                    state["exp_avg"].double(),
+                    state["exp_avg_sq"].double(),
+                )
                 clip = max(1.0, float(p.grad.norm()) / self.max_grad_norm)
                 kinds = {"adam_w_mode": self.adam_w_mode, "always_adapt": self.use_nvlamb}
                 one._update(double, p.grad.double() / clip, **options, **kinds)
                 p.grad.copy_(p - double)
                 p.copy_(double)
-                for key, value in zip(("exp_avg", "exp_avg_sq"), one.state[id(double)][1:], strict=True):
+                for key, value in zip(
+                    ("exp_avg", "exp_avg_sq"), one.state[id(double)][1:], strict=True
+                ):
                     state[key].copy_(value)
 
 
@@ -173,10 +202,16 @@ class ApexLamb(torch.optim.Optimizer):
 def test_a_hundred_steps_of_every_combination_are_the_formula(max_grad_norm):
     for options in OPTIONS:
         start = parameters(shapes=[(33, 16), (5, 7), (9,)])
-        wanted = run_reference([{"params": range(len(start)), "lr": 0.01, **options}], start, 100, max_grad_norm)
+        wanted = run_reference(
+            [{"params": range(len(start)), "lr": 0.01, **options}], start, 100, max_grad_norm
+        )
         for path in PATHS:
             params = copy.deepcopy(start)
-            run(Lamb(params, lr=0.01, max_grad_norm=max_grad_norm, path=path, **options), params, 100)
+            run(
+                Lamb(params, lr=0.01, max_grad_norm=max_grad_norm, path=path, **options),
+                params,
+                100,
+            )
             assert deviation(params, wanted) < 1e-6, (path, options)
 
 
@@ -203,7 +238,10 @@ def test_trust_clamp_and_other_betas(path, betas):
     # It does make a difference.
     assert (
         deviation(
-            params, run_reference([{"params": range(len(params)), **options, "trust_clamp": None}], parameters(), 5)
+            params,
+            run_reference(
+                [{"params": range(len(params)), **options, "trust_clamp": None}], parameters(), 5
+            ),
         )
         > 0.01
     )
@@ -232,8 +270,12 @@ def test_groups_have_options_of_their_own_and_may_come_later(path):
     params = parameters()
     first = {"params": [0, 2], "lr": 0.03, "weight_decay": 0.0, "betas": (0.8, 0.9)}
     second = {"params": [1, 3, 4, 5], "lr": 0.01, "weight_decay": 0.1, "grad_averaging": False}
-    wanted = run_reference([first, second], params, 8, missing={(s, i) for s in range(3) for i in second["params"]})
-    first, second = ({**group, "params": [params[i] for i in group["params"]]} for group in (first, second))
+    wanted = run_reference(
+        [first, second], params, 8, missing={(s, i) for s in range(3) for i in second["params"]}
+    )
+    first, second = (
+        {**group, "params": [params[i] for i in group["params"]]} for group in (first, second)
+    )
     optimizer = Lamb([first], path=path)
     run(optimizer, params, 3)
     optimizer.add_param_group(second)
@@ -253,7 +295,11 @@ def test_parameters_without_gradients_stay_and_count_no_steps(path):
     assert deviation(params, wanted) < 1e-6
     assert torch.equal(params[2], before)
     assert params[2] not in optimizer.state
-    assert [float(optimizer.state[p]["step"]) for p in (params[0], params[1], params[4])] == [5, 4, 6]
+    assert [float(optimizer.state[p]["step"]) for p in (params[0], params[1], params[4])] == [
+        5,
+        4,
+        6,
+    ]
     optimizer.zero_grad(set_to_none=True)
     after = copy.deepcopy(params)
     optimizer.step()
@@ -355,7 +401,9 @@ def test_double_precision_is_kept():
 
 @pytest.mark.usefixtures("apex")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("first", "second"), [(a, b) for a in [*PATHS, "apex"] for b in [*PATHS, "apex"]])
+@pytest.mark.parametrize(
+    ("first", "second"), [(a, b) for a in [*PATHS, "apex"] for b in [*PATHS, "apex"]]
+)
 def test_state_moves_from_path_to_path_and_through_a_file(first, second, dtype):
     start = [torch.nn.Parameter(p.detach().to(dtype)) for p in parameters()]
     straight, moved = copy.deepcopy(start), copy.deepcopy(start)
@@ -393,7 +441,9 @@ def test_loading_is_exact_for_low_precision(path):
     run(loaded, again, 3, first=3)
     for p, q in zip(params, again, strict=True):
         assert torch.equal(p, q)
-        assert all(torch.equal(optimizer.state[p][key], loaded.state[q][key]) for key in optimizer.state[p])
+        assert all(
+            torch.equal(optimizer.state[p][key], loaded.state[q][key]) for key in optimizer.state[p]
+        )
 
 
 def test_state_of_adamw_and_of_another_precision_is_taken():
@@ -428,7 +478,9 @@ def test_a_copied_optimizer_goes_on_alike():
 @pytest.mark.parametrize("unscaled", [True, False])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
-def test_scaled_gradients_step_as_plain_ones_and_overflow_changes_nothing(path, max_grad_norm, unscaled):
+def test_scaled_gradients_step_as_plain_ones_and_overflow_changes_nothing(
+    path, max_grad_norm, unscaled
+):
     params, plain = parameters(), parameters()
     optimizer = Lamb(params, lr=0.01, max_grad_norm=max_grad_norm, path=path)
     other = Lamb(plain, lr=0.01, max_grad_norm=max_grad_norm, path=path)
@@ -489,7 +541,9 @@ def test_adam_diverges_where_lamb_does_not():
         params = [torch.nn.Parameter(torch.full((4, 4), 3 * scale)) for scale in scales]
         optimizer = kind(params, lr=0.1, **options)
         for _ in range(200):
-            loss = sum((((p - scale) / scale) ** 2).sum() for p, scale in zip(params, scales, strict=True))
+            loss = sum(
+                (((p - scale) / scale) ** 2).sum() for p, scale in zip(params, scales, strict=True)
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -535,7 +589,10 @@ def test_bad_options_are_said_in_one_line(options, said):
 def test_bad_groups_leave_the_optimizer_as_it_was():
     params = parameters()
     optimizer = Lamb(params[:1])
-    for group in ({"params": params[1:], "lr": -1.0}, {"params": [torch.zeros(2, dtype=torch.complex64)]}):
+    for group in (
+        {"params": params[1:], "lr": -1.0},
+        {"params": [torch.zeros(2, dtype=torch.complex64)]},
+    ):
         with pytest.raises(ValueError, match=r"lr is -1.0|complex64"):
             optimizer.add_param_group(group)
     assert len(optimizer.param_groups) == 1
@@ -616,7 +673,9 @@ def sharded(values, mesh):
 
 def check_sharded(rank, ranks, folder):
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
+    torch.distributed.init_process_group(
+        "gloo", f"file://{folder}/meet", rank=rank, world_size=ranks
+    )
     check_on_mesh(ranks)
     # What still holds the group when it goes aborts the process now and then.
     gc.collect()
@@ -645,7 +704,9 @@ def check_on_mesh(ranks):
 
 
 def test_sharded_parameters_step_as_whole_ones(tmp_path):
-    processes = torch.multiprocessing.start_processes(check_sharded, (2, str(tmp_path)), 2, join=False)
+    processes = torch.multiprocessing.start_processes(
+        check_sharded, (2, str(tmp_path)), 2, join=False
+    )
     end = time.monotonic() + 60
     try:
         while not processes.join(timeout=1):

@@ -31,16 +31,28 @@ class Network(nn.Module):
 
 def rows(n=8):
     lengths = torch.arange(n) % 3 + 1
-    ids = torch.randint(1, 10, (int(lengths.sum()),), generator=torch.Generator().manual_seed(n), dtype=torch.int32)
+    ids = torch.randint(
+        1, 10, (int(lengths.sum()),), generator=torch.Generator().manual_seed(n), dtype=torch.int32
+    )
     return Encoded(ids, None, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]), 0)
 
 
 def config(**options):
-    return TrainingConfig(**{"learning_rate": 0.01, "warmup_fraction": 0.0, "precision": "fp32"} | options)
+    return TrainingConfig(
+        **{"learning_rate": 0.01, "warmup_fraction": 0.0, "precision": "fp32"} | options
+    )
 
 
 def train(
-    model=None, n=8, seed=1, score=lambda logits: 0.0, seen=None, checkpoints=None, callbacks=(), times=None, **options
+    model=None,
+    n=8,
+    seed=1,
+    score=lambda logits: 0.0,
+    seen=None,
+    checkpoints=None,
+    callbacks=(),
+    times=None,
+    **options,
 ):
     model = model or Network()
     gold = torch.arange(n) % 2
@@ -50,7 +62,13 @@ def train(
             seen.append(batch.tolist())
         return nn.functional.cross_entropy(logits, gold[batch])
 
-    watch = {"dev": rows(4), "score": score, "checkpoints": checkpoints, "callbacks": callbacks, "times": times}
+    watch = {
+        "dev": rows(4),
+        "score": score,
+        "checkpoints": checkpoints,
+        "callbacks": callbacks,
+        "times": times,
+    }
     return model, fit(model, rows(n), loss, config(**options), seed, "test", **watch)
 
 
@@ -62,12 +80,16 @@ def state(model):
 @pytest.mark.parametrize(("n", "small", "steps"), [(8, 1, 8), (8, 2, 4), (5, 2, 4), (7, 4, 2)])
 def test_accumulated_batches_are_one_large_batch_uneven_tails_included(optimizer, n, small, steps):
     large, _ = train(n=n, batch_size=small * steps, epochs=4, optimizer=optimizer)
-    accumulated, _ = train(n=n, batch_size=small, accumulation_steps=steps, epochs=4, optimizer=optimizer)
+    accumulated, _ = train(
+        n=n, batch_size=small, accumulation_steps=steps, epochs=4, optimizer=optimizer
+    )
     torch.testing.assert_close(state(accumulated), state(large), atol=1e-6, rtol=0)
     assert not torch.equal(state(large), state(Network()))
 
 
-@pytest.mark.parametrize(("n", "batch_size", "accumulation"), [(7, 3, 1), (7, 3, 2), (10, 4, 4), (1, 8, 1)])
+@pytest.mark.parametrize(
+    ("n", "batch_size", "accumulation"), [(7, 3, 1), (7, 3, 2), (10, 4, 4), (1, 8, 1)]
+)
 def test_every_row_is_seen_once_an_epoch_the_tail_included(n, batch_size, accumulation):
     seen = []
     train(n=n, batch_size=batch_size, accumulation_steps=accumulation, epochs=3, seen=seen)
@@ -85,7 +107,9 @@ def test_a_large_batch_has_rows_of_all_lengths_each_part_of_one():
     lengths = rows(3000).lengths
     spread = [lengths[part].unique().tolist() for part in seen]
     assert sum(len(found) == 1 for found in spread) >= 9
-    assert all(len({length for found in spread[i : i + 4] for length in found}) > 1 for i in (0, 4, 8))
+    assert all(
+        len({length for found in spread[i : i + 4] for length in found}) > 1 for i in (0, 4, 8)
+    )
 
 
 def test_an_epoch_has_rows_as_often_as_wanted_and_the_loss_is_their_mean():
@@ -93,9 +117,15 @@ def test_an_epoch_has_rows_as_often_as_wanted_and_the_loss_is_their_mean():
     times = torch.tensor([2.0, 0, 1, 1, 0.5, 0.5, 0.5, 0.5])
     _, result = train(n=8, batch_size=3, epochs=2, times=times, seen=seen, learning_rate=0.0)
     first, second = ([row for batch in half for row in batch] for half in (seen[:2], seen[2:]))
-    assert [first.count(row) for row in range(4)] == [2, 0, 1, 1] == [second.count(row) for row in range(4)]
+    assert (
+        [first.count(row) for row in range(4)]
+        == [2, 0, 1, 1]
+        == [second.count(row) for row in range(4)]
+    )
     assert len(first) == len(second) == 6
-    logits = torch.cat([Network().eval()(**rows().batch(torch.tensor([row]))).logits for row in first])
+    logits = torch.cat(
+        [Network().eval()(**rows().batch(torch.tensor([row]))).logits for row in first]
+    )
     expected = nn.functional.cross_entropy(logits, torch.tensor(first) % 2).item()
     assert result.history[0]["loss"] == pytest.approx(expected, rel=1e-5)
 
@@ -107,7 +137,8 @@ def test_epochs_come_in_another_order():
 
 
 @pytest.mark.parametrize(
-    ("scores", "best"), [([0.1, 0.9, 0.2], 2), ([0.3, 0.2, 0.1], 1), ([0.1, 0.2, 0.3], 3), ([0.4, 0.4, 0.1], 2)]
+    ("scores", "best"),
+    [([0.1, 0.9, 0.2], 2), ([0.3, 0.2, 0.1], 1), ([0.1, 0.2, 0.3], 3), ([0.4, 0.4, 0.1], 2)],
 )
 def test_the_best_epochs_weights_are_kept_of_equals_the_last(scores, best):
     after, model = [], Network()
@@ -163,7 +194,8 @@ def test_a_loss_that_is_no_number_is_refused():
         return logits.sum() * math.nan
 
     with pytest.raises(
-        InputError, match="the loss or gradient of step 1, epoch 1, is not a number; lower the learning rate"
+        InputError,
+        match="the loss or gradient of step 1, epoch 1, is not a number; lower the learning rate",
     ):
         fit(Network(), rows(), loss, config(), 1, "test")
 
@@ -182,12 +214,23 @@ def test_gradients_are_scaled_down_to_the_norm_and_0_means_never(max_grad_norm, 
 
         def note(optimizer, args, kwargs):
             groups = optimizer.param_groups
-            norms.append(math.sqrt(sum(float(p.grad.square().sum()) for group in groups for p in group["params"])))
+            norms.append(
+                math.sqrt(
+                    sum(float(p.grad.square().sum()) for group in groups for p in group["params"])
+                )
+            )
 
         handle = register_optimizer_step_pre_hook(note)
         try:
             how = config(epochs=1, max_grad_norm=max_grad_norm)
-            fit(Network(), rows(), lambda _, logits, done: logits[:, 0].mean() * scale, how, 1, "test")
+            fit(
+                Network(),
+                rows(),
+                lambda _, logits, done: logits[:, 0].mean() * scale,
+                how,
+                1,
+                "test",
+            )
         finally:
             handle.remove()
         return norms[0]
@@ -235,7 +278,8 @@ def test_a_report_is_of_one_epoch_alone():
     heard = Heard()
     _, result = train(n=60, batch_size=2, epochs=2, learning_rate=0.0, callbacks=[heard])
     assert [record["step"] for record in heard.reports] == [20, 40, 60]
-    # Of the second epoch's thirty steps the first ten are in the report of step 40, the other twenty in that of step 60.
+    # Of the second epoch's thirty steps the first ten are in the report of step 40, the other
+    # twenty in that of step 60.
     losses = [record["loss"] for record in heard.reports]
     assert (losses[1] + 2 * losses[2]) / 3 == pytest.approx(result.history[1]["loss"], rel=1e-5)
 
@@ -243,7 +287,15 @@ def test_a_report_is_of_one_epoch_alone():
 def test_callbacks_are_closed_when_training_fails():
     heard = Heard()
     with pytest.raises(InputError):
-        fit(Network(), rows(), lambda _, logits, done: logits.sum() * math.nan, config(), 1, "test", callbacks=[heard])
+        fit(
+            Network(),
+            rows(),
+            lambda _, logits, done: logits.sum() * math.nan,
+            config(),
+            1,
+            "test",
+            callbacks=[heard],
+        )
     assert heard.closed == 1
 
 
@@ -274,7 +326,12 @@ def test_the_moving_average_is_what_is_scored_and_kept():
 
 def test_learning_rates_grow_with_the_batch_by_the_rule():
     heard = Heard()
-    how = {"learning_rate_scaling": "sqrt", "reference_batch": 1, "batch_size": 2, "accumulation_steps": 2}
+    how = {
+        "learning_rate_scaling": "sqrt",
+        "reference_batch": 1,
+        "batch_size": 2,
+        "accumulation_steps": 2,
+    }
     train(n=80, epochs=1, schedule="constant", callbacks=[heard], **how)
     assert heard.reports[0]["learning_rate"] == pytest.approx(0.01 * 2)
 
@@ -287,7 +344,12 @@ def test_apex_levels_mean_fp16(name):
         train(precision=name)
 
 
-DEAD = {"byteps": "ddp over NCCL", "bagua": "local-sgd", "apex": "ddp", "nccl": "expected one of auto"}
+DEAD = {
+    "byteps": "ddp over NCCL",
+    "bagua": "local-sgd",
+    "apex": "ddp",
+    "nccl": "expected one of auto",
+}
 
 
 @pytest.mark.parametrize(("name", "instead"), DEAD.items())
@@ -297,14 +359,21 @@ def test_a_strategy_that_is_dead_or_unknown_is_refused_with_what_does_its_work(n
 
 
 def test_gradients_are_compressed_by_ddp_alone():
-    with pytest.raises(InputError, match=r"gradient_compression is fp16, but training\.strategy is fsdp: expected ddp"):
+    with pytest.raises(
+        InputError,
+        match=r"gradient_compression is fp16, but training\.strategy is fsdp: expected ddp",
+    ):
         config(strategy="fsdp", gradient_compression="fp16")
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "dp", "fsdp", "local-sgd", "tensor-parallel", "pipeline"])
+@pytest.mark.parametrize(
+    "strategy", ["ddp", "dp", "fsdp", "local-sgd", "tensor-parallel", "pipeline"]
+)
 def test_in_one_process_every_strategy_does_what_one_process_does(strategy):
     if strategy in ("tensor-parallel", "pipeline"):
-        with pytest.raises(InputError, match=f"training.strategy {strategy} knows the layers of bert"):
+        with pytest.raises(
+            InputError, match=f"training.strategy {strategy} knows the layers of bert"
+        ):
             train(epochs=2, strategy=strategy)
         return
     alone, _ = train(epochs=2)

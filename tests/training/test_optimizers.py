@@ -23,16 +23,30 @@ class Tied(nn.Module):
 
 
 def names_of(model, group):
-    return {name for name, p in model.named_parameters() if any(p is other for other in group["params"])}
+    return {
+        name for name, p in model.named_parameters() if any(p is other for other in group["params"])
+    }
 
 
 def test_matrices_decay_and_biases_norms_and_vectors_do_not():
     model = Tied()
     decayed, others = parameter_groups(model, 0.1)
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
-    assert names_of(model, decayed) == {"embedding.weight", "lstm.weight_ih_l0", "lstm.weight_hh_l0"}
+    assert names_of(model, decayed) == {
+        "embedding.weight",
+        "lstm.weight_ih_l0",
+        "lstm.weight_hh_l0",
+    }
     assert names_of(model, others) == {
-        *("lstm.bias_ih_l0", "lstm.bias_hh_l0", "norm.weight", "norm.bias", "out.bias", "position.bias", "scale")
+        *(
+            "lstm.bias_ih_l0",
+            "lstm.bias_hh_l0",
+            "norm.weight",
+            "norm.bias",
+            "out.bias",
+            "position.bias",
+            "scale",
+        )
     }
 
 
@@ -46,7 +60,10 @@ def test_a_tied_weight_is_listed_once():
 def test_frozen_parameters_and_empty_groups_are_left_out():
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
     model[0].requires_grad_(False)
-    assert [names_of(model, group) for group in parameter_groups(model, 0.1)] == [{"1.weight"}, {"1.bias"}]
+    assert [names_of(model, group) for group in parameter_groups(model, 0.1)] == [
+        {"1.weight"},
+        {"1.bias"},
+    ]
     model[1].weight.requires_grad_(False)
     assert [names_of(model, group) for group in parameter_groups(model, 0.1)] == [{"1.bias"}]
     model[1].bias.requires_grad_(False)
@@ -55,7 +72,13 @@ def test_frozen_parameters_and_empty_groups_are_left_out():
 
 @pytest.mark.parametrize(
     ("rule", "rows", "wanted"),
-    [("none", 4096, 0.01), ("sqrt", 256, 0.02), ("sqrt", 16, 0.005), ("linear", 256, 0.04), ("linear", 64, 0.01)],
+    [
+        ("none", 4096, 0.01),
+        ("sqrt", 256, 0.02),
+        ("sqrt", 16, 0.005),
+        ("linear", 256, 0.04),
+        ("linear", 64, 0.01),
+    ],
 )
 def test_learning_rates_follow_the_batch(rule, rows, wanted):
     assert scaled_learning_rate(0.01, rows, 64, rule) == pytest.approx(wanted, rel=1e-12)
@@ -101,7 +124,10 @@ def test_every_name_builds_its_optimizer_that_learns(name, kind, options):
 
 def test_lamb_leaves_clipping_to_the_loop():
     model = nn.Linear(3, 2)
-    assert make_optimizer(model, TrainingConfig(optimizer="lamb", max_grad_norm=0.1)).max_grad_norm is None
+    assert (
+        make_optimizer(model, TrainingConfig(optimizer="lamb", max_grad_norm=0.1)).max_grad_norm
+        is None
+    )
 
 
 def test_a_model_with_nothing_to_train_is_refused():

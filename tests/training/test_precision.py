@@ -21,7 +21,9 @@ def test_auto_is_settled_for_good():
     assert resolve("auto", CPU) in ("fp32", "bf16")
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)]
+)
 def test_a_forward_pass_computes_in_its_precision(precision, dtype):
     with autocast(precision, CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

@@ -146,6 +146,8 @@ def test_biases_stay_as_they_are():
     model = Words()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     round_weights(model, CompressConfig(embeddings="fp16", weights="binary"))
-    changed = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
+    changed = {
+        name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])
+    }
     assert changed == {"table.weight", "lstm.weight_ih_l0", "lstm.weight_hh_l0", "out.weight"}
     assert torch.equal(model.table.weight, before["table.weight"].half().float())

@@ -17,11 +17,15 @@ def test_the_rate_warms_up_to_its_peak_and_falls_to_0_in_straight_lines():
 
 
 def test_the_papers_warm_up_is_a_tenth_of_the_steps():
-    assert factors(20, warmup_fraction=TrainingConfig().warmup_fraction)[:4] == pytest.approx([0.5, 1.0, 1.0, 17 / 18])
+    assert factors(20, warmup_fraction=TrainingConfig().warmup_fraction)[:4] == pytest.approx(
+        [0.5, 1.0, 1.0, 17 / 18]
+    )
 
 
 def test_a_constant_rate_stays_at_its_peak_after_the_warm_up():
-    assert factors(6, warmup_fraction=0.5, schedule="constant") == pytest.approx([1 / 3, 2 / 3, 1, 1, 1, 1])
+    assert factors(6, warmup_fraction=0.5, schedule="constant") == pytest.approx(
+        [1 / 3, 2 / 3, 1, 1, 1, 1]
+    )
 
 
 def test_a_cosine_falls_slowly_fast_and_slowly_again():
@@ -37,4 +41,6 @@ def test_a_polynomial_is_a_power_of_what_is_left(power):
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "polynomial", "constant"])
 def test_a_warm_up_of_every_step_reaches_the_peak_at_the_last(schedule):
-    assert factors(4, warmup_fraction=1.0, schedule=schedule) == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert factors(4, warmup_fraction=1.0, schedule=schedule) == pytest.approx(
+        [0.25, 0.5, 0.75, 1.0]
+    )

@@ -2,12 +2,14 @@
 
     torchrun ... worker.py OUT '[{"strategy": "ddp", ...}, ...]'
 
-For each configuration, by its place i, and each process: OUT/i-RANK.json with what it computed (`passes`: the rows of every forward pass whose loss
-it saw, and the mean loss over them), the dev scores, the final logits of the dev rows; and OUT/i-RANK.safetensors with the final weights. What `fit`
-refused is in `error`.
+For each configuration, by its place i, and each process: OUT/i-RANK.json with what it computed
+(`passes`: the rows of every forward pass whose loss it saw, and the mean loss over them), the dev
+scores, the final logits of the dev rows; and OUT/i-RANK.safetensors with the final weights. What
+`fit` refused is in `error`.
 
-Beside the fields of TrainingConfig a configuration may have `model`: linear or a transformers model type; `layers`, `heads`, `dropout` of the latter;
-`n` and `dev`: rows; `frozen`: the start of the names of parameters that stay as they are; `checkpoints`: a folder; `stop`: be told to end at the
+Beside the fields of TrainingConfig a configuration may have `model`: linear or a transformers model
+type; `layers`, `heads`, `dropout` of the latter; `n` and `dev`: rows; `frozen`: the start of the
+names of parameters that stay as they are; `checkpoints`: a folder; `stop`: be told to end at the
 first `epoch` or `report`; `saved`: a folder for the trained model.
 """
 
@@ -69,7 +71,12 @@ def build(model="linear", layers=2, heads=4, dropout=0.0):
     torch.manual_seed(7)
     if model == "linear":
         return Linear()
-    sizes = {"hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": 64}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 64,
+    }
     drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     if model == "electra":
         sizes["embedding_size"] = 16
@@ -77,7 +84,13 @@ def build(model="linear", layers=2, heads=4, dropout=0.0):
         sizes = {"dim": 32, "n_layers": layers, "n_heads": heads, "hidden_dim": 64}
         drops = {"dropout": dropout, "attention_dropout": dropout, "seq_classif_dropout": dropout}
     config = AutoConfig.for_model(
-        model, vocab_size=VOCABULARY, max_position_embeddings=16, num_labels=CLASSES, pad_token_id=0, **sizes, **drops
+        model,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=16,
+        num_labels=CLASSES,
+        pad_token_id=0,
+        **sizes,
+        **drops,
     )
     return AutoModelForSequenceClassification.from_config(config)
 
@@ -85,11 +98,15 @@ def build(model="linear", layers=2, heads=4, dropout=0.0):
 def rows(n, seed=0):
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, 10, (n,), generator=generator)
-    ids = torch.randint(1, VOCABULARY, (int(lengths.sum()),), generator=generator, dtype=torch.int32)
+    ids = torch.randint(
+        1, VOCABULARY, (int(lengths.sum()),), generator=generator, dtype=torch.int32
+    )
     return Encoded(ids, None, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]), 0)
 
 
-def train(model="linear", n=256, dev=24, frozen=None, checkpoints=None, stop=None, saved=None, **options):
+def train(
+    model="linear", n=256, dev=24, frozen=None, checkpoints=None, stop=None, saved=None, **options
+):
     shape = {name: options.pop(name) for name in ("layers", "heads", "dropout") if name in options}
     network = build(model, **shape)
     for name, parameter in network.named_parameters():
@@ -108,7 +125,16 @@ def train(model="linear", n=256, dev=24, frozen=None, checkpoints=None, stop=Non
     score = lambda logits: float(logits[:, 0].mean())  # noqa: E731
     watching = [] if stop is None else [Stop(stop)]
     result = fit(
-        network, rows(n), loss, config, 5, "worker", dev=dev, score=score, checkpoints=kept, callbacks=watching
+        network,
+        rows(n),
+        loss,
+        config,
+        5,
+        "worker",
+        dev=dev,
+        score=score,
+        checkpoints=kept,
+        callbacks=watching,
     )
     logits = predict_logits(network, dev)
     if saved is not None and rank() == 0:
@@ -127,7 +153,10 @@ def main(out, configurations):
         name = f"{i}-{rank()}"
         try:
             network, found = train(**options)
-            save_file({key: value.clone() for key, value in network.state_dict().items()}, out / f"{name}.safetensors")
+            save_file(
+                {key: value.clone() for key, value in network.state_dict().items()},
+                out / f"{name}.safetensors",
+            )
         except (InputError, Preempted) as error:
             found = {"error": str(error)}
         (out / f"{name}.json").write_text(json.dumps(found))

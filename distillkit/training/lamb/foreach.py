@@ -21,7 +21,11 @@ def step_foreach(slots: list[Slot], divisor: Tensor | None, skip: Tensor | None)
         skip: Whether nothing may change, () bool on a device; None: the step counts.
     """
     for batch in batches(slots, LISTED):
-        group, (beta1, beta2), decay = batch[0].group, batch[0].group["betas"], batch[0].group["weight_decay"]
+        group, (beta1, beta2), decay = (
+            batch[0].group,
+            batch[0].group["betas"],
+            batch[0].group["weight_decay"],
+        )
         weights, steps = [slot.weight for slot in batch], [slot.step for slot in batch]
         ms, vs = [slot.exp_avg for slot in batch], [slot.exp_avg_sq for slot in batch]
         grads = [slot.grad.to(slot.weight.dtype) for slot in batch]
@@ -33,7 +37,9 @@ def step_foreach(slots: list[Slot], divisor: Tensor | None, skip: Tensor | None)
             grads = [grad.masked_fill(here, 0) for grad in grads]
         torch._foreach_add_(steps, _unless(here, 1.0, 0.0))
         if not group["adam_w_mode"] and decay:
-            grads = list(torch._foreach_add(grads, torch._foreach_mul(weights, _unless(here, decay, 0.0))))
+            grads = list(
+                torch._foreach_add(grads, torch._foreach_mul(weights, _unless(here, decay, 0.0)))
+            )
         torch._foreach_mul_(ms, _unless(here, beta1, 1.0))
         torch._foreach_add_(ms, grads, alpha=1 - beta1 if group["grad_averaging"] else 1)
         torch._foreach_mul_(vs, _unless(here, beta2, 1.0))
@@ -42,7 +48,10 @@ def step_foreach(slots: list[Slot], divisor: Tensor | None, skip: Tensor | None)
         # (m / c1) / (sqrt(v / c2) + eps) with as few passes as it takes.
         updates = list(torch._foreach_sqrt(vs))
         if group["bias_correction"]:
-            first, second = _corrections(steps, beta1, 1.0, here), _corrections(steps, beta2, 0.5, here)
+            first, second = (
+                _corrections(steps, beta1, 1.0, here),
+                _corrections(steps, beta2, 0.5, here),
+            )
             torch._foreach_div_(updates, second)
             torch._foreach_add_(updates, group["eps"])
             torch._foreach_mul_(updates, first)
@@ -52,7 +61,9 @@ def step_foreach(slots: list[Slot], divisor: Tensor | None, skip: Tensor | None)
         if group["adam_w_mode"] and decay:
             torch._foreach_add_(updates, weights, alpha=decay)
         if adapts(group):
-            factors = ratios(squares(weights), squares(updates), batch) * _unless(here, -group["lr"], 0.0)
+            factors = ratios(squares(weights), squares(updates), batch) * _unless(
+                here, -group["lr"], 0.0
+            )
             torch._foreach_mul_(updates, list(factors.to(weights[0].dtype).unbind()))
         else:
             torch._foreach_mul_(updates, _unless(here, -group["lr"], 0.0))
@@ -70,4 +81,6 @@ def _corrections(steps: list[Tensor], beta: float, power: float, skip: Tensor | 
         return [(1 - beta ** float(step)) ** power for step in steps]
     # A skipped first step would divide 0 by 0. 1 - beta^step itself would lose half of the digits.
     counts = torch.stack(steps).clamp(min=1)
-    return list((-torch.expm1(counts * (math.log(beta) if beta else -math.inf))).pow(power).unbind())
+    return list(
+        (-torch.expm1(counts * (math.log(beta) if beta else -math.inf))).pow(power).unbind()
+    )

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from distillkit.training.lamb.slots import Slot, adapts, batches, flat, laid_out, ratios, squares
 
-# Elements that the kernel sees at once: what it writes is read again while it is still in the cache.
+# Elements that the kernel sees at once: what it writes is read again while it is still in the
+# cache.
 CACHED = 589_824
 
 
@@ -29,16 +30,25 @@ def step_fused(slots: list[Slot], divisor: float, scratch: Tensor) -> None:
         sizes = [weight.numel() for weight in weights]
         updates = list(scratch.view(weights[0].dtype)[: sum(sizes)].split(sizes))
         grads = [flat(laid_out(slot.grad, slot.exp_avg)) for slot in batch]
-        lists = [updates, weights, grads, [flat(s.exp_avg) for s in batch], [flat(s.exp_avg_sq) for s in batch]]
+        lists = [
+            updates,
+            weights,
+            grads,
+            [flat(s.exp_avg) for s in batch],
+            [flat(s.exp_avg_sq) for s in batch],
+        ]
         # Either some tensors at once, or a large one piece by piece.
         calls = [lists] if sizes[0] <= CACHED else _pieces(lists)
-        found = torch.cat([_run_kernel(group, divisor, steps, *call) for call in calls], 1)  # (2, tensors or pieces)
+        # (2, tensors or pieces)
+        found = torch.cat([_run_kernel(group, divisor, steps, *call) for call in calls], 1)
         if not adapts(group):
             torch._foreach_add_(weights, updates, alpha=group["lr"])
             continue
         if len(batch) == 1:
             found = found.sum(1, keepdim=True)
-        for weight, update, ratio in zip(weights, updates, ratios(found[0], found[1], batch).tolist(), strict=True):
+        for weight, update, ratio in zip(
+            weights, updates, ratios(found[0], found[1], batch).tolist(), strict=True
+        ):
             weight.add_(update, alpha=group["lr"] * ratio)
 
 
@@ -61,11 +71,13 @@ def _run_kernel(
     """Advance the moments of flat tensors, and write what is to be added to the weights, but for learning rate and ratio.
 
     Returns:
-        Sums of squares of weights and updates while they are in the cache, (2, N) float64; of no use where groups do not adapt.
+        Sums of squares of weights and updates while they are in the cache, (2, N) float64; of no
+        use where groups do not adapt.
     """
     (beta1, beta2), decay, lr = group["betas"], group["weight_decay"], 1.0
     grads = [grad.to(weights[0].dtype) for grad in grads]
-    # The kernel could divide by itself (grad_scale), but would write the quotient over the caller's gradients.
+    # The kernel could divide by itself (grad_scale), but would write the quotient over the caller's
+    # gradients.
     if divisor != 1:
         grads = list(torch._foreach_mul(grads, 1 / divisor))  # half the time of a division
     if not group["adam_w_mode"] and decay:
@@ -107,7 +119,13 @@ def kernel_known() -> bool:
     """Whether torch's CPU kernel, which is private, does what it did when this was written."""
     grad, step = torch.tensor([3.0, -4.0]), torch.tensor(2.0)
     tensors = [torch.tensor(values) for values in ([0.0, 0.0], [1.0, 2.0], [3.0, 4.0])]
-    group = {"betas": (0.5, 0.75), "weight_decay": 0.0, "eps": 1.0, "adam_w_mode": True, "always_adapt": False}
+    group = {
+        "betas": (0.5, 0.75),
+        "weight_decay": 0.0,
+        "eps": 1.0,
+        "adam_w_mode": True,
+        "always_adapt": False,
+    }
     try:
         update, m, v = tensors
         flags = {"grad_averaging": True, "bias_correction": True}

@@ -14,7 +14,10 @@ def step_loop(slots: list[Slot], divisor: float) -> None:
             g.add_(p, alpha=decay)
         m.mul_(beta1).add_(g, alpha=1 - beta1 if group["grad_averaging"] else 1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        corrections = [1 - beta ** float(slot.step) if group["bias_correction"] else 1.0 for beta in group["betas"]]
+        corrections = [
+            1 - beta ** float(slot.step) if group["bias_correction"] else 1.0
+            for beta in group["betas"]
+        ]
         update = (m / corrections[0]).div_((v / corrections[1]).sqrt_().add_(group["eps"]))
         if group["adam_w_mode"]:
             update.add_(p, alpha=decay)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Elements that a CPU norm adds up in one go: torch's fp32 sum over 23 million is off by a thousandth, over these by 1e-8.
+# Elements that a CPU norm adds up in one go: torch's fp32 sum over 23 million is off by a
+# thousandth, over these by 1e-8.
 ROW = 16_384
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
@@ -20,7 +21,8 @@ class Slot:
 
     parameter: Tensor
     group: dict[str, Any]
-    weight: Tensor  # the parameter; of a low-precision one the fp32 master; of one with gaps in memory a copy
+    # the parameter; of a low-precision one the fp32 master; of one with gaps in memory a copy
+    weight: Tensor
     grad: Tensor  # the caller's: never written to
     exp_avg: Tensor
     exp_avg_sq: Tensor
@@ -31,7 +33,13 @@ def batches(slots: list[Slot], elements: int, by_step: bool = False) -> Iterator
     """Cut into batches of one group, device and dtype, with at most so many elements unless a single tensor has more."""
     kinds: dict[Any, list[Slot]] = {}
     for slot in slots:
-        kind = (id(slot.group), slot.weight.device, slot.weight.dtype, slot.step.device, by_step and float(slot.step))
+        kind = (
+            id(slot.group),
+            slot.weight.device,
+            slot.weight.dtype,
+            slot.step.device,
+            by_step and float(slot.step),
+        )
         kinds.setdefault(kind, []).append(slot)
     for some in kinds.values():
         batch: list[Slot] = []
@@ -73,9 +81,13 @@ def _square(tensor: Tensor) -> Tensor:
     line = flat(tensor)
     dtype = torch.float32 if line.dtype in LOW_PRECISION else line.dtype
     rows, rest = line.numel() // ROW, line.numel() % ROW
-    norms = torch.linalg.vector_norm(line[: rows * ROW].view(rows, ROW), dim=1, dtype=dtype).double()
+    norms = torch.linalg.vector_norm(
+        line[: rows * ROW].view(rows, ROW), dim=1, dtype=dtype
+    ).double()
     if rest or not rows:
-        norms = torch.cat([norms, torch.linalg.vector_norm(line[rows * ROW :], dtype=dtype).double()[None]])
+        norms = torch.cat(
+            [norms, torch.linalg.vector_norm(line[rows * ROW :], dtype=dtype).double()[None]]
+        )
     return norms.dot(norms)
 
 
@@ -83,7 +95,10 @@ def flat(tensor: Tensor) -> Tensor:
     """Return the elements in the order of memory, (numel,): a view unless there are gaps."""
     if tensor.ndim == 1 and tensor.is_contiguous():
         return tensor
-    if tensor.is_contiguous() or torch.empty_like(tensor, device="meta").stride() == tensor.stride():
+    if (
+        tensor.is_contiguous()
+        or torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    ):
         return tensor.as_strided((tensor.numel(),), (1,))
     return tensor.reshape(-1)
 
@@ -98,7 +113,9 @@ def over_ranks(sums: Tensor, slots: list[Slot]) -> Tensor:
     alike: dict[Any, list[int]] = {}
     for row, slot in enumerate(slots):
         if is_dtensor(slot.parameter):
-            alike.setdefault((slot.parameter.device_mesh, slot.parameter.placements), []).append(row)  # type: ignore[attr-defined]
+            alike.setdefault((slot.parameter.device_mesh, slot.parameter.placements), []).append(
+                row
+            )  # type: ignore[attr-defined]
     for (mesh, placements), rows in alike.items():
         from torch.distributed.tensor import DTensor, Partial, Replicate
 

@@ -22,7 +22,12 @@ from distillkit.processes import meet, world
 from distillkit.recipe import TrainingConfig
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import autocast, resolve
-from distillkit.training.state import load_optimizer_state, load_weights, optimizer_state, weights_of
+from distillkit.training.state import (
+    load_optimizer_state,
+    load_weights,
+    optimizer_state,
+    weights_of,
+)
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
@@ -38,8 +43,9 @@ _HOOKS = {
 class Strategy:
     """How the processes of one training share its work.
 
-    The loop goes the same way with each: `prepare` once; for every forward pass `learn`; for every step `clip` and `step`; in between `predict`,
-    `state` and `load`, which every process calls together; at the end `close`.
+    The loop goes the same way with each: `prepare` once; for every forward pass `learn`; for every
+    step `clip` and `step`; in between `predict`, `state` and `load`, which every process calls
+    together; at the end `close`.
 
     Args:
         config: How to train.
@@ -50,7 +56,8 @@ class Strategy:
         share: This process computes rows share, share + shares, ... of every batch.
         model: As it was given to `prepare`; its parameters are what is trained.
         optimizer: Of its parameters.
-        separate: Each process holds weights or optimizer state that no other has, so each writes its own part of a checkpoint.
+        separate: Each process holds weights or optimizer state that no other has, so each writes
+            its own part of a checkpoint.
 
     Raises:
         InputError: The strategy cannot run here, with the reason.
@@ -86,12 +93,15 @@ class Strategy:
                 )
         self.optimizer = make_optimizer(self.model)
 
-    def learn(self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool) -> Tensor:
+    def learn(
+        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+    ) -> Tensor:
         """Add a batch's gradient.
 
         Args:
             inputs: What the model takes.
-            loss_of_logits: This process's part of the loss, from logits (B, C) float32; the mean over all `shares` is what is to fall.
+            loss_of_logits: This process's part of the loss, from logits (B, C) float32; the mean
+                over all `shares` is what is to fall.
             last: An optimizer step follows, so gradients are exchanged.
 
         Returns:
@@ -111,7 +121,12 @@ class Strategy:
     def clip(self, max_norm: float) -> Tensor:
         """Scale the gradients down to a global norm; return the norm they had, () float32, infinite or not a number after an overflow."""
         self.scaler.unscale_(self.optimizer)
-        gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [
+            p.grad
+            for group in self.optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
         norm = self.norm(gradients)
         # On a GPU the product costs less than asking; on a CPU it is one more way through memory.
         if self.device.type != "cpu" or norm > max_norm:
@@ -134,7 +149,9 @@ class Strategy:
 
     def predict(self, rows: Encoded) -> Tensor:
         """Return the logits of rows, (N, C) float32 on the CPU, the same in every process."""
-        logits = predict_logits(self.model, rows, precision=self.precision, share=(self.share, self.shares))
+        logits = predict_logits(
+            self.model, rows, precision=self.precision, share=(self.share, self.shares)
+        )
         return self.sum(logits) if self.shares > 1 else logits
 
     def sum(self, values: Tensor) -> Tensor:
@@ -180,7 +197,11 @@ class Strategy:
         if "scaler.scale" in state and self.scaler.is_enabled():
             now = self.scaler.state_dict()
             self.scaler.load_state_dict(
-                now | {"scale": float(state["scaler.scale"]), "_growth_tracker": int(state["scaler._growth_tracker"])}
+                now
+                | {
+                    "scale": float(state["scaler.scale"]),
+                    "_growth_tracker": int(state["scaler._growth_tracker"]),
+                }
             )
 
     def wait(self) -> None:
@@ -235,10 +256,13 @@ def ddp_settings(config: TrainingConfig) -> DistributedDataParallelKwargs:
         raise InputError(
             "training.gradient_compression bf16 needs NCCL, and gloo carries this machine's gradients; choose fp16 or powersgd"
         )
-    # Exact gradients for the first steps: PowerSGD's own default of 1,000 is more than many a fine-tuning has.
+    # Exact gradients for the first steps: PowerSGD's own default of 1,000 is more than many a
+    # fine-tuning has.
     state = {"start_powerSGD_iter": 100} if config.gradient_compression.endswith("powersgd") else {}
     return DistributedDataParallelKwargs(
-        gradient_as_bucket_view=True, comm_hook=_HOOKS[config.gradient_compression], comm_state_option=state
+        gradient_as_bucket_view=True,
+        comm_hook=_HOOKS[config.gradient_compression],
+        comm_state_option=state,
     )
 
 

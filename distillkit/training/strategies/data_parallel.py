@@ -20,4 +20,6 @@ class DataParallel(Strategy):
             sys.stderr.write(
                 "training.strategy dp needs several GPUs in one process; this trains as one process does\n"
             )
-        sys.stderr.write("training.strategy dp: ddp is faster, torchrun --nproc-per-node N -m distillkit ...\n")
+        sys.stderr.write(
+            "training.strategy dp: ddp is faster, torchrun --nproc-per-node N -m distillkit ...\n"
+        )

@@ -26,7 +26,8 @@ from distillkit.training.precision import autocast
 from distillkit.training.state import counts_on_device, load_weights, weights_of
 from distillkit.training.strategies.base import MakeOptimizer, Strategy, join_processes
 
-# As torch.amp.GradScaler has it: the scale that fp16 begins with, and the steps without overflow after which it grows.
+# As torch.amp.GradScaler has it: the scale that fp16 begins with, and the steps without overflow
+# after which it grows.
 _FIRST_SCALE, _GROW_EVERY = 2.0**16, 2000
 _MOST_IN_A_BUCKET = 500_000_000  # DeepSpeed's own default, for models that have so many parameters
 # Before, a gradient of float32 weights that is infinite or not a number goes unseen.
@@ -36,9 +37,11 @@ _OLDEST = (0, 19, 8)
 class DeepSpeed(Strategy):
     """ZeRO 1, 2 or 3 by `training.zero_stage`; weights, gradients and optimizer state are float32 in every precision, as with the other strategies.
 
-    What is trained is a copy: DeepSpeed marks, hooks and empties the modules and parameters that it gets. The model that was given waits on the CPU.
+    What is trained is a copy: DeepSpeed marks, hooks and empties the modules and parameters that it
+    gets. The model that was given waits on the CPU.
 
-    DeepSpeed is called directly. accelerate drops its plugin where it is told to stay on the CPU, and keeps one for the life of a process.
+    DeepSpeed is called directly. accelerate drops its plugin where it is told to stay on the CPU,
+    and keeps one for the life of a process.
     """
 
     def __init__(self, config: TrainingConfig) -> None:
@@ -78,7 +81,9 @@ class DeepSpeed(Strategy):
             dist_init_required=False,
         )
         if "ZeroOptimizer" not in type(self.optimizer).__name__:
-            raise InputError(f"DeepSpeed was asked for ZeRO and made a {type(self.optimizer).__name__}")
+            raise InputError(
+                f"DeepSpeed was asked for ZeRO and made a {type(self.optimizer).__name__}"
+            )
         if self.precision == "fp16":
             # DeepSpeed scales the loss only where the weights themselves are fp16.
             from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
@@ -92,7 +97,9 @@ class DeepSpeed(Strategy):
                 raise_error_at_min_scale=False,
             )
 
-    def learn(self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool) -> Tensor:
+    def learn(
+        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+    ) -> Tensor:
         """Add a batch's gradient; see `Strategy.learn`."""
         self.engine.set_gradient_accumulation_boundary(last)
         self._clipped = False
@@ -107,7 +114,9 @@ class DeepSpeed(Strategy):
         """
         self.engine.step()
         self._clipped = True
-        return torch.as_tensor(self.engine.get_global_grad_norm(), dtype=torch.float32, device=self.device)
+        return torch.as_tensor(
+            self.engine.get_global_grad_norm(), dtype=torch.float32, device=self.device
+        )
 
     def step(self, number: int) -> None:
         """Move the weights, unless `clip` has."""
@@ -118,9 +127,12 @@ class DeepSpeed(Strategy):
         """Return the logits of rows, (N, C) float32 on the CPU, the same in every process."""
         if self.config.zero_stage < 3:
             return super().predict(rows)
-        # Of the copy each process holds a part, and its hooks put layers together only if all processes run the same batches.
+        # Of the copy each process holds a part, and its hooks put layers together only if all
+        # processes run the same batches.
         load_weights(self._given, self.weights())
-        logits = predict_logits(self._given, rows, precision=self.precision, share=(self.share, self.shares))
+        logits = predict_logits(
+            self._given, rows, precision=self.precision, share=(self.share, self.shares)
+        )
         self._given.to("cpu")
         return self.sum(logits)
 
@@ -147,18 +159,26 @@ class DeepSpeed(Strategy):
             for what, value in found.items():
                 if isinstance(value, Tensor) and value.dim():
                     value = safe_get_full_optimizer_state(parameter, what)
-                state[f"optimizer.{name}/{what}"] = torch.as_tensor(value).to("cpu", copy=True).contiguous()
+                state[f"optimizer.{name}/{what}"] = (
+                    torch.as_tensor(value).to("cpu", copy=True).contiguous()
+                )
         return state | self._scaler_state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` returned, of however many processes."""
         per_parameter = {name: _below(state, f"optimizer.{name}/") for name, _ in self._trained()}
         # Counts are the same for every parameter; the rest is laid out as the weights are.
-        one_of_each = {what: value for found in per_parameter.values() for what, value in found.items()}
+        one_of_each = {
+            what: value for found in per_parameter.values() for what, value in found.items()
+        }
         for part in self._parts():
             for what, value in one_of_each.items():
-                count = value.to(self.device if counts_on_device(self.optimizer) else "cpu", copy=True)
-                self.optimizer.optimizer.state[part][what] = torch.zeros_like(part.data) if value.dim() else count
+                count = value.to(
+                    self.device if counts_on_device(self.optimizer) else "cpu", copy=True
+                )
+                self.optimizer.optimizer.state[part][what] = (
+                    torch.zeros_like(part.data) if value.dim() else count
+                )
         self._link()
         for name, parameter in self._trained():
             for what, value in per_parameter[name].items():
@@ -213,7 +233,8 @@ class DeepSpeed(Strategy):
     def _link(self) -> None:
         """Tell each parameter where its optimizer state is.
 
-        DeepSpeed does so after the first step of the first parameter group, when the second has no state yet.
+        DeepSpeed does so after the first step of the first parameter group, when the second has no
+        state yet.
         """
         if self.config.zero_stage < 3:
             self.optimizer._hp_optimizer_states_linked = False
@@ -228,7 +249,9 @@ class DeepSpeed(Strategy):
         # The function for whole values reads past the end of those that do not divide evenly.
         size = parameter.ds_tensor.numel()
         filled = nn.functional.pad(value.flatten(), (0, size * self.world - value.numel()))
-        safe_set_local_optimizer_state(parameter, filled.narrow(0, size * self.rank, size).to(self.device), what)
+        safe_set_local_optimizer_state(
+            parameter, filled.narrow(0, size * self.rank, size).to(self.device), what
+        )
 
     def _scaler_state(self) -> dict[str, Tensor]:
         if self.precision != "fp16":
@@ -244,7 +267,9 @@ class DeepSpeed(Strategy):
 class _Logits(nn.Module):
     """A model that answers with its logits alone, at a precision; DeepSpeed switches off an autocast around its engine."""
 
-    def __init__(self, model: nn.Module, precision: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+    def __init__(
+        self, model: nn.Module, precision: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> None:
         super().__init__()
         self.model, self._precision = model, precision
 
@@ -263,7 +288,8 @@ def _leave_at_exit() -> None:
 def _leave() -> None:
     """End the process groups, and with them the threads of their backend: one that frees a tensor while Python shuts down aborts the process.
 
-    DeepSpeed has references of its own to the groups. Of stage 3 some stay for good, and those threads get the interpreter once more.
+    DeepSpeed has references of its own to the groups. Of stage 3 some stay for good, and those
+    threads get the interpreter once more.
     """
     from deepspeed import comm
 
@@ -274,7 +300,9 @@ def _leave() -> None:
 
 
 def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    return {
+        key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
+    }
 
 
 def _quiet_deepspeed(device: torch.device) -> ModuleType:
@@ -287,17 +315,26 @@ def _quiet_deepspeed(device: torch.device) -> ModuleType:
     try:
         import deepspeed
     except ImportError:
-        raise InputError("training.strategy deepspeed: pip install 'distillkit[deepspeed]'") from None
-    if (deepspeed.__version_major__, deepspeed.__version_minor__, deepspeed.__version_patch__) < _OLDEST:
+        raise InputError(
+            "training.strategy deepspeed: pip install 'distillkit[deepspeed]'"
+        ) from None
+    if (
+        deepspeed.__version_major__,
+        deepspeed.__version_minor__,
+        deepspeed.__version_patch__,
+    ) < _OLDEST:
         raise InputError(
             f"training.strategy deepspeed: {deepspeed.__version__} is too old; pip install 'deepspeed>={'.'.join(map(str, _OLDEST))}'"
         )
-    # Compiled when it first talks to another process, for a minute, for a call that training has no use for.
+    # Compiled when it first talks to another process, for a minute, for a call that training has no
+    # use for.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     logger = logging.getLogger("DeepSpeed")
     logger.setLevel(logging.ERROR)
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)
-    warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning)  # of names that DeepSpeed calls
+    warnings.filterwarnings(
+        "ignore", "`torch.distributed", FutureWarning
+    )  # of names that DeepSpeed calls
     return deepspeed

@@ -51,7 +51,8 @@ class Horovod(Strategy):
         self.engine = self.model = model.to(self.device)
         self._hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         self.optimizer = make_optimizer(self.model)
-        # Horovod makes an optimizer anew from its class and forgets what is not in its groups, so one that does nothing else exchanges gradients.
+        # Horovod makes an optimizer anew from its class and forgets what is not in its groups, so
+        # one that does nothing else exchanges gradients.
         trained = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
         self._exchange = self._hvd.DistributedOptimizer(
             torch.optim.SGD([p for _, p in trained], lr=0.0),
@@ -59,7 +60,9 @@ class Horovod(Strategy):
             backward_passes_per_step=self.config.accumulation_steps,
         )
 
-    def learn(self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool) -> Tensor:
+    def learn(
+        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+    ) -> Tensor:
         """Add a batch's gradient; see `Strategy.learn`."""
         found = super().learn(inputs, loss_of_logits, last=last)
         if last:

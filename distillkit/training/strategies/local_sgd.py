@@ -13,8 +13,8 @@ from distillkit.training.strategies.base import MakeOptimizer, Strategy
 class LocalSGD(Strategy):
     """Gradients never travel, weights every `training.local_sgd_steps` steps; optimizer state stays where it is.
 
-    Between two averages weights differ from process to process, so every process keeps its own part of a checkpoint. What is scored, and kept,
-    is the average.
+    Between two averages weights differ from process to process, so every process keeps its own part
+    of a checkpoint. What is scored, and kept, is the average.
     """
 
     separate = True

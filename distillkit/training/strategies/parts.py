@@ -42,7 +42,8 @@ class InParts(Strategy):
         """Return this process's part of a copy of a model, on the device.
 
         Raises:
-            InputError: Models like this one are not known here, or it cannot be cut into so many parts.
+            InputError: Models like this one are not known here, or it cannot be cut into so many
+                parts.
         """
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
@@ -66,17 +67,29 @@ class InParts(Strategy):
         """Scale the gradients down to a global norm; return the norm they had, () float32."""
         if self.given is None:
             return super().clip(max_norm)
-        gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [
+            p.grad
+            for group in self.optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
         norm = self.norm(gradients)
         if self.device.type != "cpu" or norm > max_norm:
             # Part by part: torch clips no list of shared and whole gradients.
-            torch._foreach_mul_([local(gradient) for gradient in gradients], (max_norm / (norm + 1e-6)).clamp(max=1.0))
+            torch._foreach_mul_(
+                [local(gradient) for gradient in gradients],
+                (max_norm / (norm + 1e-6)).clamp(max=1.0),
+            )
         return norm
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return the global norm, () float32, of gradients of which some or all are shared out."""
         shared: list[Any] = [gradient for gradient in gradients if is_shared(gradient)]
-        norms = [get_total_norm([gradient for gradient in gradients if not is_shared(gradient)]).to(self.device)]
+        norms = [
+            get_total_norm([gradient for gradient in gradients if not is_shared(gradient)]).to(
+                self.device
+            )
+        ]
         if shared:
             total: Any = get_total_norm(shared)
             norms.append(total.full_tensor())
@@ -85,7 +98,8 @@ class InParts(Strategy):
     def predict(self, rows: Encoded) -> Tensor:
         """Return the logits of rows, (N, C) float32 on the CPU, the same in every process.
 
-        Without gradients, but not in inference mode: a buffer that FSDP first fills there can never be trained through again.
+        Without gradients, but not in inference mode: a buffer that FSDP first fills there can never
+        be trained through again.
         """
         if self.given is None:
             return super().predict(rows)
@@ -96,7 +110,8 @@ class InParts(Strategy):
         out = torch.empty(0, 0)
         with torch.no_grad():
             for first in range(0, len(batches), self.shares):
-                # One that has no batch left runs the first again: who missed a pass would leave the others waiting.
+                # One that has no batch left runs the first again: who missed a pass would leave the
+                # others waiting.
                 has_one = first + self.share < len(batches)
                 batch = batches[first + self.share if has_one else 0]
                 logits = self.logits(rows.batch(batch.to(self.device))).cpu()

@@ -17,7 +17,8 @@ from distillkit.training.state import weights_of
 from distillkit.training.strategies.base import MakeOptimizer
 from distillkit.training.strategies.parts import InParts
 
-# Micro-batches a process. More of them leave processes idle for less of the time, and each takes longer a row.
+# Micro-batches a process. More of them leave processes idle for less of the time, and each takes
+# longer a row.
 _MICRO_BATCHES = 2
 _PRIME = 1_000_037  # keeps the processes' seeds apart
 
@@ -25,8 +26,9 @@ _PRIME = 1_000_037  # keeps the processes' seeds apart
 class Pipeline(InParts):
     """Embeddings and the first layers of a BERT-class teacher are on the first process, pooler and head on the last.
 
-    All micro-batches go forward, then all go back, as in GPipe. torch's own schedules ask for a loss of every micro-batch alone, and for one
-    shape; here the loss is one of the whole batch, whatever it is, and every process knows the shapes, for it sees the batch.
+    All micro-batches go forward, then all go back, as in GPipe. torch's own schedules ask for a
+    loss of every micro-batch alone, and for one shape; here the loss is one of the whole batch,
+    whatever it is, and every process knows the shapes, for it sees the batch.
     """
 
     def __init__(self, config: TrainingConfig) -> None:
@@ -57,7 +59,9 @@ class Pipeline(InParts):
         parts = dict(base.named_children())
         first, end = (len(layers) * rank // self.world for rank in (self.rank, self.rank + 1))
         # By the id of a module, what takes its place in the copy.
-        instead: dict[int, Any] = {id(layer): _Through() for i, layer in enumerate(layers) if not first <= i < end}
+        instead: dict[int, Any] = {
+            id(layer): _Through() for i, layer in enumerate(layers) if not first <= i < end
+        }
         if self.rank:
             instead[id(parts["embeddings"])] = self.entrance
             if "embeddings_project" in parts:
@@ -72,10 +76,13 @@ class Pipeline(InParts):
             raise InputError(
                 f"training.strategy {self.config.strategy}: one of {self.world} processes would have frozen layers alone; start fewer, or choose ddp"
             )
-        torch.manual_seed(torch.initial_seed() + self.rank * _PRIME)  # dropout differs from layer to layer
+        # dropout differs from layer to layer
+        torch.manual_seed(torch.initial_seed() + self.rank * _PRIME)
         return part
 
-    def learn(self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool) -> Tensor:
+    def learn(
+        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+    ) -> Tensor:
         """Add a batch's gradient."""
         if self.given is None:
             return super().learn(inputs, loss_of_logits, last=last)
@@ -111,34 +118,48 @@ class Pipeline(InParts):
         """Return the logits of a batch, (B, C) float32, in every process."""
         _, outputs = self._forward(inputs)
         size, classes = len(inputs["input_ids"]), self.model.config.num_labels
-        logits = torch.cat(outputs) if self.is_last else torch.empty(size, classes, device=self.device)
+        logits = (
+            torch.cat(outputs) if self.is_last else torch.empty(size, classes, device=self.device)
+        )
         dist.broadcast(logits, self.world - 1)
         return logits
 
     def whole_weights(self) -> dict[str, Tensor]:
         """Return the whole model's weights, on the CPU, in every process."""
         own = self.weights()
-        return {name: self.sum(own.get(name, torch.zeros_like(like))) for name, like in weights_of(self.given).items()}
+        return {
+            name: self.sum(own.get(name, torch.zeros_like(like)))
+            for name, like in weights_of(self.given).items()
+        }
 
     def _forward(self, inputs: dict[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Send a batch through, one micro-batch after another.
 
         Returns:
-            Of each micro-batch what came from the process before, and what this one made of it: hidden states, or in the last process logits,
-            float32.
+            Of each micro-batch what came from the process before, and what this one made of it:
+            hidden states, or in the last process logits, float32.
         """
         size, length = inputs["input_ids"].shape
-        pieces = {name: tensor.tensor_split(min(size, _MICRO_BATCHES * self.world)) for name, tensor in inputs.items()}
+        pieces = {
+            name: tensor.tensor_split(min(size, _MICRO_BATCHES * self.world))
+            for name, tensor in inputs.items()
+        }
         received, outputs, sent = [], [], []
         for i, ids in enumerate(pieces["input_ids"]):
             if self.rank:
-                hidden = torch.empty(len(ids), length, self.model.config.hidden_size, device=self.device)
+                hidden = torch.empty(
+                    len(ids), length, self.model.config.hidden_size, device=self.device
+                )
                 dist.recv(hidden, self.rank - 1)
                 self.entrance.states = hidden.requires_grad_(torch.is_grad_enabled())
                 received.append(hidden)
             micro = {name: piece[i] for name, piece in pieces.items()}
             with autocast(self.precision, self.device):
-                made = self.model(**micro).logits if self.is_last else self.model.base_model(**micro).last_hidden_state
+                made = (
+                    self.model(**micro).logits
+                    if self.is_last
+                    else self.model.base_model(**micro).last_hidden_state
+                )
             outputs.append(made.float())
             if not self.is_last:
                 sent.append(dist.isend(outputs[-1].detach(), self.rank + 1))

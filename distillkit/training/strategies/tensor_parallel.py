@@ -14,8 +14,14 @@ from distillkit.training.state import is_shared
 from distillkit.training.strategies.base import MakeOptimizer
 from distillkit.training.strategies.parts import InParts
 
-# Inside a layer: what is cut by columns (each process has some heads, and some of the wide layer), and what by rows, whose outputs are summed.
-_COLUMNS = ("attention.self.query", "attention.self.key", "attention.self.value", "intermediate.dense")
+# Inside a layer: what is cut by columns (each process has some heads, and some of the wide layer),
+# and what by rows, whose outputs are summed.
+_COLUMNS = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "intermediate.dense",
+)
 _ROWS = ("attention.output.dense", "output.dense")
 _DISTILBERT_COLUMNS = ("attention.q_lin", "attention.k_lin", "attention.v_lin", "ffn.lin1")
 _DISTILBERT_ROWS = ("attention.out_lin", "ffn.lin2")
@@ -24,7 +30,8 @@ _DISTILBERT_ROWS = ("attention.out_lin", "ffn.lin2")
 class TensorParallel(InParts):
     """Attention heads and wide layers of a BERT-class teacher are shared out; embeddings, norms and the head are in every process.
 
-    Dropout is the same in every process, as what it is applied to is; inside attention one process's heads share its pattern with another's.
+    Dropout is the same in every process, as what it is applied to is; inside attention one
+    process's heads share its pattern with another's.
     """
 
     def __init__(self, config: TrainingConfig) -> None:
@@ -35,7 +42,8 @@ class TensorParallel(InParts):
         """Share out the layers of a copy, then build the optimizer of the parts."""
         encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
         super().prepare(model, make_optimizer)
-        # torch's fused kernels take no list of shared and whole parameters: each kind gets groups of its own.
+        # torch's fused kernels take no list of shared and whole parameters: each kind gets groups
+        # of its own.
         for group in list(self.optimizer.param_groups):
             shared = [p for p in group["params"] if is_shared(p)]
             if 0 < len(shared) < len(group["params"]):
@@ -47,9 +55,9 @@ class TensorParallel(InParts):
         config: Any = model.config
         distilbert = config.model_type == "distilbert"
         columns, rows = (_DISTILBERT_COLUMNS, _DISTILBERT_ROWS) if distilbert else (_COLUMNS, _ROWS)
-        wide: Any = encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")[0].get_submodule(
-            columns[-1]
-        )
+        wide: Any = encoder_layers(
+            model, f"training.strategy {self.config.strategy}", "ddp or fsdp"
+        )[0].get_submodule(columns[-1])
         for count, what in (
             (config.num_attention_heads, "attention heads"),
             (wide.out_features, "columns of a wide layer"),
@@ -60,7 +68,11 @@ class TensorParallel(InParts):
                 )
         part = copy.deepcopy(model).to(self.device)
         mesh = init_device_mesh(self.device.type, (self.world,))
-        plan: Any = {name: ColwiseParallel() for name in columns} | {name: RowwiseParallel() for name in rows}
-        for layer in encoder_layers(part, f"training.strategy {self.config.strategy}", "ddp or fsdp"):
+        plan: Any = {name: ColwiseParallel() for name in columns} | {
+            name: RowwiseParallel() for name in rows
+        }
+        for layer in encoder_layers(
+            part, f"training.strategy {self.config.strategy}", "ddp or fsdp"
+        ):
             parallelize_module(layer, mesh, plan)
         return part

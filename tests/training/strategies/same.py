@@ -15,12 +15,17 @@ def assert_same(found, expected, losses_within=1e-5, weights_within=1e-5):
     torch.testing.assert_close(torch.tensor(seen), torch.tensor(right), atol=losses_within, rtol=0)
     for process in found:
         assert process["best_epoch"] == expected[0]["best_epoch"]
-        epochs = [torch.tensor([list(epoch.values()) for epoch in run["history"]]) for run in (process, expected[0])]
+        epochs = [
+            torch.tensor([list(epoch.values()) for epoch in run["history"]])
+            for run in (process, expected[0])
+        ]
         torch.testing.assert_close(*epochs, atol=losses_within, rtol=0)
         assert process["ordinary"]
         assert process["weights"].keys() == expected[0]["weights"].keys()
         for name, tensor in process["weights"].items():
-            torch.testing.assert_close(tensor, expected[0]["weights"][name], atol=weights_within, rtol=0)
+            torch.testing.assert_close(
+                tensor, expected[0]["weights"][name], atol=weights_within, rtol=0
+            )
         logits = (torch.tensor(run["logits"]) for run in (process, expected[0]))
         torch.testing.assert_close(*logits, atol=losses_within, rtol=0)
     assert_equal(found[0]["weights"], found[1]["weights"])
@@ -34,7 +39,9 @@ def assert_equal(first, second):
 
 def assert_loads(folder, found):
     """What was saved answers as what was trained."""
-    logits = predict_logits(AutoModelForSequenceClassification.from_pretrained(folder), rows(24, seed=1))
+    logits = predict_logits(
+        AutoModelForSequenceClassification.from_pretrained(folder), rows(24, seed=1)
+    )
     torch.testing.assert_close(logits, torch.tensor(found[0]["logits"]), atol=1e-6, rtol=0)
 
 
@@ -44,5 +51,8 @@ def assert_goes_on(stopped, resumed, never_stopped):
     assert len(losses(resumed)) == len(losses(never_stopped)) - 20
     for process, expected in zip(resumed, never_stopped, strict=True):
         assert_equal(process["weights"], expected["weights"])
-        epochs = [torch.tensor([list(epoch.values()) for epoch in run["history"]]) for run in (process, expected)]
+        epochs = [
+            torch.tensor([list(epoch.values()) for epoch in run["history"]])
+            for run in (process, expected)
+        ]
         torch.testing.assert_close(*epochs, atol=1e-6, rtol=0)

@@ -11,7 +11,12 @@ CONFIGURATIONS = {
     "ddp": STEPS,
     "accumulated": STEPS | {"batch_size": 4, "accumulation_steps": 4, "n": 318},
     "uneven": STEPS | {"n": 323, "batch_size": 7, "epochs": 2},
-    "large": STEPS | {"n": 1700, "batch_size": 512, "accumulation_steps": 2},  # in two parts; the last batch has one
+    "large": STEPS
+    | {
+        "n": 1700,
+        "batch_size": 512,
+        "accumulation_steps": 2,
+    },  # in two parts; the last batch has one
     "lamb": STEPS | {"optimizer": "lamb"},
     "ema": STEPS | {"ema_decay": 0.9},
     "fast": STEPS | {"learning_rate": 0.03},
@@ -28,7 +33,10 @@ SAME = ["ddp", "accumulated", "uneven", "lamb", "ema"]
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory, checkpoints):
-    stopped = [CONFIGURATIONS[name] | {"checkpoints": str(checkpoints / name), "stop": "report"} for name in GO_ON]
+    stopped = [
+        CONFIGURATIONS[name] | {"checkpoints": str(checkpoints / name), "stop": "report"}
+        for name in GO_ON
+    ]
     found = train(tmp_path_factory.mktemp("two"), *CONFIGURATIONS.values(), *stopped)
     return dict(zip([*CONFIGURATIONS, *(f"{name}, stopped" for name in GO_ON)], found, strict=True))
 
@@ -47,7 +55,9 @@ def checkpoints(tmp_path_factory):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     names = [*SAME, "large"]
-    found = train(tmp_path_factory.mktemp("one"), *(CONFIGURATIONS[name] for name in names), processes=1)
+    found = train(
+        tmp_path_factory.mktemp("one"), *(CONFIGURATIONS[name] for name in names), processes=1
+    )
     return dict(zip(names, found, strict=True))
 
 

@@ -23,7 +23,14 @@ TAILS = {
     "dev": 1000,
     "max_grad_norm": 0.2,
 }
-BERT = {"model": "bert", "n": 96, "batch_size": 16, "epochs": 3, "learning_rate": 5e-3, "frozen": "bert.embeddings"}
+BERT = {
+    "model": "bert",
+    "n": 96,
+    "batch_size": 16,
+    "epochs": 3,
+    "learning_rate": 5e-3,
+    "frozen": "bert.embeddings",
+}
 EPOCHS = {"n": 163, "batch_size": 16, "epochs": 4, "learning_rate": 3e-3}
 PLAIN = {
     "steps": STEPS,
@@ -56,7 +63,11 @@ def two(folders):
     # Told to end at each epoch's end; each goes on with what another strategy has left.
     relay = EPOCHS | {"checkpoints": str(folders / "relay")}
     stop = {"stop": "epoch"}
-    configurations |= {"ddp": relay | stop, "zero 3": relay | zero(3) | stop, "zero 1": relay | zero(1) | stop}
+    configurations |= {
+        "ddp": relay | stop,
+        "zero 3": relay | zero(3) | stop,
+        "zero 1": relay | zero(1) | stop,
+    }
     configurations["zero 2"] = relay | zero(2)
     configurations["left"] = EPOCHS | {"checkpoints": str(folders / "left")} | zero(3) | stop
 
@@ -72,7 +83,10 @@ def two(folders):
 
 @pytest.fixture(scope="module")
 def one(two, folders, tmp_path_factory):
-    configurations = PLAIN | {"whole": EPOCHS, "resumed": EPOCHS | {"checkpoints": str(folders / "left")}}
+    configurations = PLAIN | {
+        "whole": EPOCHS,
+        "resumed": EPOCHS | {"checkpoints": str(folders / "left")},
+    }
     configurations["alone"] = EPOCHS | zero(2)
     found = train(tmp_path_factory.mktemp("one"), *configurations.values(), processes=1)
     return dict(zip(configurations, found, strict=True))
@@ -87,7 +101,8 @@ def test_two_processes_compute_what_one_does(one, two, name, stage):
 
 
 def test_bf16_is_what_it_computes_in(one, two):
-    # Before the first step all weights are equal still, so that only the format can make a difference.
+    # Before the first step all weights are equal still, so that only the format can make a
+    # difference.
     found, rounded, exact = (losses(run)[0] for run in (two["bf16", 2], one["bf16"], one["bert"]))
     assert abs(found - rounded) < 2e-6 < abs(rounded - exact)
 
@@ -97,7 +112,9 @@ def test_the_model_is_saved_as_any_other(two, folders):
 
 
 def test_checkpoints_are_taken_over_by_other_stages_strategies_and_numbers_of_processes(one, two):
-    assert all("saved at step" in two[name][0]["error"] for name in ("ddp", "zero 3", "zero 1", "left"))
+    assert all(
+        "saved at step" in two[name][0]["error"] for name in ("ddp", "zero 3", "zero 1", "left")
+    )
     expected = one["whole"][0]["weights"]
     for found in (two["zero 2"][0], two["zero 2"][1], one["resumed"][0]):
         assert len(found["passes"]) in (11, 33)  # of 44

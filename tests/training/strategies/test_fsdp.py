@@ -15,7 +15,9 @@ def test_two_processes_compute_what_one_does(one, two, name):
 
 def test_bf16_computes_as_one_process_does(one, two):
     assert_same(two["fsdp", "bf16"], one["bf16"], losses_within=1e-3, weights_within=1e-2)
-    assert losses(two["fsdp", "bf16"])[0] != losses(two["fsdp", "steps"])[0]  # of the same weights and rows
+    assert (
+        losses(two["fsdp", "bf16"])[0] != losses(two["fsdp", "steps"])[0]
+    )  # of the same weights and rows
 
 
 def test_the_model_is_saved_as_any_other(runs, two):
@@ -28,4 +30,6 @@ def test_fresh_processes_go_on_exactly(two, again):
 
 def test_one_process_goes_on_where_two_stopped(one, two):
     for name, tensor in one[RESUMED][0]["weights"].items():
-        torch.testing.assert_close(tensor, two["fsdp", "ema"][0]["weights"][name], atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            tensor, two["fsdp", "ema"][0]["weights"][name], atol=1e-6, rtol=0
+        )

@@ -15,7 +15,9 @@ from distillkit.training.strategies import start
 from tests.training.launch import ENVIRONMENT, losses, train
 from tests.training.strategies.same import assert_same
 
-built = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not built here")
+built = pytest.mark.skipif(
+    importlib.util.find_spec("horovod") is None, reason="Horovod is not built here"
+)
 STEPS = {"n": 320, "batch_size": 16, "epochs": 10, "learning_rate": 3e-3}  # 200 steps
 PLAIN = {
     "steps": STEPS,
@@ -46,7 +48,9 @@ def horovodrun(*arguments, processes):
     """Run `horovodrun --gloo -np ... python ARGUMENTS` to its end."""
     program = Path(sys.executable).with_name("horovodrun")
     command = [program, "--gloo", "-np", str(processes), sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=os.environ | ENVIRONMENT)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env=os.environ | ENVIRONMENT
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,11 @@ def folders(tmp_path_factory):
 def two(folders):
     configurations = {name: settings | {"strategy": "horovod"} for name, settings in PLAIN.items()}
     checkpoints = EPOCHS | {"strategy": "horovod", "checkpoints": str(folders / "checkpoints")}
-    configurations |= {"told": checkpoints | {"stop": "epoch"}, "resumed": checkpoints, "ddp": EPOCHS}
+    configurations |= {
+        "told": checkpoints | {"stop": "epoch"},
+        "resumed": checkpoints,
+        "ddp": EPOCHS,
+    }
     found = train(folders, *configurations.values(), start=horovodrun)
     return dict(zip(configurations, found, strict=True))
 

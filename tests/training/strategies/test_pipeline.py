@@ -15,7 +15,9 @@ def test_two_processes_compute_what_one_does(one, two, name):
 
 def test_bf16_computes_as_one_process_does(one, two):
     assert_same(two[STRATEGY, "bf16"], one["bf16"], losses_within=1e-3, weights_within=1e-2)
-    assert losses(two[STRATEGY, "bf16"])[0] != losses(two[STRATEGY, "steps"])[0]  # of the same weights and rows
+    assert (
+        losses(two[STRATEGY, "bf16"])[0] != losses(two[STRATEGY, "steps"])[0]
+    )  # of the same weights and rows
 
 
 @pytest.mark.parametrize(
