@@ -5,16 +5,24 @@ INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 
 # Two busy processes on one machine wait for each other's spinning threads without it.
 export OMP_WAIT_POLICY = passive
 
-.PHONY: quickstart test check clean
+# One thread a worker: two workers with two threads each would wait for each other.
+PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS)
+WORKERS ?= 2
+
+.PHONY: quickstart test test-slow check clean
 
 quickstart: $(VENV)/.run ## install what the main job needs, then run it on the data that ships with the project
 	$(VENV)/bin/distillkit run quickstart
 
-test: $(VENV)/.dev ## install everything the tests need, then check and test
+test: $(VENV)/.dev ## install everything the tests need, check, and run the fast tests
 	$(MAKE) check
-	$(VENV)/bin/python -m pytest
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.dev ## the tests that kill, start processes, train for long
+	$(PYTEST) -m slow
 
 check: $(VENV)/.dev ## style, types, direction of imports
+	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports

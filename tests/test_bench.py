@@ -13,6 +13,8 @@ from distillkit.bench.run import _name
 from distillkit.cli import main
 from distillkit.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 ROWS = [
     (f"the film was {word} .", None)
     for word in ("good", "bad", "dull", "great", "fine", "weak", "awful")

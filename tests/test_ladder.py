@@ -37,6 +37,8 @@ from distillkit.recipe import (
     dump,
 )
 
+pytestmark = pytest.mark.slow
+
 RUNGS = [
     "majority",
     "tfidf",

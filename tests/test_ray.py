@@ -13,6 +13,8 @@ from distillkit.data.workers import each
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, LabelConfig
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray.data", reason="pip install 'distillkit[ray]'")
 
 

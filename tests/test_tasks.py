@@ -28,6 +28,8 @@ from distillkit.recipe import (
     dump,
 )
 
+pytestmark = pytest.mark.slow
+
 SCORES = {
     "good": 3,
     "great": 4,

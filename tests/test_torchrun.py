@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 
 from tests.training.launch import ENVIRONMENT, torchrun
 
+pytestmark = pytest.mark.slow
+
 LAUNCH = [
     "-m",
     "torch.distributed.run",

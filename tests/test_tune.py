@@ -47,6 +47,8 @@ from distillkit.tune.space import (
 )
 from distillkit.tune.study import tune
 
+pytestmark = pytest.mark.slow
+
 SEARCH = SearchConfig(hidden_size=(4, 12), width=(4, 12), vocabulary_size=(10, 100))
 BOUNDS = Bounds(states=384, teacher_layers=6, words=5000, rates=("mask", "ngram"))
 

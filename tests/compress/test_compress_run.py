@@ -26,6 +26,8 @@ from distillkit.recipe import (
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import load_classifier
 
+pytestmark = pytest.mark.slow
+
 PAIRS = ColumnsConfig(text_pair="text_pair")
 TRAINING = TrainingConfig(epochs=6, batch_size=16, learning_rate=2e-2, precision="fp32")
 

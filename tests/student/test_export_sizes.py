@@ -9,6 +9,8 @@ from distillkit.recipe import VocabularyConfig
 from distillkit.runtime import Predictor
 from distillkit.training.inference import predict_logits
 
+pytestmark = pytest.mark.slow
+
 WORDS = [
     *"abcdefgh",
     "un",

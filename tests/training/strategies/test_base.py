@@ -6,6 +6,8 @@ import torch
 from tests.training.launch import losses, train
 from tests.training.strategies.same import assert_goes_on
 
+pytestmark = pytest.mark.slow
+
 STEPS = {"n": 320, "batch_size": 16, "epochs": 10, "learning_rate": 3e-3}  # 200 steps
 CONFIGURATIONS = {
     "ddp": STEPS,

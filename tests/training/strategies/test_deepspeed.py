@@ -12,6 +12,8 @@ from distillkit.training.strategies import start
 from tests.training.launch import losses, torchrun, train
 from tests.training.strategies.same import assert_loads, assert_same
 
+pytestmark = pytest.mark.slow
+
 STEPS = {"n": 320, "batch_size": 16, "epochs": 10, "learning_rate": 3e-3}  # 200 steps
 # 33 batches, the last of one row; the last step of an epoch has but one of them.
 TAILS = {

@@ -7,6 +7,8 @@ from tests.training.launch import losses
 from tests.training.strategies.conftest import RESUMED
 from tests.training.strategies.same import assert_goes_on, assert_loads, assert_same
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["steps", "lamb", "ema", "linear", "frozen"])
 def test_two_processes_compute_what_one_does(one, two, name):

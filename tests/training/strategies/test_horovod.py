@@ -15,6 +15,8 @@ from distillkit.training.strategies import start
 from tests.training.launch import ENVIRONMENT, losses, train
 from tests.training.strategies.same import assert_same
 
+pytestmark = pytest.mark.slow
+
 built = pytest.mark.skipif(
     importlib.util.find_spec("horovod") is None, reason="Horovod is not built here"
 )

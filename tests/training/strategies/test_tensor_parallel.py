@@ -5,6 +5,8 @@ import pytest
 from tests.training.launch import losses
 from tests.training.strategies.same import assert_equal, assert_goes_on, assert_loads, assert_same
 
+pytestmark = pytest.mark.slow
+
 STRATEGY = "tensor-parallel"
 
 
