@@ -60,7 +60,7 @@ def forward_flops(teacher: str, rows: Encoded) -> int:
 
 def tokenising(teacher: str, texts: list[str], max_tokens: int) -> list[list[str]]:
     """Time the tokenizer alone and the gathered pieces, which must be the same."""
-    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    tokenizer = AutoTokenizer.from_pretrained(teacher, trust_remote_code=False)
     if not gathers(tokenizer, max_tokens):
         return [["tokenising, rows a second", "not BERT's word pieces"]]
     found: list[object] = []
@@ -104,7 +104,11 @@ def main() -> int:
     rows = pa.table({"text": [texts[i] for i in chosen]})
     some = rows["text"].to_pylist()[: options.pipeline_rows]
     classify = pipeline(
-        "text-classification", model=options.teacher, device="cpu", dtype=torch.float32
+        "text-classification",
+        model=options.teacher,
+        device="cpu",
+        dtype=torch.float32,
+        trust_remote_code=False,
     )
     limit = classify.tokenizer.model_max_length
     encoded = encode(classify.tokenizer, rows["text"].to_pylist(), None, limit, mask=mask)

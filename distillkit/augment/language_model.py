@@ -26,8 +26,10 @@ def load_language_model(kind: Any, model: str) -> tuple[Any, Any, set[str]]:
     from transformers import AutoTokenizer
 
     with checkpoint_errors(model):
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        network, found = kind.from_pretrained(model, dtype=torch.float32, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        network, found = kind.from_pretrained(
+            model, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
     return network.eval(), tokenizer, set(found["missing_keys"])
 
 

@@ -30,7 +30,7 @@ from distillkit.doctor.text import (
     check_teacher_tokenizer,
     check_truncation,
 )
-from distillkit.errors import InputError
+from distillkit.errors import InputError, checkpoint_errors
 from distillkit.measure.baselines import TfidfBaseline
 from distillkit.recipe import ColumnsConfig, Recipe
 from distillkit.student.vocabulary import build_tokenizer
@@ -132,8 +132,11 @@ class _Examination:
         path = resolve(config.model)
         try:
             # a check downloads nothing
-            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-        except Exception:  # some ten unrelated classes: absent and damaged look alike here
+            with checkpoint_errors(config.model):
+                tokenizer = AutoTokenizer.from_pretrained(
+                    path, local_files_only=True, trust_remote_code=False
+                )
+        except InputError:  # absent and damaged look alike here
             self.not_checked.append(
                 f"what the teacher can read: no tokenizer of {config.model} on this machine"
             )

@@ -110,7 +110,7 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
         super().__init__(config)
         of = dict(config.transformer) | {name: getattr(config, name) for name in _ANSWERS}
         self.transformer = AutoModelForSequenceClassification.from_config(
-            AutoConfig.for_model(of.pop("model_type"), **of)
+            AutoConfig.for_model(of.pop("model_type"), **of), trust_remote_code=False
         )
         for attention, heads in zip(attentions(self.transformer), config.heads, strict=True):
             attention.keep(range(heads))

@@ -76,7 +76,7 @@ def few_layers(
         dict(enumerate(labels)),
         {name: i for i, name in enumerate(labels)},
     )
-    student = AutoModelForSequenceClassification.from_config(config)
+    student = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
     if hidden_size:
         return student
     kept = nn.ModuleList(above[i] for i in layer_map(layers, len(above)))
@@ -137,7 +137,9 @@ class TransformerEncoder(nn.Module):
 
         super().__init__()
         of = dict(config.encoder)
-        self.transformer = AutoModel.from_config(AutoConfig.for_model(of.pop("model_type"), **of))
+        self.transformer = AutoModel.from_config(
+            AutoConfig.for_model(of.pop("model_type"), **of), trust_remote_code=False
+        )
         self.width = self.transformer.config.hidden_size
         self.pooling = Pooling(config.pooling, self.width)
 

@@ -98,9 +98,9 @@ def load_classifier(
         }
         head["problem_type"] = PROBLEM_TYPES[task]
     with checkpoint_errors(model):
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         network = AutoModelForSequenceClassification.from_pretrained(
-            folder, dtype=torch.float32, **head
+            folder, dtype=torch.float32, trust_remote_code=False, **head
         )
     if tokenizer.pad_token_id is None:
         raise InputError(
@@ -121,7 +121,7 @@ def load_config_of(model: str) -> Any:
 
     folder = resolve(model)
     with checkpoint_errors(model):
-        return AutoConfig.from_pretrained(folder)
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
 
 
 def own_labels(model: str) -> list[str]:

@@ -70,13 +70,17 @@ def load_encoder(model: str, objectives: ObjectivesConfig) -> tuple[Any, Any]:
 
     kind, folder = load_config_of(model).model_type, resolve(model)
     with checkpoint_errors(model):
-        network = _class_for(kind, objectives, model).from_pretrained(folder, dtype=torch.float32)
-        return network, AutoTokenizer.from_pretrained(folder)
+        network = _class_for(kind, objectives, model).from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False
+        )
+        return network, AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def fresh_network(config: Any, objectives: ObjectivesConfig) -> Any:
     """Build a model of random weights for the objectives."""
-    return _class_for(config.model_type, objectives, config.model_type).from_config(config)
+    return _class_for(config.model_type, objectives, config.model_type).from_config(
+        config, trust_remote_code=False
+    )
 
 
 def _class_for(kind: str, objectives: ObjectivesConfig, model: str) -> Any:

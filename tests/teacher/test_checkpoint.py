@@ -1,11 +1,14 @@
+import io
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from distillkit.errors import InputError
+from distillkit.cli import main
+from distillkit.errors import InputError, checkpoint_errors
 from distillkit.teacher.checkpoint import (
     labels_of,
     load_classifier,
@@ -149,3 +152,29 @@ def test_a_teachers_logits_are_named_in_the_teachers_order(own, data, expected):
 def test_labels_that_do_not_match_are_refused(own, data, message):
     with pytest.raises(InputError, match=message):
         match_labels(own, data, "t")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_checkpoints_own_code_never_runs(command, encoder_folder, tmp_path, monkeypatch, capsys):
+    folder, ran = tmp_path / "teacher", tmp_path / "ran"
+    shutil.copytree(encoder_folder, folder)
+    (folder / "own.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass Own: pass\n")
+    config = {"model_type": "stranger", "auto_map": {"AutoConfig": "own.Own"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (tmp_path / "rows.tsv").write_text("text\tlabel\na fine film\tpositive\n")
+    # transformers asks on stdin, which holds predict's texts, whether to run it
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y\na fine film\n")))
+    source = "-" if command == "predict" else str(tmp_path / "rows.tsv")
+    assert main([command, str(folder), source]) == 1
+    assert not ran.exists()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "needs Python code of its own (auto_map" in said
+    assert sys.stdin.buffer.read() == b"y\na fine film\n"
+
+
+def test_a_loader_that_asks_a_question_has_no_answer_from_stdin(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(InputError, match="EOF"), checkpoint_errors("here"):
+        input()
+    assert sys.stdin.read() == "y\n"
