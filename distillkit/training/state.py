@@ -1,5 +1,6 @@
 """Weights and optimizer state by parameter name, as plain tensors: what a checkpoint holds, however many processes shared them."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,21 +90,13 @@ def as_shared(like: Any, value: Tensor) -> Tensor:
 
 
 def local(tensor: Any) -> Tensor:
-    """Return this process's part of a tensor, which is all of it where it is not shared."""
+    """Return this process's shard of a tensor; all of it if it is not shared."""
     part: Tensor = tensor.to_local() if is_shared(tensor) else tensor
     return part
 
 
 def is_shared(tensor: Any) -> bool:
-    """Say whether a tensor is one process's part of a larger one (a DTensor)."""
-    return (
-        torch.distributed.is_available()
-        and torch.distributed.is_initialized()
-        and _is_dtensor(tensor)
-    )
-
-
-def _is_dtensor(tensor: Any) -> bool:
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(tensor, DTensor)
+    """Say whether a tensor is one process's shard of a larger one (a DTensor)."""
+    # Without this module, which takes a while to import, there are none.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)

@@ -15,11 +15,10 @@ from distillkit.training.lamb.slots import (
     LOW_PRECISION,
     Slot,
     batches,
-    is_dtensor,
-    local,
     over_ranks,
     squares,
 )
+from distillkit.training.state import is_shared, local
 
 Path: TypeAlias = Literal["loop", "fused", "foreach", "apex"]
 """loop: the formula, tensor by tensor; fused: torch's own Adam kernel on a CPU; foreach: lists of
@@ -212,7 +211,7 @@ class Lamb(torch.optim.Optimizer):
             raise RuntimeError("Lamb wants dense gradients: build the embedding with sparse=False")
         return [self._slot(group, p, on_device) for group, p in pairs]
 
-    def _slot(self, group: dict[str, Any], p: Tensor, on_device: bool) -> Slot:
+    def _slot(self, group: dict[str, Any], p: Any, on_device: bool) -> Slot:
         state, grad = self.state[p], p.grad
         dtype = torch.float32 if p.dtype in LOW_PRECISION else p.dtype
         if "step" not in state:
@@ -226,14 +225,14 @@ class Lamb(torch.optim.Optimizer):
             # Whether this step counts is known there only. Without a GradScaler a step on the host
             # costs fewer launches.
             state["step"] = state["step"].to(p.device, non_blocking=True)
-        if is_dtensor(p) and grad.placements != p.placements:  # type: ignore[union-attr, attr-defined]
-            grad = grad.redistribute(placements=p.placements)  # type: ignore[union-attr, attr-defined]
+        if is_shared(p) and grad.placements != p.placements:
+            grad = grad.redistribute(placements=p.placements)
         weight, m, v = (
             local(t) for t in (state.get("master", p), state["exp_avg"], state["exp_avg_sq"])
         )
         if weight.stride() != m.stride():
             weight = torch.empty_like(m).copy_(weight)
-        return Slot(p, group, weight, local(grad), m, v, state["step"])  # type: ignore[arg-type]
+        return Slot(p, group, weight, local(grad), m, v, state["step"])
 
     def _divisor(self, slots: list[Slot], scale: Tensor | None) -> Tensor | None:
         """Return what gradients are divided by: the scaler's scale times the clipping, () float; None for 1."""
@@ -321,7 +320,7 @@ def _check_parameters(parameters: list[Tensor], path: Path | None) -> None:
             raise ValueError(
                 f"path 'fused' is for CPUs and a parameter is on {p.device}: choose None"
             )
-        if path == "apex" and is_dtensor(p):
+        if path == "apex" and is_shared(p):
             raise ValueError(
                 "apex would take a shard's norm for the whole parameter's: choose None for DTensors"
             )

@@ -1,12 +1,13 @@
 """What one step works on: a parameter with its gradient and moments, in batches; and the norms of such."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from distillkit.training.state import is_shared
 
 # Elements that a CPU norm adds up in one go: torch's fp32 sum over 23 million is off by a
 # thousandth, over these by 1e-8.
@@ -112,25 +113,12 @@ def over_ranks(sums: Tensor, slots: list[Slot]) -> Tensor:
     """Add up sums of squares, (N, ...), over the ranks that share a DTensor; one collective for all that are shared alike."""
     alike: dict[Any, list[int]] = {}
     for row, slot in enumerate(slots):
-        if is_dtensor(slot.parameter):
-            alike.setdefault((slot.parameter.device_mesh, slot.parameter.placements), []).append(
-                row
-            )  # type: ignore[attr-defined]
+        shared: Any = slot.parameter
+        if is_shared(shared):
+            alike.setdefault((shared.device_mesh, shared.placements), []).append(row)
     for (mesh, placements), rows in alike.items():
         from torch.distributed.tensor import DTensor, Partial, Replicate
 
         parts = [Replicate() if placement.is_replicate() else Partial() for placement in placements]
         sums[rows] = DTensor.from_local(sums[rows], mesh, parts).full_tensor()
     return sums
-
-
-def is_dtensor(tensor: Tensor) -> bool:
-    """Say whether a tensor is shared among processes."""
-    # Without this module, which takes a while to import, there are none.
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return this process's part."""
-    return tensor.to_local() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
