@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -66,6 +67,8 @@ def pull_left(input_ids: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         Token ids (B, T') with T' the longest row (1 at least), and lengths (B,). What follows a
         row's length is arbitrary.
     """
+    if not input_ids.shape[1]:  # a batch of empty texts: one column of padding
+        input_ids, chosen = pad(input_ids, (0, 1)), pad(chosen, (0, 1))
     lengths = chosen.sum(1)
     longest = max(int(lengths.max()), 1)
     order = (~chosen).long().argsort(dim=1, stable=True)[:, :longest]

@@ -195,13 +195,22 @@ def test_a_transformers_pipeline_gives_labels_and_probabilities(student, kind, t
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     classify = pipeline("text-classification", str(tmp_path), device="cpu", top_k=None)
-    pair = is_pair(kind)
-    found = classify([{"text": TEXTS[0], "text_pair": PAIRS[2]}] if pair else [TEXTS[0]])[0]
-    inputs = tokenizer(TEXTS[0], PAIRS[2] if pair else None, return_tensors="pt")
-    expected = model(**inputs).logits.softmax(1)[0].tolist()
-    assert {row["label"]: row["score"] for row in found} == pytest.approx(
-        dict(zip(LABELS, expected, strict=True)), abs=1e-6
+    # The pipeline reads each row alone; an empty one has no column at all.
+    rows = [("", "") if kind in WORDS else ("a", "b"), (TEXTS[0], PAIRS[2])]
+    found = classify(
+        [dict(zip(("text", "text_pair"), row, strict=True)) for row in rows]
+        if is_pair(kind)
+        else [text for text, _ in rows]
     )
+    inputs = tokenizer(
+        *(map(list, zip(*rows, strict=True)) if is_pair(kind) else ([text for text, _ in rows],)),
+        padding=True,
+        return_tensors="pt",
+    )
+    for answers, expected in zip(found, model(**inputs).logits.softmax(1).tolist(), strict=True):
+        assert {row["label"]: row["score"] for row in answers} == pytest.approx(
+            dict(zip(LABELS, expected, strict=True)), abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,3 +11,9 @@ def test_the_chosen_tokens_are_pulled_to_the_front_in_their_order():
     assert found[0, :2].tolist() == [6, 8]
     assert found[1, :3].tolist() == [1, 2, 3]
     assert found.shape == (3, 3)
+
+
+def test_a_batch_of_empty_texts_is_one_column_of_padding():
+    found, lengths = pull_left(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, 0).bool())
+    assert found.tolist() == [[0], [0]]
+    assert lengths.tolist() == [0, 0]
