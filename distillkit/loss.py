@@ -7,6 +7,7 @@ Axes, here and everywhere: N examples, B batch, T tokens, C classes, H hidden, V
 layers.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -29,7 +30,7 @@ def logits_mse_loss(student: Tensor, teacher: Tensor) -> Tensor:
         Sum over the classes, mean over the batch, () float32; 0 only where both agree.
 
     Raises:
-        ValueError: The shapes differ.
+        ValueError: The shapes differ, or the batch is empty.
 
     Source: Tang et al. 2019 (arXiv 1903.12136), section 3.1.
 
@@ -53,7 +54,7 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0)
         Mean over the batch in nats, () float32; 0 only where both distributions agree.
 
     Raises:
-        ValueError: The shapes differ, or temperature <= 0.
+        ValueError: The shapes differ, the batch is empty, or temperature is not finite and > 0.
 
     Source: Hinton et al. 2015 (arXiv 1503.02531), section 2.
     """
@@ -79,7 +80,7 @@ def soft_multi_label_loss(student: Tensor, teacher: Tensor, temperature: float =
         Sum over the labels, mean over the batch in nats, () float32; 0 only where both agree.
 
     Raises:
-        ValueError: The shapes differ, or temperature <= 0.
+        ValueError: The shapes differ, the batch is empty, or temperature is not finite and > 0.
 
     Source: Hinton et al. 2015 (arXiv 1503.02531), section 2, for each label as a distribution of
     two.
@@ -108,7 +109,11 @@ def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.
 
     Returns:
         Sum over the labels, mean over the batch, () float32; in nats but for scores.
+
+    Raises:
+        ValueError: The batch is empty.
     """
+    _check_rows(student)
     if task == "classification":
         return functional.cross_entropy(student.float(), labels, label_smoothing=smoothing)
     if task == "regression":
@@ -175,7 +180,7 @@ class DistillationLoss(nn.Module):
         task: What labels and logits mean.
 
     Raises:
-        InputError: The task has no meaning for what `config` asks for.
+        InputError: The task is unknown, or has no meaning for what `config` asks for.
 
     Source: Tang et al. 2019 (arXiv 1903.12136), section 3.1.
     """
@@ -238,12 +243,18 @@ def _on_the_way(start: float, end: float, done: float) -> float:
 
 
 def _check_temperature(temperature: float) -> None:
-    if temperature <= 0:
-        raise ValueError(f"temperature is {temperature}: expected more than 0")
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature is {temperature}: expected a finite number above 0")
 
 
 def _check_shapes(student: Tensor, teacher: Tensor) -> None:
+    _check_rows(student)
     if student.shape != teacher.shape or student.ndim != 2:
         raise ValueError(
             f"student logits are {tuple(student.shape)}, teacher logits {tuple(teacher.shape)}: expected the same (B, C)"
         )
+
+
+def _check_rows(logits: Tensor) -> None:
+    if not len(logits):
+        raise ValueError("the batch is empty: expected at least 1 row")

@@ -194,11 +194,25 @@ def test_shapes_that_would_broadcast_are_refused(loss):
         loss(torch.zeros(4), torch.zeros(4))
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf, math.nan])
 @pytest.mark.parametrize("loss", [soft_target_loss, soft_multi_label_loss])
-def test_temperature_that_is_not_positive_is_refused(loss, temperature):
-    with pytest.raises(ValueError, match=f"temperature is {temperature}: expected more than 0"):
+def test_a_temperature_that_is_not_finite_and_positive_is_refused(loss, temperature):
+    with pytest.raises(ValueError, match=f"temperature is {temperature}: expected a finite number"):
         loss(torch.zeros(1, 2), torch.zeros(1, 2), temperature)
+    with pytest.raises(InputError, match=f"loss.temperature is {temperature}: expected a finite"):
+        LossConfig(temperature=temperature)
+
+
+@pytest.mark.parametrize("config", [*CONFIGS[:2], LossConfig(alpha=1.0)], ids=str)
+def test_an_empty_batch_is_refused(config):
+    none = torch.zeros(0, 2)
+    with pytest.raises(ValueError, match="the batch is empty: expected at least 1 row"):
+        DistillationLoss(config)(none, none, torch.zeros(0, dtype=torch.int64))
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(InputError, match="task is 'multilabel': expected one of classification, m"):
+        DistillationLoss(task="multilabel")
 
 
 def test_missing_label_without_a_teacher_is_refused():

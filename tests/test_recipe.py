@@ -218,7 +218,10 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         (lambda: AugmentConfig(max_ngram=0), "augment.max_ngram must be at least 1"),
         (lambda: AugmentConfig(mask=" "), "augment.mask must be a word"),
         (lambda: LossConfig(alpha=-0.1), "loss.alpha is -0.1: expected 0 to 1"),
-        (lambda: LossConfig(temperature=0.0), "loss.temperature is 0.0: expected more than 0"),
+        (
+            lambda: LossConfig(temperature=0.0),
+            "loss.temperature is 0.0: expected a finite number above 0",
+        ),
         (lambda: LossConfig(alpha=float("nan")), "loss.alpha is nan"),
         (lambda: LossConfig(temperature=float("nan")), "loss.temperature is nan"),
         (
@@ -228,7 +231,7 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         (lambda: LossConfig(alpha_end=1.5), "loss.alpha_end is 1.5: expected 0 to 1, or -1"),
         (
             lambda: LossConfig(temperature_end=-1.0),
-            "loss.temperature_end is -1.0: expected more than 0",
+            "loss.temperature_end is -1.0: expected a finite number above 0",
         ),
         (
             lambda: LossConfig(label_smoothing=1.0),

@@ -3,7 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from distillkit.errors import InputError
 from distillkit.recipe.data import Task
@@ -63,15 +63,17 @@ class LossConfig:
     def _check_numbers(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise InputError(f"loss.alpha is {self.alpha}: expected 0 to 1")
-        if not self.temperature > 0:
-            raise InputError(f"loss.temperature is {self.temperature}: expected more than 0")
+        if not 0 < self.temperature < math.inf:
+            raise InputError(
+                f"loss.temperature is {self.temperature}: expected a finite number above 0"
+            )
         if not 0 <= self.alpha_end <= 1 and self.alpha_end != -1:
             raise InputError(
                 f"loss.alpha_end is {self.alpha_end}: expected 0 to 1, or -1: alpha stays"
             )
-        if not self.temperature_end >= 0:
+        if not 0 <= self.temperature_end < math.inf:
             raise InputError(
-                f"loss.temperature_end is {self.temperature_end}: expected more than 0, or 0: it stays"
+                f"loss.temperature_end is {self.temperature_end}: expected a finite number above 0, or 0: it stays"
             )
         for name in ("hidden", "attention"):
             if not getattr(self, name) >= 0:
@@ -100,8 +102,10 @@ class LossConfig:
         """Refuse what a task has no meaning for.
 
         Raises:
-            InputError: A regression is asked for distributions, or for classes.
+            InputError: The task is unknown, or a regression is asked for distributions or classes.
         """
+        if task not in (known := get_args(Task)):
+            raise InputError(f"the task is {task!r}: expected one of {', '.join(known)}")
         if task != "regression":
             return
         for name, asked, why in (
