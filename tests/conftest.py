@@ -1,6 +1,7 @@
 """Tiny checkpoints and tables that every test may use; nothing here needs a network."""
 
 import os
+from dataclasses import replace
 from itertools import product
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -159,3 +160,35 @@ def classifier_folder(tmp_path_factory, train_table, dev_table):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def damaged(classifier_folder, tmp_path_factory):
+    """The classifier and its bundle, in which the word "awful" has the vector NaN; every other text has its answer."""
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+
+    from distillkit import pipeline
+    from distillkit.runtime.bundle import described, read_bundle, write_bundle
+
+    folder = tmp_path_factory.mktemp("damaged")
+    whole, bundle = folder / "whole", folder / "bundle"
+    pipeline.export(classifier_folder, whole)
+    model = BertForSequenceClassification.from_pretrained(classifier_folder)
+    tokenizer = BertTokenizerFast.from_pretrained(classifier_folder)
+    table, row = model.bert.embeddings.word_embeddings.weight, tokenizer.vocab["awful"]
+    manifest, files = read_bundle(whole)
+    graph = onnx.load_from_string(files["model.onnx"])
+    for weight in graph.graph.initializer:
+        if list(weight.dims) == list(table.shape):
+            values = numpy_helper.to_array(weight).copy()
+            values[row] = np.nan
+            weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    files["model.onnx"] = graph.SerializeToString()
+    bundle.mkdir()
+    write_bundle(bundle, replace(manifest, files=described(files)), files, one_file=False)
+    table.data[row] = torch.nan
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder

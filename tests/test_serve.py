@@ -593,44 +593,49 @@ def test_rows_beyond_the_queue_are_refused_and_the_others_answered():
     assert (first, third) == ([{"said": "A"}] * 2, [{"said": "C"}])
 
 
-def test_a_failure_of_the_model_is_a_500_in_json(bundle, caplog):
-    class Broken(Predictor):
-        def predict(self, texts, text_pairs=None):
-            raise ZeroDivisionError
-
-    sent = []
+def _post(service, text):
+    """Ask a service in this process, and return the status, the body, and what it raised for the server's log."""
+    sent, raised = [], []
+    asked = [{"type": "http.request", "body": json.dumps({"texts": [text]}).encode()}]
 
     async def receive():
-        if sent or receive.done:
+        if not asked:
             await asyncio.sleep(60)
-        receive.done = True
-        return {"type": "http.request", "body": b'{"texts": ["a"]}', "more_body": False}
-
-    receive.done = False
+        return asked.pop()
 
     async def send(message):
         sent.append(message)
 
+    scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b""}
+    headers = {"http_version": "1.1", "headers": [(b"content-type", b"application/json")]}
+
     async def call():
-        service = Service(Broken(bundle), _limits())
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/predict",
-            "query_string": b"",
-            "http_version": "1.1",
-        }
         await service._batcher.start()
-        with pytest.raises(ZeroDivisionError):  # for the server's log
-            await service(
-                scope | {"headers": [(b"content-type", b"application/json")]}, receive, send
-            )
+        try:
+            await service(scope | headers, receive, send)
+        except ZeroDivisionError as error:
+            raised.append(error)
 
     asyncio.run(call())
-    assert sent[0]["status"] == 500
-    assert json.loads(sent[1]["body"]) == {
-        "error": "this request could not be answered; the server's log says why"
-    }
+    return sent[0]["status"], json.loads(sent[1]["body"]), len(raised)
+
+
+def test_a_failure_of_the_model_is_a_500_in_json(bundle):
+    class Broken(Predictor):
+        def predict(self, texts, text_pairs=None):
+            raise ZeroDivisionError
+
+    line = "this request could not be answered; the server's log says why"
+    assert _post(Service(Broken(bundle), _limits()), "a") == (500, {"error": line}, 1)
+
+
+def test_logits_that_are_no_numbers_are_a_500_and_the_service_goes_on(damaged, capsys):
+    service = Service(Predictor(damaged / "bundle"), _limits())
+    line = "the model's logits are not finite; its weights are damaged: export it again"
+    assert _post(service, "awful") == (500, {"error": line}, 0)
+    assert capsys.readouterr().err == f"distillkit: {line}\n"
+    status, said, _ = _post(service, "good")
+    assert (status, list(said)) == (200, ["answers"])
 
 
 def test_wrong_options_are_one_line(bundle, capsys):

@@ -20,7 +20,7 @@ from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
 from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import ColumnsConfig
-from distillkit.runtime.answers import answers, groups
+from distillkit.runtime.answers import answers, check_finite, groups
 from distillkit.teacher.checkpoint import (
     labels_of,
     load_classifier,
@@ -65,7 +65,7 @@ def classify(
 
     Raises:
         InputError: The table has a label that the model has not, or of another task, or the model's
-            labels are not those of `order`.
+            labels are not those of `order`, or a logit is NaN or infinite.
     """
     network, tokenizer = load_classifier(model)
     names = labels_of(network)
@@ -74,8 +74,11 @@ def classify(
         if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
             names = match_labels(names, label_names(table, source), model)
         check_labels_known(table, names, source)
-    rows = encode(tokenizer, *texts_of(table), max_tokens_of(network, tokenizer))
-    logits = predict_logits(network, rows).numpy()
+    texts, pairs = texts_of(table)
+    logits = predict_logits(
+        network, encode(tokenizer, texts, pairs, max_tokens_of(network, tokenizer))
+    ).numpy()
+    check_finite(model, logits, texts)
     if order is None:
         return logits, names
     if set(names) != set(order):
@@ -99,6 +102,9 @@ def predict(
         For each row, in order, `text`, `text_pair` (pairs only) and the answer: `label` and
         `probabilities` by label; of a multi-label model `labels`, those with a probability above
         0.5, and `probabilities`; of a regression `score`.
+
+    Raises:
+        InputError: A logit is NaN or infinite.
     """
     network, tokenizer = load_classifier(model)
     names, limit, task = (
@@ -110,5 +116,6 @@ def predict(
         texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
         encoded = encode(tokenizer, texts, pairs or None, limit)
         logits = predict_logits(network, encoded).numpy().astype(np.float64)
+        check_finite(model, logits, texts)
         for (text, pair), answer in zip(group, answers(task, logits, names), strict=True):
             yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer

@@ -5,6 +5,28 @@ from typing import Any
 
 import numpy as np
 
+from distillkit.errors import InputError
+
+
+def check_finite(place: str, logits: np.ndarray, texts: Sequence[Any]) -> None:
+    """Refuse logits that are NaN or infinite: they are no answer.
+
+    Args:
+        place: The model, named in the error.
+        logits: (N, C) float.
+        texts: The N texts they are for.
+
+    Raises:
+        InputError: A logit is not a finite number.
+    """
+    finite = np.isfinite(logits)
+    if not finite.all():
+        row = int(np.flatnonzero(~finite.all(axis=1))[0])
+        value, text = logits[row][~finite[row]][0], str(texts[row])[:60]
+        raise InputError(
+            f"{place}: a logit is {value}, expected a finite number (text: {text!r}); its weights are damaged: train or export it again"
+        )
+
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return probabilities of classes, (N, C) float64, each row summing to 1."""

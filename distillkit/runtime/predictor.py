@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from distillkit.errors import InputError
-from distillkit.runtime.answers import answers, groups, sureness
+from distillkit.runtime.answers import answers, check_finite, groups, sureness
 from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
 from distillkit.runtime.tokens import Rows, Texts, padded
 
@@ -82,7 +82,8 @@ class Predictor:
 
         Raises:
             InputError: Something given is no list of texts, or there are not as many second texts;
-                pairs are given to a model of single texts, or single texts to one of pairs.
+                pairs are given to a model of single texts, or single texts to one of pairs; a logit
+                is NaN or infinite.
         """
         if self.manifest.pairs is not None and self.manifest.pairs != (text_pairs is not None):
             wanted = (
@@ -95,8 +96,11 @@ class Predictor:
             )
         rows = self._texts.rows(texts, text_pairs)
         if len(rows.ids) == 1 and self._own_words:
-            return self._words(rows.ids)
-        return self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
+            logits = self._words(rows.ids)
+        else:
+            logits = self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
+        check_finite(self._place, logits, texts)
+        return logits
 
     def predict(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None

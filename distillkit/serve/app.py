@@ -1,6 +1,7 @@
 """The service: four addresses, what is refused, and what is counted."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from distillkit.errors import InputError
 from distillkit.runtime import Predictor
 from distillkit.serve.batching import Batcher, QueueFull
 from distillkit.serve.reading import read_body, read_rows
@@ -113,6 +115,7 @@ class Service:
             exception_handlers={
                 HTTPException: _refused,
                 ClientDisconnect: _hung_up,
+                InputError: _unanswerable,
                 Exception: _failed,
             },
             lifespan=self._lifespan,
@@ -224,6 +227,13 @@ def _refused(request: Request, error: Any) -> Response:
 
 def _hung_up(request: Request, error: Exception) -> Response:
     return Response(status_code=_HUNG_UP)
+
+
+def _unanswerable(request: Request, error: Exception) -> Response:
+    # Wrong requests are refused before the model is asked, so this one's logits are NaN or infinite.
+    line = "the model's logits are not finite; its weights are damaged: export it again"
+    sys.stderr.write(f"distillkit: {line}\n")  # without the client's text
+    return JSONResponse({"error": line}, 500)
 
 
 def _failed(request: Request, error: Exception) -> Response:

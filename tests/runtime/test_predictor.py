@@ -20,6 +20,7 @@ from distillkit import pipeline
 from distillkit.cli import main
 from distillkit.errors import InputError
 from distillkit.runtime import Predictor
+from distillkit.runtime.answers import check_finite
 from distillkit.runtime.predictor import parts_of
 
 TEXTS = [
@@ -312,6 +313,37 @@ def test_what_is_no_list_of_texts_is_refused(folder, given, reason):
     for ask in (Predictor(folder).predict, Predictor(folder).logits):
         with pytest.raises(InputError, match=f"^{reason}"):
             ask(*given)
+
+
+def test_logits_that_are_no_numbers_are_refused_by_all_that_answers(
+    damaged, folder, tmp_path, capsys
+):
+    rows = "text\tlabel\nthe film was good .\tpositive\nthe film was awful .\tnegative\n"
+    (tmp_path / "dev.tsv").write_text(rows)
+    model, bundle, dev, out = (
+        str(place)
+        for place in (damaged / "model", damaged / "bundle", tmp_path / "dev.tsv", tmp_path / "out")
+    )
+    for command in (
+        ["predict", model, dev],
+        ["predict", bundle, dev],
+        ["evaluate", model, dev],
+        ["cascade", bundle, str(folder), dev, "--output", out],
+        ["cascade", str(folder), model, dev, "--output", out],
+        ["export", model, out, "--source", dev],
+    ):
+        assert main(command) == 1, command
+        said = capsys.readouterr()
+        assert "NaN" not in said.out
+        line = said.err.splitlines()[-1]
+        assert re.match(r"distillkit: .*a logit (is|of row 2 .* by) nan", line)
+    for ask in (Predictor(bundle).predict, Predictor(bundle).logits):
+        assert len(ask(["good"])) == 1
+        for texts in (["awful"], ["good", "awful"]):
+            with pytest.raises(InputError, match=r"a logit is nan, .*'awful'"):
+                ask(texts)
+    with pytest.raises(InputError, match="is -inf"):
+        check_finite("model", np.array([[0.0, -np.inf]], np.float32), ["a"])
 
 
 def test_labels_that_are_not_as_many_as_the_graph_answers_are_refused(copied):
