@@ -1,4 +1,4 @@
-"""The one exception that means: the input is wrong, and here is how to mend it; and the one that means: told to end, all is saved."""
+"""What a user is told in one line: a mistake and its mend, a saved interruption, an old name."""
 
 import io
 import sys
@@ -15,7 +15,7 @@ class InputError(ValueError):
 
 
 class Preempted(Exception):
-    """A training was told to end (SIGTERM before a machine is taken away, or SIGINT) and has saved what it takes to go on.
+    """A signal (SIGTERM or SIGINT) ended a training, which has saved what it needs to resume.
 
     Args:
         message: Where it stopped.
@@ -29,7 +29,7 @@ class Preempted(Exception):
 
 @contextmanager
 def checkpoint_errors(model: str) -> Iterator[None]:
-    """Turn whatever is raised while a checkpoint is loaded into one line, and keep stdin from its loader.
+    """Say in one line why a checkpoint does not load; hide stdin from the loader.
 
     Raises:
         InputError: The checkpoint cannot be loaded.
@@ -51,3 +51,22 @@ def checkpoint_errors(model: str) -> Iterator[None]:
         ) from None
     finally:
         sys.stdin = stdin
+
+
+_SAID: set[str] = set()  # old names that this process has mentioned
+
+
+def say_renamed(place: str, old: str, new: str) -> None:
+    """Write once a process, on stderr, that an old name has a new one.
+
+    Args:
+        place: File and line of the old name; empty: the command line.
+        old: The name that was found.
+        new: The name to write instead.
+    """
+    if old not in _SAID:
+        _SAID.add(old)
+        start = f"{place}: " if place else ""
+        sys.stderr.write(
+            f"distillkit: {start}{old} is now {new}; the old name works for one more release\n"
+        )

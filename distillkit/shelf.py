@@ -3,9 +3,12 @@
 from difflib import get_close_matches
 from pathlib import Path
 
-from distillkit.errors import InputError
+from distillkit.errors import InputError, say_renamed
 
 SHELVES = ("recipes", "teachers", "students")
+
+# Old names of shelf files and today's, for one release: {"students": {"old": "new"}}.
+RENAMED: dict[str, dict[str, str]] = {shelf: {} for shelf in SHELVES}
 
 _PACKAGE = Path(__file__).parent
 # A wheel carries the shelves inside the package; a checkout reads them beside it.
@@ -42,6 +45,10 @@ def find(shelf: str, name: str) -> Path:
             raise InputError(f"{name}: no such file")
         return Path(name)
     there = entries(shelf)
+    if name not in there and name in RENAMED[shelf]:
+        new = RENAMED[shelf][name]
+        say_renamed("", f"{shelf}/{name}", f"{shelf}/{new}")
+        name = new
     if name not in there:
         close = get_close_matches(name, there, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""

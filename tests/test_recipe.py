@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distillkit import shelf
-from distillkit.errors import InputError
+from distillkit.cli import parse
+from distillkit.errors import _SAID, InputError
 from distillkit.recipe import (
     AugmentConfig,
     DataConfig,
@@ -19,6 +20,7 @@ from distillkit.recipe import (
     dump,
     load_config,
     load_recipe,
+    renamed,
 )
 
 
@@ -286,3 +288,65 @@ def test_teachers_have_the_weights_that_are_given_or_1():
         "large": 2.5,
         "small_v1.0": 1.0,
     }
+
+
+@pytest.fixture
+def old_names(monkeypatch):
+    """Old names for this test: of a key, of a section, of a command's own flag, of a shelf file."""
+    keys = {
+        "student.vocabulary.smallest": "student.vocabulary.min_count",
+        "training.passes": "training.epochs",
+        "training.halt": "training.tensorboard",
+        "hardness": "loss",
+    }
+    monkeypatch.setattr(renamed, "KEYS", keys)
+    monkeypatch.setattr(renamed, "FLAGS", {"doctor": {"at_most": "rows"}})
+    monkeypatch.setitem(shelf.RENAMED, "students", {"lstm": "bilstm"})
+    _SAID.clear()
+
+
+def test_old_names_in_yaml_still_load_with_one_line_each(load, old_names, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("vocabulary:\n  smallest: 7\n")
+    text = (
+        f"student: {tmp_path / 'mine.yaml'}\n"
+        "hardness:\n  alpha: 0.5\n"
+        "adapt:\n  training:\n    passes: 5\n"
+        "training:\n  passes: 6\n"
+    )
+    recipe = load(text)
+    assert (recipe.student.vocabulary.min_count, recipe.loss.alpha) == (7, 0.5)
+    assert (recipe.adapt.training.epochs, recipe.training.epochs) == (5, 6)
+    said = capsys.readouterr().err
+    assert "mine.yaml:2: vocabulary.smallest is now vocabulary.min_count; the old" in said
+    assert "r.yaml:2: hardness is now loss; the old" in said
+    assert "r.yaml:6: adapt.training.passes is now adapt.training.epochs; the old" in said
+    assert len(said.splitlines()) == 4
+    assert load(text) == recipe
+    assert capsys.readouterr().err == ""  # once a process
+
+
+def test_old_name_beside_the_new_one_is_refused(load, old_names):
+    with pytest.raises(InputError, match=r"r\.yaml:3: 'loss' is given twice, once by its old name"):
+        load("loss:\n  alpha: 0.5\nhardness:\n  alpha: 0.5\n")
+    with pytest.raises(InputError, match="--rows is given twice, once by its old name --at-most"):
+        parse("doctor", ["quickstart", "--at-most", "5", "--rows=6"])
+
+
+def test_old_flags_still_work_with_one_line_each(old_names, capsys):
+    flags = ["--at-most", "5", "--student.vocabulary.smallest=3", "--hardness.alpha-end", "0.5"]
+    flags += ["--teacher.training.passes", "9", "--training.no-halt"]
+    settings = (command := parse("doctor", ["quickstart", *flags])).settings
+    assert (command.rows, settings.student.vocabulary.min_count) == (5, 3)
+    assert (settings.loss.alpha_end, settings.teacher.training.epochs) == (0.5, 9)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 5
+    assert said[1].startswith(
+        "distillkit: --student.vocabulary.smallest is now --student.vocabulary.min-count; the old"
+    )
+
+
+def test_old_shelf_name_finds_the_file_with_one_line(load, old_names, capsys):
+    assert load("student: lstm\n").student == load("student: bilstm\n").student
+    assert capsys.readouterr().err == (
+        "distillkit: students/lstm is now students/bilstm; the old name works for one more release\n"
+    )

@@ -17,6 +17,7 @@ from tyro.conf import OmitSubcommandPrefixes
 from distillkit.cli import recipes, ship, stages
 from distillkit.errors import InputError, Preempted
 from distillkit.processes import rank
+from distillkit.recipe.renamed import rename_flags
 
 # A file a sort of command; none of them loads torch before it is called.
 COMMANDS = {**recipes.COMMANDS, **stages.COMMANDS, **ship.COMMANDS}
@@ -99,6 +100,7 @@ def parse(name: str, argv: list[str]) -> Any:
         SystemExit: The arguments are wrong; what is, stands on stderr.
     """
     kind, _, from_shelf = COMMANDS[name]
+    argv = rename_flags(name, argv)
     options: dict[str, Any] = {"prog": f"distillkit {name}", "config": (OmitSubcommandPrefixes,)}
     if from_shelf is None or not argv or argv[0].startswith("-"):
         return tyro.cli(kind, args=argv, **options)

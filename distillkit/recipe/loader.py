@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from distillkit import shelf
-from distillkit.errors import InputError
+from distillkit.errors import InputError, say_renamed
 from distillkit.recipe.experiment import Recipe
+from distillkit.recipe.renamed import new_key
 from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import TeacherConfig
 
@@ -18,6 +19,8 @@ T = TypeVar("T")
 
 # Sections that may name a shelf file instead of being spelled out.
 _ON_SHELF: dict[type, str] = {TeacherConfig: "teachers", StudentConfig: "students"}
+# What the keys of a file of their own are below in a recipe.
+_ABOVE: dict[type, str] = {TeacherConfig: "teacher.", StudentConfig: "student."}
 
 
 def load_recipe(name: str) -> Recipe:
@@ -68,10 +71,14 @@ class _Loader:
             node = yaml.compose(self.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise InputError(f"{self.path}: not YAML: {' '.join(str(error).split())}") from None
+        self.root = _ABOVE.get(type(default), "")
         return default if node is None else self._section(node, default, "")
 
+    def _place(self, node: yaml.Node) -> str:
+        return f"{self.path}:{node.start_mark.line + 1}"
+
     def _fail(self, node: yaml.Node, message: str) -> InputError:
-        return InputError(f"{self.path}:{node.start_mark.line + 1}: {message}")
+        return InputError(f"{self._place(node)}: {message}")
 
     def _section(self, node: yaml.Node, default: T, prefix: str) -> T:
         if isinstance(node, yaml.ScalarNode) and type(default) in _ON_SHELF:
@@ -105,7 +112,8 @@ class _Loader:
     def _nodes(self, node: yaml.MappingNode, known: list[str], prefix: str) -> dict[str, yaml.Node]:
         nodes: dict[str, yaml.Node] = {}
         for key_node, value_node in node.value:
-            key = str(key_node.value)
+            old = str(key_node.value)
+            key = self._today(key_node, known, prefix)
             if key not in known:
                 close = get_close_matches(key, known, 1)
                 mend = (
@@ -115,9 +123,19 @@ class _Loader:
                 )
                 raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
             if key in nodes:
-                raise self._fail(key_node, f"'{prefix}{key}' is given twice")
+                also = "" if key == old else f", once by its old name '{prefix}{old}'"
+                raise self._fail(key_node, f"'{prefix}{key}' is given twice{also}")
             nodes[key] = value_node
         return nodes
+
+    def _today(self, node: yaml.Node, known: list[str], prefix: str) -> str:
+        """Return the name that a key has today."""
+        key = str(node.value)
+        new = new_key(f"{self.root}{prefix}{key}")
+        if key in known or new not in known:
+            return key
+        say_renamed(self._place(node), prefix + key, prefix + new)
+        return new
 
     def _from_shelf(self, node: yaml.Node, default: T) -> T:
         try:

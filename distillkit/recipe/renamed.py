@@ -1,0 +1,65 @@
+"""Old names that users have typed or saved, and today's names of the same things.
+
+Each table holds a name for one release after its change. An old name works as the new one does, and
+one line on stderr says the new one. Old names of shelf files are in `shelf.RENAMED`.
+"""
+
+from distillkit.errors import InputError, say_renamed
+
+# Recipe keys, in YAML and as flags: dotted path -> dotted path; only the last part may differ. An
+# entry counts wherever a path ends with it: "training.times" also renames adapt.training.times and
+# teacher.training.times. A section is one key: "proof": "evaluation". Fields of students/*.yaml and
+# teachers/*.yaml begin with "student." and "teacher.". Where a section is renamed too, write its
+# new name on both sides.
+KEYS: dict[str, str] = {}
+
+# Flags of one command that are no recipe keys, without the dashes: {"ladder": {"rungs": "variants"}}.
+FLAGS: dict[str, dict[str, str]] = {}
+
+
+def new_key(path: str) -> str | None:
+    """Return the last part of a recipe key's new name, or None if the key was not renamed."""
+    for old, new in KEYS.items():
+        if f".{path}".endswith(f".{old}"):
+            return new.rpartition(".")[2]
+    return None
+
+
+def rename_flags(command: str, argv: list[str]) -> list[str]:
+    """Return a command's arguments with today's flag in place of each old one.
+
+    Raises:
+        InputError: A flag is given by its old and by its new name.
+    """
+    given = {_path(word) for word in argv if word.startswith("--")}
+    return [_rename_flag(command, word, given) if word.startswith("--") else word for word in argv]
+
+
+def _path(word: str) -> str:
+    return word[2:].partition("=")[0].replace("-", "_")
+
+
+def _rename_flag(command: str, word: str, given: set[str]) -> str:
+    old = _path(word)
+    new = FLAGS.get(command, {}).get(old) or _new_path(old)
+    if new == old:
+        return word
+    if new in given:
+        raise InputError(f"--{_flag(new)} is given twice, once by its old name --{_flag(old)}")
+    say_renamed("", f"--{_flag(old)}", f"--{_flag(new)}")
+    _, equals, value = word.partition("=")
+    return f"--{_flag(new)}{equals}{value}"
+
+
+def _new_path(old: str) -> str:
+    """Rename a dotted path part by part; a switch is turned off by no_ before its last part."""
+    new: list[str] = []
+    for part in old.split("."):
+        no = "no_" if part.startswith("no_") else ""
+        name = new_key(".".join([*new, part.removeprefix(no)]))
+        new.append(no + name if name else part)
+    return ".".join(new)
+
+
+def _flag(path: str) -> str:
+    return path.replace("_", "-")
