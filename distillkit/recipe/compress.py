@@ -40,7 +40,7 @@ class CompressConfig:
     and Gupta 2017)."""
     embeddings: Storage = "fp32"
     """How tables of vectors are stored: int8, int4: a scale a row; kmeans: `clusters` values in all
-    (Han et al. 2016); binary: signs, and a scale a row."""
+    (Han et al. 2016); binary: signs (or zeros, where pruned), and a scale a row."""
     weights: Storage = "fp32"
     """How all other matrices are stored."""
     clusters: int = 16

@@ -45,17 +45,18 @@ def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
 
     Args:
         rows: (R, N) float32.
-        storage: int8, int4 (a scale a row, symmetric), binary (sign times a row's mean size), or
-            kmeans.
+        storage: int8, int4 (a scale a row, symmetric), binary (a sign times the mean size of the
+            row's weights, zeros apart), or kmeans.
         clusters: Values of kmeans.
     """
     if storage == "kmeans":
         codebook = codebook_of(rows, clusters)
         return Codes(_nearest(rows, codebook).to(torch.uint8), codebook, None)
     if storage == "binary":
-        return Codes(
-            (rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), rows.abs().mean(1, keepdim=True)
-        )
+        scale = _mean_size(rows)
+        if (rows[scale[:, 0] > 0] == 0).any():  # pruned: two bits a weight, of which many are alike
+            return Codes((rows.sign() + 1).to(torch.uint8), torch.tensor([-1.0, 0.0, 1.0]), scale)
+        return Codes((rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), scale)
     steps = _STEPS[storage]
     scale = _scale(rows, steps)
     codes = (rows / scale).round() + steps
@@ -187,9 +188,14 @@ def _scale(rows: Tensor, steps: int) -> Tensor:
     return (rows.abs().amax(1, keepdim=True) / steps).clamp(min=torch.finfo(torch.float32).tiny)
 
 
+def _mean_size(rows: Tensor) -> Tensor:
+    """Return the mean size of each row's weights that are not zero, (R, 1)."""
+    return rows.abs().sum(1, keepdim=True) / (rows != 0).sum(1, keepdim=True).clamp(min=1)
+
+
 def _rounded(rows: Tensor, storage: Storage) -> Tensor:
     if storage == "binary":
-        return torch.where(rows >= 0, 1.0, -1.0) * rows.abs().mean(1, keepdim=True)
+        return rows.sign() * _mean_size(rows)
     scale = _scale(rows, _STEPS[storage])
     return (rows / scale).round() * scale
 

@@ -168,26 +168,29 @@ def test_training_again_gives_back_what_rounding_took(work, tmp_path, capsys):
     assert np.allclose(weight, weight[:, :1])
 
 
-def test_zeros_stay_zero_through_training(work, tmp_path, capsys):
-    assert (
-        main(
-            command(
-                work, tmp_path / "out", "--compress.sparsity", "0.6", "--compress.weights", "kmeans"
-            )
-        )
-        == 0
-    )
+@pytest.mark.parametrize(("storage", "values"), [("kmeans", 16), ("binary", 3)])
+def test_zeros_stay_zero_through_storage_and_training(work, tmp_path, capsys, storage, values):
+    asked = ["--compress.sparsity", "0.8", "--compress.weights", storage]
+    assert main(command(work, tmp_path / "out", *asked)) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["step"] for step in steps][1:] == [
+        "80 % zeros",
+        f"embeddings fp32, weights {storage}",
+        "trained again",
+    ]
+    assert steps[-1]["megabytes"] < steps[1]["megabytes"]
     model, _ = load_classifier(str(tmp_path / "out" / "model"))
     weights = [
         weight
         for name, weight in model.named_parameters()
         if weight.ndim > 1 and "table" not in name
     ]
-    zeros = sum((weight == 0).sum().item() for weight in weights) / sum(
-        weight.numel() for weight in weights
-    )
-    assert 0.59 < zeros < 0.95
-    assert all(len(weight.unique()) <= 16 for weight in weights)
+    zeros = sum((weight == 0).sum().item() for weight in weights)
+    assert 0.79 < zeros / sum(weight.numel() for weight in weights) < 0.95
+    for weight in weights:
+        # of signs, each row has a size of its own
+        rows = weight.flatten(1) if storage == "binary" else weight.reshape(1, -1)
+        assert all(len(row.unique()) <= values for row in rows)
 
 
 def test_without_logits_nothing_is_trained(work, tmp_path, capsys):

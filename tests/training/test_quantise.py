@@ -51,7 +51,10 @@ def test_int4_cut_off_is_nearer_than_with_all_of_the_range():
 
 def test_signs_have_the_mean_size_of_their_row():
     found = coded(torch.tensor([[1.0, -3.0], [0.0, -4.0]]), "binary").values()
-    assert found.tolist() == [[2.0, -2.0], [2.0, -2.0]]
+    assert found.tolist() == [[2.0, -2.0], [0.0, -4.0]]  # a zero stays, and is not counted
+    codes = coded(torch.tensor([[1.0, -3.0], [0.0, 0.0]]), "binary")
+    assert len(codes.codebook) == 2  # a row without weights, as of padding, costs no second bit
+    assert codes.values().tolist() == [[2.0, -2.0], [0.0, 0.0]]
 
 
 def test_a_row_of_zeros_stays_one():
@@ -104,8 +107,9 @@ def test_what_is_zero_stays_zero():
     for storage in ("fp32", *STORED):
         part = Stored(weight, storage, 8, sparse=True)
         behind = (weight + 0.3).requires_grad_()
-        if storage != "binary":  # which knows no zero
-            assert (part(behind)[weight == 0] == 0).all()
+        assert (part(behind)[weight == 0] == 0).all()
+        if storage != "fp32":
+            assert (coded(weight, storage, 8).values()[weight == 0] == 0).all()
         part(behind).sum().backward()
         assert (behind.grad[weight == 0] == 0).all()
 
