@@ -124,6 +124,11 @@ def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
         ("loss: mse\n", "r.yaml:1: loss must be a mapping of keys to values"),
         ("- seed\n", "r.yaml:1: a recipe must be a mapping of keys to values"),
         ("loss:\n  alpha: 1.5\n", "r.yaml:2: loss.alpha is 1.5: expected 0 to 1"),
+        ("seed: 1\nworkers: -1\n", "r.yaml:2: workers is -1: expected at least 0"),
+        (
+            "seed: 1\nadapt:\n  training:\n    epochs: -1\n",
+            "r.yaml:4: adapt.training.epochs is -1: expected",
+        ),
         (
             "teacher: bert-base-uncase\n",
             "r.yaml:1: 'bert-base-uncase' is not on the shelf teachers/: did you mean",

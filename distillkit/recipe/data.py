@@ -1,9 +1,10 @@
 """Section `data`: where the labelled text is."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import Range, check
 
 Task = Literal["classification", "multi-label", "regression"]
 # What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every
@@ -27,13 +28,13 @@ class ColumnsConfig:
     """Name of the column with the label: names or integers; lists of them (multi-label); numbers
     (regression)."""
     label_separator: str = ","
-    """Multi-label: splits the labels where a row's are one text; white space around them is no part
-    of a label."""
+    """Multi-label: splits the labels of a row that are one text; white space around a label is
+    dropped."""
 
     def __post_init__(self) -> None:
         if not self.label_separator:
             raise InputError(
-                "data.columns.label_separator is empty: expected what splits a row's labels, as in 'a,b'"
+                "data.columns.label_separator is empty: expected what splits a row's labels, as in a,b"
             )
 
 
@@ -55,11 +56,10 @@ class DataConfig:
     unlabelled: tuple[str, ...] = ()
     """More text for the transfer set, labelled by the teacher alone: same forms, or .txt with one
     text a line."""
-    dev_fraction: float = 0.1
+    dev_fraction: Annotated[float, Range(0, 0.5)] = 0.1
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     """What the sources call their columns."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dev_fraction <= 0.5:
-            raise InputError(f"data.dev_fraction is {self.dev_fraction}: expected 0 to 0.5")
+        check(self, "data")

@@ -5,6 +5,7 @@ from typing import Literal
 
 from distillkit.recipe.adapt import AdaptConfig
 from distillkit.recipe.augment import AugmentConfig
+from distillkit.recipe.bounds import CountOrZero, check
 from distillkit.recipe.data import DataConfig
 from distillkit.recipe.loss import LossConfig
 from distillkit.recipe.student import StudentConfig
@@ -18,11 +19,14 @@ Engine = Literal["local", "ray"]
 class ProofConfig:
     """What the distilled student is held against."""
 
-    gold_epochs: int = 20
+    gold_epochs: CountOrZero = 20
     """Epochs of the same student on the gold labels alone (fewer rows, so more passes); the best on
     dev is kept. 0: leave it out."""
-    latency_sentences: int = 200
+    latency_sentences: CountOrZero = 200
     """Sentences timed one by one, tokenising included; 0: no timing."""
+
+    def __post_init__(self) -> None:
+        check(self, "proof")
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,13 @@ class Recipe:
     """One experiment: teacher + student + data + how."""
 
     seed: int = 1
-    """Seeds everything that is drawn."""
+    """Seed of everything random."""
     engine: Engine = "local"
-    """Where augment and label do their work. local: processes of this machine; ray: a Ray cluster
+    """Where augment and label work. local: processes of this machine; ray: a Ray cluster
     (pip install 'distillkit[ray]')."""
-    workers: int = 0
-    """Processes that augment; 0: one a core where there is work enough. What is written does not
-    depend on it."""
+    workers: CountOrZero = 0
+    """Processes that augment; 0: one per core, fewer for few texts. The bytes written do not depend
+    on it."""
     data: DataConfig = field(default_factory=DataConfig)
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
@@ -49,3 +53,6 @@ class Recipe:
     """How the student is trained."""
     loss: LossConfig = field(default_factory=LossConfig)
     proof: ProofConfig = field(default_factory=ProofConfig)
+
+    def __post_init__(self) -> None:
+        check(self, "")

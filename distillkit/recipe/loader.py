@@ -103,10 +103,12 @@ class _Loader:
         try:
             return dataclasses.replace(default, **values)  # type: ignore[type-var]
         except InputError as error:
-            # The dataclass knows its own section's name, not what that is nested in, nor the line.
-            said = str(error).replace(prefix.split(".")[-2] + "." if prefix else "", prefix, 1)
+            # The dataclass knows neither the line nor, if several sections hold it, which one it is.
+            said = str(error)
+            if prefix not in said:
+                said = said.replace(prefix.split(".")[-2] + ".", prefix, 1)
             raise self._fail(
-                next((n for key, n in nodes.items() if f".{key} " in said), node), said
+                next((n for key, n in nodes.items() if f".{key} " in f".{said}"), node), said
             ) from None
 
     def _nodes(self, node: yaml.MappingNode, known: list[str], prefix: str) -> dict[str, yaml.Node]:

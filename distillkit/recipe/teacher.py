@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import Count, check
 from distillkit.recipe.training import Precision, TrainingConfig
 
 TEACHER_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"  # of a folder in a logit store
@@ -16,12 +17,13 @@ class TeacherConfig:
     model: str = "bert-base-uncased"
     """A hub name, a folder with config.json, `package:NAME` (an installed package with a
     MODEL_DIR), or `scratch`: what adapt.scratch says."""
-    max_tokens: int = 128
+    max_tokens: Count = 128
     """Longer texts are truncated, in word pieces, special tokens included."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Fine-tuning; Devlin et al. 2019 try learning rates 2e-5 to 5e-5, 3 epochs, batch 32."""
 
     def __post_init__(self) -> None:
+        check(self, "teacher")
         if self.training.origins:
             raise InputError(
                 "teacher.training.origins is for students: a teacher learns from the training rows alone"
@@ -32,16 +34,15 @@ class TeacherConfig:
 class LabelConfig:
     """How the teacher labels the transfer set."""
 
-    max_batch_tokens: int = 2048
+    max_batch_tokens: Count = 2048
     """Tokens a forward pass, padding included; on a GPU 65536 is a good start."""
     precision: Precision = "auto"
     """What the teacher computes in; auto: bf16 where the processor or GPU computes in it, else
     fp32."""
-    shard_rows: int = 16384
+    shard_rows: Count = 16384
     """Rows a shard: what a killed run may lose."""
     storage: Literal["fp16", "fp32"] = "fp16"
     """How logits are kept on disk; fp16 halves them, and the store says by how much it rounded."""
 
     def __post_init__(self) -> None:
-        if self.max_batch_tokens < 1 or self.shard_rows < 1:
-            raise InputError("label.max_batch_tokens and label.shard_rows must be at least 1")
+        check(self, "label")
