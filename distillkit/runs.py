@@ -242,6 +242,10 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
 
     def data(out: Path) -> Summary:
         tables = pipeline.read_data(recipe.data, seed)
+        if "text_pair" in tables["train"].column_names and not recipe.data.columns.text_pair:
+            raise InputError(
+                f"{recipe.data.train}: a table of pairs; set data.columns.text_pair to text_pair"
+            )
         for split, table in tables.items():
             write_table(table, out / f"{split}.parquet")
         labelled = {split: table for split, table in tables.items() if split != "unlabelled"}

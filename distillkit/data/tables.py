@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,12 @@ HASH = np.dtype([("high", "u8"), ("low", "u8")])
 # Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask
 # word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
+_LETTER = re.compile(r"[^\W\d_]")
+_SECOND_NAMES = {
+    f"{stem}{mark}"
+    for stem in ("text", "sentence", "question")
+    for mark in ("2", "_2", "b", "_b", "_pair")
+} | {"hypothesis"}
 
 
 def read_table(
@@ -58,9 +65,9 @@ def read_blocks(
 
     Args:
         source: Anything `readers.read_rows` takes.
-        columns: Names of the source's columns; a table that `write_table` wrote has its canonical
-            ones whatever they are, so that a stage's output is a source (and a transfer set keeps
-            its `origin` and `rules`), and so has a text file, which names none.
+        columns: Names of the source's columns. A table that `write_table` wrote and a text file
+            have the canonical names, whatever is given here. Such a table with a column
+            `text_pair` holds pairs; a transfer set keeps its `origin` and `rules`.
         task: What a label is; `data.labels.LABEL_TYPES` has the column's type.
         labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored`
             (no label column).
@@ -71,16 +78,15 @@ def read_blocks(
 
     Raises:
         InputError: A column is missing, a text is empty or no text, a label is missing, NaN, not
-            `known` or of another task.
+            `known` or of another task, or an unused column looks like a second text.
     """
-    if canonical := _is_canonical(source):
-        columns = replace(
-            columns, text="text", text_pair=columns.text_pair and "text_pair", label="label"
-        )
+    if (own := _canonical_names(source)) is not None:
+        second = "text_pair" if columns.text_pair or "text_pair" in own else ""
+        columns = replace(columns, text="text", text_pair=second, label="label")
     wanted = {"text": columns.text}
     if columns.text_pair:
         wanted["text_pair"] = columns.text_pair
-    if canonical and not known and _is_own(source, set(wanted), labels):
+    if own is not None and not known and _is_own(source, set(wanted), labels):
         names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
         file = pq.ParquetFile(source)
         found = [name for name in names if name in file.schema_arrow.names]
@@ -100,6 +106,8 @@ def read_blocks(
     empty = True
     for place, row in read_rows(source):
         columns_of.add(place, row)
+        if empty and len(columns_of.rows["text"]) == 1:
+            _refuse_second_text(row, columns, place)
         if len(columns_of.rows["text"]) == rows:
             yield columns_of.take()
             empty = False
@@ -166,21 +174,60 @@ def resized(blocks: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _is_canonical(source: str) -> bool:
-    """Say whether a source's columns have canonical names: those of text files, and of tables that `write_table` wrote."""
+def _canonical_names(source: str) -> set[str] | None:
+    """Return the columns of a source with canonical names, None for any other source.
+
+    Canonical are text files, and tables that `write_table` wrote.
+    """
     if source.startswith("datasets:"):
-        return False
-    return all(file.suffix == ".txt" or _is_stamped(file) for file in source_files(source))
+        return None
+    names: set[str] = set()
+    for file in source_files(source):
+        own = ["text"] if file.suffix == ".txt" else _stamped_names(file)
+        if own is None:
+            return None
+        names.update(own)
+    return names
 
 
-def _is_stamped(file: UPath) -> bool:
+def _stamped_names(file: UPath) -> list[str] | None:
     if file.suffix != ".parquet":
-        return False
+        return None
     with file.open("rb") as stream:
         try:
-            return _STAMP in (pq.read_schema(stream).metadata or {})
+            schema = pq.read_schema(stream)
         except pa.ArrowInvalid:
-            return False  # the reader of foreign files says what is wrong
+            return None  # the reader of foreign files says what is wrong
+    return schema.names if _STAMP in (schema.metadata or {}) else None
+
+
+def _refuse_second_text(row: dict[str, Any], columns: ColumnsConfig, place: str) -> None:
+    """Refuse a row of which an unused column looks like the second text of a pair."""
+    if columns.text_pair:
+        return
+    for name, value in row.items():
+        if (
+            name not in (columns.text, columns.label)
+            and is_second_name(name, columns.text)
+            and isinstance(value, str)
+            and _LETTER.search(value)
+        ):
+            raise InputError(
+                f"{place}: column {name!r} looks like the second text of a pair and is not used; "
+                f"for pairs give --data.columns.text-pair {name}, for single texts drop the column"
+            )
+
+
+def is_second_name(name: str, first: str) -> bool:
+    """Say whether a column's name is that of a second text beside the column `first`.
+
+    >>> is_second_name("question2", "question1"), is_second_name("title", "text")
+    (True, False)
+    """
+    name, first = name.lower(), first.lower()
+    return name in _SECOND_NAMES or any(
+        name == first.replace(a, b) != first for a, b in (("1", "2"), ("first", "second"))
+    )
 
 
 def _is_own(source: str, wanted: set[str], labels: str) -> bool:

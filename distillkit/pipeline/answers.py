@@ -18,7 +18,7 @@ from distillkit.data.tables import (
 )
 from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
-from distillkit.pipeline.task import COLUMNS
+from distillkit.pipeline.task import COLUMNS, check_reads
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime.answers import answers, check_finite, groups
 from distillkit.teacher.checkpoint import (
@@ -68,6 +68,7 @@ def classify(
             labels are not those of `order`, or a logit is NaN or infinite.
     """
     network, tokenizer = load_classifier(model)
+    check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
     names = labels_of(network)
     if "label" in table.column_names:
         check_task(table, task_of_model(network.config), source)
@@ -114,6 +115,7 @@ def predict(
     )
     for group in groups(rows, batch_rows):
         texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
+        check_reads(model, network, pairs=bool(pairs), source=f"{texts[0][:40]!r}")
         encoded = encode(tokenizer, texts, pairs or None, limit)
         logits = predict_logits(network, encoded).numpy().astype(np.float64)
         check_finite(model, logits, texts)

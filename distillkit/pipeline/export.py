@@ -14,7 +14,7 @@ from distillkit.data.labels import task_of_model
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.pipeline.storage import stored_graph
-from distillkit.pipeline.task import COLUMNS
+from distillkit.pipeline.task import COLUMNS, check_reads
 from distillkit.recipe import ColumnsConfig, CompressConfig
 from distillkit.runtime.bundle import ENCODER, MODEL, TOKENIZER, Manifest, described, write_bundle
 from distillkit.student.model import SiameseStudent, StudentModel
@@ -92,12 +92,8 @@ def export(
     rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
     network, tokenizer = load_classifier(model)
     check_fast(model, tokenizer)
-    pairs = _reads_pairs(network)
-    if table is not None and pairs is not None and pairs != bool(columns.text_pair):
-        wanted = "pairs: name" if pairs else "single texts: do not name"
-        raise InputError(
-            f"{source}: {model} answers {wanted} a second column by --data.columns.text-pair"
-        )
+    if table is not None:
+        check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
     return export_model(network, tokenizer, target, rows, one_file=one_file, int8=int8)
 
 
@@ -147,7 +143,7 @@ def export_model(
         task=task_of_model(model.config),
         labels=labels_of(model),
         max_tokens=max_tokens_of(model, tokenizer),
-        pairs=_reads_pairs(model),
+        pairs=isinstance(model, SiameseStudent) if isinstance(model, StudentModel) else None,
         pad_id=int(tokenizer.pad_token_id),
         files=described(files),
         made_from=made_from,
@@ -186,10 +182,6 @@ def check_fast(model: str, tokenizer: Any) -> None:
         raise InputError(
             f"{model}: its tokenizer is not a fast one, which only transformers can run; it cannot be exported"
         )
-
-
-def _reads_pairs(model: Any) -> bool | None:
-    return isinstance(model, SiameseStudent) if isinstance(model, StudentModel) else None
 
 
 def _held_against(

@@ -1,12 +1,20 @@
 """What a recipe's data are: every source of a task read and checked, before anything is trained."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 
 from distillkit.data.tables import label_names, read_table, split_dev
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, DataConfig
+from distillkit.student.model import SiameseStudent, StudentModel
+from distillkit.teacher.checkpoint import resolve
 
 COLUMNS = ColumnsConfig()
+# Beside a teacher's weights. Not in config.json: a logit store is tied to that file's hash.
+_NOTE = "distillkit.json"
 
 
 def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
@@ -37,17 +45,50 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         if not data.dev_fraction:
             raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
         tables["train"], tables["dev"] = split_dev(tables["train"], data.dev_fraction, seed)
-    if data.unlabelled:
-        tables["unlabelled"] = pa.concat_tables(
-            [
-                read_table(source, data.columns, labels="ignored", or_canonical=True).select(
-                    _text_names(data.columns)
-                )
-                for source in data.unlabelled
-            ]
+    names = [name for name in tables["train"].column_names if name in ("text", "text_pair")]
+    more = [
+        read_table(source, data.columns, labels="ignored", or_canonical=True)
+        for source in data.unlabelled
+    ]
+    if len({"text_pair" in table.column_names for table in [*tables.values(), *more]}) > 1:
+        raise InputError(
+            "some sources of data have pairs and some single texts; give all of them the same columns"
         )
+    if more:
+        tables["unlabelled"] = pa.concat_tables([table.select(names) for table in more])
     return tables
 
 
-def _text_names(columns: ColumnsConfig) -> list[str]:
-    return ["text", "text_pair"] if columns.text_pair else ["text"]
+def write_note(folder: Path, *, pairs: bool) -> None:
+    """Note in a teacher's folder what it was trained on, for `reads_pairs`."""
+    (folder / _NOTE).write_text(json.dumps({"pairs": pairs}) + "\n", encoding="utf-8")
+
+
+def reads_pairs(model: str, network: Any = None) -> bool | None:
+    """Say whether a model answers pairs (True) or single texts (False); None: unknown, or both.
+
+    Args:
+        model: Its name, as for `teacher.checkpoint.resolve`.
+        network: The model itself, where it is loaded; a student of distillkit takes one of the two.
+    """
+    if isinstance(network, StudentModel):
+        return isinstance(network, SiameseStudent)
+    note = Path(resolve(model)) / _NOTE
+    return json.loads(note.read_text(encoding="utf-8"))["pairs"] if note.is_file() else None
+
+
+def check_reads(model: str, network: Any = None, *, pairs: bool, source: str) -> None:
+    """Refuse pairs to a model for single texts, and single texts to a model for pairs.
+
+    Raises:
+        InputError: They do not fit.
+    """
+    if reads_pairs(model, network) in (None, pairs):
+        return
+    if pairs:
+        raise InputError(
+            f"{source}: pairs, but {model} answers single texts; give single texts, without --data.columns.text-pair"
+        )
+    raise InputError(
+        f"{source}: single texts, but {model} answers pairs; name the second text's column with --data.columns.text-pair"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from distillkit.data.files import check_replaceable, fingerprint, whole_folder
 from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
-from distillkit.pipeline.task import COLUMNS, read_data
+from distillkit.pipeline.task import COLUMNS, check_reads, read_data, write_note
 from distillkit.processes import rank
 from distillkit.recipe import (
     AdaptConfig,
@@ -106,6 +106,7 @@ def train_teacher(
         with whole_folder(output) as folder:
             fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
             (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
+            write_note(folder, pairs="text_pair" in tables["train"].column_names)
             checkpoints.hand_over(folder)
         checkpoints.discard()
     return {"output": str(output), "labels": labels_of(model), **result.summary(data.task)}
@@ -156,6 +157,8 @@ def label(
         read_table(source, columns, task=task, labels="optional"),
         config or LabelConfig(),
     )
+    if teacher:
+        check_reads(teacher, pairs="text_pair" in table.column_names, source=source)
     if logits:
         summary = label_from_file(table, target, LogitsFile(logits, columns), config, labels, name)
     else:
