@@ -78,7 +78,7 @@ def test_list_names_every_shelf_file_in_json_lines(capsys):
     assert {"shelf": "students", "name": "bilstm"}.items() <= next(
         r for r in rows if r["name"] == "bilstm"
     ).items()
-    assert {row["shelf"] for row in rows} == {"recipes", "teachers", "students"}
+    assert {row["shelf"] for row in rows} == {"recipes", "teachers", "students", "student.kind"}
     assert all(row["what"] for row in rows)
 
 

@@ -13,12 +13,13 @@ from distillkit.cli.command import Command
 from distillkit.errors import InputError
 from distillkit.processes import world
 from distillkit.recipe import SCORES, Recipe, load_recipe
+from distillkit.recipe.kinds import load_kinds
 from distillkit.tune.space import SearchConfig
 
 
 @dataclass
 class List:
-    """Show what is on the shelves: recipes, teachers, students.
+    """Show what is on the shelves, recipes, teachers, students, and the kinds of students.
 
     Example: distillkit list
     """
@@ -122,11 +123,11 @@ class Tune:
 
 
 def _list(_: List) -> Iterator[dict[str, str]]:
-    return (
-        {"shelf": name, "name": entry, "what": shelf.description(path)}
-        for name in shelf.SHELVES
-        for entry, path in shelf.entries(name).items()
-    )
+    for name in shelf.SHELVES:
+        for entry, path in shelf.entries(name).items():
+            yield {"shelf": name, "name": entry, "what": shelf.description(path)}
+    for kind in load_kinds().values():
+        yield {"shelf": "student.kind", "name": kind.name, "what": kind.summary}
 
 
 def _run(command: Run) -> dict[str, Any]:

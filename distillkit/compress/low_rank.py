@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from distillkit.errors import InputError
-from distillkit.student.bilstm import BiLSTMEncoder
-from distillkit.student.textcnn import TextCNNEncoder
+from distillkit.student.model import TextEncoder
 from distillkit.student.words import WordEmbedding
 
 
@@ -20,8 +19,8 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     the nearest to it, each token weighed by its use, takes their place (Eckart and Young 1936).
 
     Args:
-        model: A bilstm or textcnn student with a table a token; two tables side by side become one,
-            which is trained.
+        model: A student with a table a token and a layer that reads it, such as a bilstm or textcnn;
+            two tables side by side become one, which is trained.
         counts: Times that each token is used, (V,); one that is not counts as used once.
         size: Numbers a token.
 
@@ -30,11 +29,10 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     """
     encoder = getattr(model, "encoder", None)
     words: Any = getattr(encoder, "embedding", None)
-    if not isinstance(encoder, BiLSTMEncoder | TextCNNEncoder) or not isinstance(
-        words, WordEmbedding
-    ):
+    reads = encoder.first_layer() if isinstance(encoder, TextEncoder) else []
+    if not reads or not isinstance(words, WordEmbedding):
         raise InputError(
-            f"compress.embedding_size: only a bilstm or textcnn with a table of words can have narrower ones, not this {model.config.model_type}"
+            f"compress.embedding_size: only students with a table of words and a layer above it can have narrower ones, not this {model.config.model_type}"
         )
     embedding: Any = words
     if size >= embedding.width:
@@ -45,7 +43,6 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
         table.weight for table in (embedding.frozen_table, embedding.table) if table is not None
     ]
     table = torch.cat([weight.detach() for weight in tables], dim=1).double()  # (V, W)
-    reads = _readers(encoder)
     # (F, W)
     above = torch.cat([weight.detach().flatten(0, -2) for weight in map(_by_input, reads)]).double()
     weight = torch.from_numpy(np.sqrt(np.maximum(counts, 1)))[:, None]
@@ -79,14 +76,6 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     embedding.frozen_table, embedding.width = None, size
     embedding.table = nn.Embedding(len(narrow), size, padding_idx=padding, _weight=narrow.float())
     model.config.embedding_size, model.config.channels = size, "single"
-
-
-def _readers(encoder: Any) -> list[tuple[nn.Module, str]]:
-    """List the weights that word vectors are multiplied with."""
-    if isinstance(encoder, TextCNNEncoder):
-        return [(convolution, "weight") for convolution in encoder.convolutions]
-    first: Any = encoder.layers[0]
-    return [(lstm, "weight_ih_l0") for lstm in (first.forward_lstm, first.backward_lstm)]
 
 
 def _by_input(reader: tuple[nn.Module, str]) -> Tensor:

@@ -14,8 +14,8 @@ from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig
-from distillkit.student.model import StudentModel
 from distillkit.student.pruned import PrunedTransformerForSequenceClassification
+from distillkit.student.register import kind_of_model
 from distillkit.training.layers import encoder_layers
 from distillkit.training.quantise import round_weights
 
@@ -92,7 +92,7 @@ def check_fits(model: Model, compress: CompressConfig) -> None:
     for name in ("layers", "heads", "feed_forward"):
         if getattr(compress, name):
             encoder_layers(model.network, f"compress.{name}", "compress.units")
-    if compress.units and not isinstance(model.network, StudentModel):
+    if compress.units and "units" not in kind_of_model(model.network).compress:
         kind = model.network.config.model_type
         raise InputError(
             f"compress.units: only students of words have such units, not this {kind}; expected compress.feed_forward or layers"

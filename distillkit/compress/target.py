@@ -13,8 +13,7 @@ from tqdm import tqdm
 from distillkit.compress.steps import Model, Reading, shrink, store
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig, Storage
-from distillkit.student.model import StudentModel
-from distillkit.student.static import StaticEncoder
+from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
 from distillkit.training.inference import predict_logits
 from distillkit.training.quantise import stored_weights
@@ -51,16 +50,16 @@ def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
         base: Everything that is not chosen here.
     """
     network, size = model.network, len(model.tokenizer)
+    possible = kind_of_model(network).compress
     words = getattr(getattr(network, "encoder", None), "embedding", None)
-    tokens = [0, *(round(share * size) for share in _TOKENS[1:])]
-    if isinstance(network, StudentModel) and not isinstance(words, WordEmbedding):
-        tokens = [0]  # of bytes, or in another model
-    widths, units, layers = [0], [0.0], [0]
+    tokens, widths, units, layers = [0], [0], [0.0], [0]
+    if "layers" in possible or isinstance(words, WordEmbedding):  # no table of hashed bytes
+        tokens += [round(share * size) for share in _TOKENS[1:]]
     if isinstance(words, WordEmbedding):
         units = list(_UNITS)
-        if not isinstance(network.encoder, StaticEncoder):
+        if "embedding_size" in possible:
             widths += [width for width in _WIDTHS if width < words.width]
-    elif not isinstance(network, StudentModel):
+    if "layers" in possible:
         count = network.config.num_hidden_layers
         layers = sorted({round(share * count) or 1 for share in _LAYERS} - {count}, reverse=True)
         layers = [0, *layers]

@@ -4,17 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from distillkit.errors import InputError
-from distillkit.student.bilstm import BiLSTMEncoder
 from distillkit.student.model import StudentModel
 from distillkit.student.pruned import attentions
-from distillkit.student.textcnn import TextCNNEncoder
 from distillkit.student.transformer import layer_map
+from distillkit.student.units import best_units, keep_units
 from distillkit.training.layers import encoder_layers
-
-_GATES = 4
 
 
 def prune_units(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
@@ -35,19 +32,18 @@ def prune_units(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
         )
     encoder, head = model.encoder, model.head
     with torch.no_grad():
-        if isinstance(encoder, BiLSTMEncoder):
-            _keep_inputs(model, *_prune_lstms(encoder, share, worth, _into_head(model, worth)))
-        elif isinstance(encoder, TextCNNEncoder):
-            _keep_inputs(model, *_prune_filters(encoder, share, worth, _into_head(model, worth)))
+        left = encoder.prune(share, worth, _into_head(model, worth))
+        if left is not None:
+            _keep_inputs(model, *left)
         units = (
-            _best(worth["head.dense.weight"].sum(1) + worth["head.out.weight"].sum(0), share)
+            best_units(worth["head.dense.weight"].sum(1) + worth["head.out.weight"].sum(0), share)
             if share
             else None
         )
         if units is not None:
-            _keep(head.dense, "weight", units, 0)
-            _keep(head.dense, "bias", units, 0)
-            _keep(head.out, "weight", units, 1)
+            keep_units(head.dense, "weight", units, 0)
+            keep_units(head.dense, "bias", units, 0)
+            keep_units(head.out, "weight", units, 1)
             head.dense.out_features = head.out.in_features = model.config.head_size = len(units)
 
 
@@ -73,12 +69,12 @@ def prune_feed_forward(model: Any, share: float, worth: Mapping[str, Tensor]) ->
                 if distil
                 else (part.intermediate.dense, part.output.dense)
             )
-            rows = _best(
+            rows = best_units(
                 worth[names[id(into.weight)]].sum(1) + worth[names[id(out.weight)]].sum(0), share
             )
-            _keep(into, "weight", rows, 0)
-            _keep(into, "bias", rows, 0)
-            _keep(out, "weight", rows, 1)
+            keep_units(into, "weight", rows, 0)
+            keep_units(into, "bias", rows, 0)
+            keep_units(out, "weight", rows, 1)
             into.out_features = out.in_features = kept = len(rows)
     setattr(
         model.config,
@@ -111,7 +107,7 @@ def prune_heads(model: Any, share: float, worth: Mapping[str, Tensor]) -> tuple[
         scores.append((rows + columns).view(attention.heads, -1).sum(1))
     # The best of each layer stays, whatever those of others are worth.
     ranked = torch.cat([score.index_fill(0, score.argmax(), torch.inf) for score in scores])
-    chosen = set(_best(ranked, share, len(found)))
+    chosen = set(best_units(ranked, share, len(found)))
     start = 0
     for attention, score in zip(found, scores, strict=True):
         attention.keep([head for head in range(len(score)) if start + head in chosen])
@@ -141,62 +137,6 @@ def _into_head(model: Any, worth: Mapping[str, Tensor]) -> Tensor:
     return worth["head.dense.weight"].sum(0).view(model.sides, -1).sum(0)
 
 
-def _prune_lstms(
-    encoder: BiLSTMEncoder, share: float, worth: Mapping[str, Tensor], into_head: Tensor
-) -> tuple[list[int], int]:
-    """Remove units of every layer; return which numbers of the texts' vectors stay, and how many units a direction."""
-    layers: Any = encoder.layers
-    inputs: list[int] | None = None
-    positions: list[int] = []
-    for number, layer in enumerate(layers):
-        size = layer.forward_lstm.hidden_size
-        prefix = f"encoder.layers.{number}"
-        if number + 1 < len(layers):
-            above = sum(
-                worth[f"encoder.layers.{number + 1}.{way}_lstm.weight_ih_l0"].sum(0)
-                for way in ("forward", "backward")
-            )
-        else:
-            above = into_head
-        positions = []
-        for d, way in enumerate(("forward", "backward")):
-            into = worth[f"{prefix}.{way}_lstm.weight_ih_l0"].sum(1) + worth[
-                f"{prefix}.{way}_lstm.weight_hh_l0"
-            ].sum(1)
-            score = into.view(_GATES, size).sum(0) + worth[f"{prefix}.{way}_lstm.weight_hh_l0"].sum(
-                0
-            )
-            units = _best(score + torch.as_tensor(above)[d * size : (d + 1) * size], share)
-            lstm = getattr(layer, f"{way}_lstm")
-            gates = [gate * size + unit for gate in range(_GATES) for unit in units]
-            for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
-                _keep(lstm, name, gates, 0)
-            _keep(lstm, "weight_hh_l0", units, 1)
-            if inputs is not None:
-                _keep(lstm, "weight_ih_l0", inputs, 1)
-                lstm.input_size = len(inputs)
-            lstm.hidden_size = len(units)
-            positions += [d * size + unit for unit in units]
-        inputs = positions
-    return positions, len(positions) // 2
-
-
-def _prune_filters(
-    encoder: TextCNNEncoder, share: float, worth: Mapping[str, Tensor], into_head: Tensor
-) -> tuple[list[int], int]:
-    positions: list[int] = []
-    convolutions: Any = encoder.convolutions
-    for number, convolution in enumerate(convolutions):
-        size = convolution.out_channels
-        into = worth[f"encoder.convolutions.{number}.weight"].sum((1, 2))
-        filters = _best(into + into_head[number * size : (number + 1) * size], share)
-        _keep(convolution, "weight", filters, 0)
-        _keep(convolution, "bias", filters, 0)
-        convolution.out_channels = len(filters)
-        positions += [number * size + kept for kept in filters]
-    return positions, len(positions) // len(convolutions)
-
-
 def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:
     """Have pooling and head read what is left of the texts' vectors."""
     width, head = model.encoder.width, model.head
@@ -204,11 +144,11 @@ def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:
     if pooling is not None and pooling.how == "attention":
         into, out = pooling.score[0], pooling.score[2]
         for axis in (0, 1):
-            _keep(into, "weight", positions, axis)
-        _keep(into, "bias", positions, 0)
-        _keep(out, "weight", positions, 1)
+            keep_units(into, "weight", positions, axis)
+        keep_units(into, "bias", positions, 0)
+        keep_units(out, "weight", positions, 1)
         into.in_features = into.out_features = out.in_features = len(positions)
-    _keep(
+    keep_units(
         head.dense,
         "weight",
         [side * width + position for side in range(model.sides) for position in positions],
@@ -216,16 +156,3 @@ def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:
     )
     head.dense.in_features = model.sides * len(positions)
     model.encoder.width, model.config.hidden_size = len(positions), units
-
-
-def _best(score: Tensor, share: float, least: int = 1) -> list[int]:
-    """Return the numbers of the units that stay, so many at least, ascending."""
-    kept = max(least, round(len(score) * (1 - share)))
-    return sorted(score.topk(kept).indices.tolist())
-
-
-def _keep(module: nn.Module, name: str, kept: Sequence[int], axis: int) -> None:
-    """Keep some rows or columns of a parameter."""
-    weight: Tensor = getattr(module, name)
-    part = weight.detach().index_select(axis, torch.tensor(kept)).contiguous()
-    setattr(module, name, nn.Parameter(part, requires_grad=weight.requires_grad))

@@ -2,6 +2,7 @@
 
 from distillkit.doctor.findings import Finding, percent
 from distillkit.doctor.order import RUN, Movement
+from distillkit.recipe.kinds import load_kinds
 
 # Points of accuracy, 0 to 1, that the order of words may be worth and a student without it still be
 # the best buy: half a dev margin.
@@ -36,34 +37,35 @@ def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -
     measured = f"the teacher loses {100 * lost:.1f} points on shuffled words and is {100 * gap:.1f} above TF-IDF"
     reach = f"answers changed by shuffling words: {percent(shuffled.flips)}, by shuffling runs of {RUN}: {percent(runs.flips)}"
     if pairs and gap >= TOGETHER:
-        kind, why = (
-            "transformer",
+        need, why = (
+            "together",
             f"what counts is how the two texts fit, and it alone reads both together: {measured}",
         )
     elif pairs and worth <= WORTH < gap:
         # One word often decides, and a mean of word vectors blurs it: on SICK that costs five
         # points which no order is worth.
-        kind, why = (
-            "bilstm",
+        need, why = (
+            "order",
             f"it keeps the single word that two texts differ in, which a mean of vectors does not: {measured}",
         )
     elif worth <= WORTH:
-        kind, why = (
-            "static",
+        need, why = (
+            "no order",
             f"the order of words is worth at most {100 * worth:.1f} points: {measured}",
         )
     elif runs.flips <= NEAR * shuffled.flips:
-        kind, why = (
-            "textcnn",
+        need, why = (
+            "near order",
             f"order is worth up to {100 * worth:.1f} points, most of it near by: {measured}; {reach}",
         )
     else:
-        kind, why = (
-            "bilstm",
+        need, why = (
+            "order",
             f"order is worth up to {100 * worth:.1f} points, and not near by alone: {measured}; {reach}",
         )
-    if pairs and kind != "transformer":
-        kind = f"siamese-{kind}"
+    kind = next(
+        name for name, of in load_kinds().items() if of.suits == need and of.fits(pairs=pairs)
+    )
     do = (
         ""
         if kind == asked

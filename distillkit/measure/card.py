@@ -390,7 +390,7 @@ def _gaps(about: About, split: str, score: str) -> str:
 def _reads(about: About) -> list[str]:
     """Say what the student does not see of a text."""
     student = about.recipe.student
-    kind = student.kind.removeprefix("siamese-")
+    kind = student.of_kind
     lines = [
         f"Of {'a pair' if about.pairs else 'a text'} it reads {about.max_tokens} of its own tokens; {_percent(about.truncated)} % of the dev rows are longer."
     ]
@@ -398,13 +398,9 @@ def _reads(about: About) -> list[str]:
         lines.append(
             f"{_percent(about.unknown)} % of dev's tokens are unknown to its vocabulary of {about.config['vocab_size']:,}."
         )
-    if kind == "static":
-        lines.append("It takes the mean of word vectors: the order of words means nothing to it.")
-    if kind == "textcnn":
-        lines.append(
-            f"It sees {max(student.kernel_sizes)} words in a row at most: what stands further apart it cannot bring together."
-        )
-    if student.kind.startswith("siamese-"):
+    if kind.limits:
+        lines.append(kind.limits.format(longest_kernel=max(student.kernel_sizes)))
+    if kind.reads == "pairs":
         lines.append("It reads the two texts apart, and compares no more than one vector of each.")
     if student.reads_words and student.vocabulary.unit not in ("teacher", "hashed"):
         lines.append(

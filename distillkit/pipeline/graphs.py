@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from distillkit.runtime.bundle import ENCODER, HEAD, MODEL
-from distillkit.student.bilstm import BiLSTMEncoder, BiLSTMLayer
 from distillkit.student.model import SiameseStudent, StudentModel
 
 _OPSET = 20  # understood by onnxruntime since 1.17
@@ -26,69 +25,12 @@ class _Words(nn.Module):
     def __init__(self, model: StudentModel, head: nn.Module | None) -> None:
         super().__init__()
         encoder: Any = model.encoder
-        self.encoder = _BiLSTM(encoder) if isinstance(encoder, BiLSTMEncoder) else encoder
+        self.encoder = encoder.for_onnx()
         self.head = head
 
     def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
         vectors = self.encoder(input_ids, lengths)
         return vectors if self.head is None else self.head(vectors)
-
-
-class _BiLSTM(nn.Module):
-    """A BiLSTM encoder by ONNX's own LSTM, which reads both ways at once and each row to its own length."""
-
-    def __init__(self, encoder: BiLSTMEncoder) -> None:
-        super().__init__()
-        self.embedding, self.pooling = encoder.embedding, encoder.pooling
-        self.size = encoder.width // 2  # H
-        self.weights = nn.ParameterList()
-        layers: Any = encoder.layers
-        for layer in layers:
-            self.weights.extend(_weights(layer))
-
-    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
-        x, lengths = self.embedding(input_ids, lengths)  # (T, B, W)
-        (steps, rows), size = x.shape[:2], self.size
-        for i in range(0, len(self.weights), 3):
-            # Both directions' states (T, 2, B, H), 0 behind a row's end, and the last of each, (2,
-            # B, H).
-            states, last, _ = torch.onnx.ops.symbolic_multi_out(
-                "LSTM",
-                (x, *self.weights[i : i + 3], lengths.int()),
-                {"hidden_size": size, "direction": "bidirectional"},
-                dtypes=[x.dtype] * 3,
-                shapes=[(steps, 2, rows, size), (2, rows, size), (2, rows, size)],
-            )
-            if i + 3 < len(self.weights) or self.pooling is None or self.pooling.how != "max":
-                x = states.transpose(1, 2).flatten(2)  # (T, B, 2H)
-        if self.pooling is None:
-            return last.transpose(0, 1).flatten(1)
-        return (
-            _strongest(states, lengths) if self.pooling.how == "max" else self.pooling(x, lengths)
-        )
-
-
-def _strongest(states: Tensor, lengths: Tensor) -> Tensor:
-    """Pool an LSTM's states (T, 2, B, H) as `Pooling` does by max, in fewer operators, each of which costs a row alone half a microsecond."""
-    # The first state of a text without words is 0, and is taken for its strongest; no state is
-    # below -1. (T, 1, B, 1)
-    behind = torch.arange(states.shape[0]).view(-1, 1, 1, 1) >= lengths.clamp(min=1).view(
-        1, 1, -1, 1
-    )
-    return states.masked_fill(behind, -1).amax(0).transpose(0, 1).flatten(1)
-
-
-def _weights(layer: BiLSTMLayer) -> list[nn.Parameter]:
-    """Return both directions' weights as ONNX orders them: W (2, 4H, W), R (2, 4H, H), B (2, 8H)."""
-    found = []
-    for names in (["weight_ih_l0"], ["weight_hh_l0"], ["bias_ih_l0", "bias_hh_l0"]):
-        both = []
-        for lstm in (layer.forward_lstm, layer.backward_lstm):
-            # torch's gates are input, forget, cell, output, ONNX's input, output, forget, cell.
-            gates = [getattr(lstm, name).detach().chunk(4) for name in names]
-            both.append(torch.cat([part[k] for part in gates for k in (0, 3, 1, 2)]))
-        found.append(nn.Parameter(torch.stack(both), requires_grad=False))
-    return found
 
 
 class _Compared(nn.Module):

@@ -1,9 +1,12 @@
 """Section `student`: who learns."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from typing_extensions import Doc
 
 from distillkit.errors import InputError
+from distillkit.recipe.kinds import StudentKind, kind_files, kind_of, load_kinds
 
 
 @dataclass(frozen=True)
@@ -77,35 +80,27 @@ class EmbeddingConfig:
             raise InputError("embeddings.width and embeddings.context_texts must be at least 1")
 
 
+_KIND = f"""Network: {", ".join(kind_files())}; most also as siamese-..., which reads the texts of a
+pair apart. `distillkit list` describes each."""
+
+
 @dataclass(frozen=True)
 class StudentConfig:
     """Who learns: architecture, vocabulary, embeddings."""
 
-    kind: Literal[
-        "bilstm",
-        "textcnn",
-        "static",
-        "transformer",
-        "siamese-bilstm",
-        "siamese-textcnn",
-        "siamese-static",
-        "siamese-transformer",
-    ] = "bilstm"
-    """bilstm (Tang et al. 2019), textcnn (Kim 2014), static (a mean of word vectors) or transformer
-    (few layers, the teacher's tokenizer) for single texts; the same with siamese- for pairs, where
-    transformer reads both texts together."""
+    kind: Annotated[str, Doc(_KIND)] = "bilstm"
     max_tokens: int = 128
     """Longer texts are truncated, in the student's own tokens, both sides of a pair together."""
     hidden_size: int = 150
-    """LSTM units a direction; filters of each width; width of a fresh transformer, where 0 cuts it
-    from the teacher; static has none."""
+    """Units of the network: LSTM units a direction, filters of each size, width of a fresh
+    transformer; 0 cuts a transformer from the teacher."""
     layers: int = 1
-    """Layers of a bilstm or transformer."""
+    """Layers, for kinds that can have several."""
     kernel_sizes: tuple[int, ...] = (3, 4, 5)
-    """Words that a textcnn's filters see, one number a kind of filter."""
+    """Words that a convolution's filters see, one number a kind of filter."""
     pooling: Literal["auto", "last", "max", "mean", "attention"] = "auto"
-    """One vector a text from those of its words. auto: last states of a bilstm, max of a textcnn,
-    mean of the others."""
+    """One vector a text from those of its words. auto: what is usual for the kind, such as the last
+    states of a BiLSTM."""
     head_size: int = 200
     """Units of the ReLU layer before the logits."""
     dropout: float = 0.1
@@ -118,9 +113,9 @@ class StudentConfig:
     """Where the student's word vectors start."""
 
     @property
-    def for_pairs(self) -> bool | None:
-        """Whether it takes pairs, single texts, or (None) both."""
-        return None if self.kind == "transformer" else self.kind.startswith("siamese-")
+    def of_kind(self) -> StudentKind:
+        """What is declared of its kind."""
+        return kind_of(self.kind)
 
     def check_fits(self, *, pairs: bool, source: str) -> None:
         """Refuse pairs to a student for single texts, and single texts to one for pairs.
@@ -132,11 +127,12 @@ class StudentConfig:
         Raises:
             InputError: They do not fit.
         """
-        if self.for_pairs not in (None, pairs):
-            kind = self.kind.removeprefix("siamese-")
-            what, fitting = ("pairs", f"siamese-{kind}") if pairs else ("single texts", kind)
+        kind = self.of_kind
+        if not kind.fits(pairs=pairs):
+            what = "pairs" if pairs else "single texts"
+            fitting = [name for name, other in load_kinds().items() if other.fits(pairs=pairs)]
             raise InputError(
-                f"student.kind is {self.kind}, but {source} has {what}; expected {fitting}"
+                f"student.kind is {self.kind}, but {source} has {what}; expected {kind.twin or ', '.join(fitting)}"
             )
 
     def check_width(self, hidden_size: int) -> None:
@@ -167,21 +163,18 @@ class StudentConfig:
 
     @property
     def reads_words(self) -> bool:
-        """Whether it has word vectors of its own; else it reads with its teacher's tokenizer and weights."""
-        return not self.kind.endswith("transformer")
+        """Whether it has word vectors of its own; else it has its teacher's tokenizer and weights."""
+        return self.of_kind.own_words
 
     def __post_init__(self) -> None:
         self._check_numbers()
         self._check_kind()
+        self._check_words()
 
     def _check_numbers(self) -> None:
         for name in ("max_tokens", "layers", "head_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"student.{name} is {getattr(self, name)}: expected at least 1")
-        if self.hidden_size < (1 if self.reads_words else 0):
-            raise InputError(
-                f"student.hidden_size is {self.hidden_size}: expected at least 1, or 0 for a transformer cut from the teacher"
-            )
         for name in ("dropout", "word_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(
@@ -191,17 +184,21 @@ class StudentConfig:
             raise InputError("student.kernel_sizes must be one number or more, each at least 1")
 
     def _check_kind(self) -> None:
-        poolings = ["auto"] if self.kind == "transformer" else ["auto", "max", "mean", "attention"]
-        if self.kind.endswith("bilstm"):
-            poolings.append("last")
-        if self.pooling not in poolings:
+        kind = self.of_kind
+        if self.hidden_size < (1 if kind.own_words else 0):
             raise InputError(
-                f"student.pooling is {self.pooling}, but student.kind is {self.kind}: expected {', '.join(poolings)}"
+                f"student.hidden_size is {self.hidden_size}: expected at least 1, or 0 for a transformer cut from the teacher"
             )
-        if self.layers > 1 and self.kind.endswith(("textcnn", "static")):
+        if self.pooling not in ("auto", *kind.poolings):
+            raise InputError(
+                f"student.pooling is {self.pooling}, but student.kind is {self.kind}: expected {', '.join(('auto', *kind.poolings))}"
+            )
+        if self.layers > 1 and "layers" not in kind.settings:
             raise InputError(
                 f"student.layers is {self.layers}, but a {self.kind} has one: expected 1"
             )
+
+    def _check_words(self) -> None:
         if self.vocabulary.teacher_words and self.embeddings.source == "random":
             raise InputError(
                 "student.vocabulary.teacher_words is set, but embeddings.source is random, and unmet words would stay so: expected teacher or teacher-context"

@@ -9,13 +9,10 @@ from torch import Tensor
 
 from distillkit.errors import InputError
 from distillkit.recipe import EmbeddingConfig, StudentConfig
+from distillkit.recipe.kinds import Reference, resolve
+from distillkit.student.config import named
 from distillkit.student.embeddings import VectorsOfWords, from_file, from_teacher
-from distillkit.student.register import WORD_KINDS
-from distillkit.student.transformer import (
-    SiameseTransformerConfig,
-    SiameseTransformerForSequenceClassification,
-    few_layers,
-)
+from distillkit.student.register import network_of, register
 from distillkit.student.vocabulary import build_tokenizer, words_of
 
 
@@ -44,9 +41,10 @@ def build_student(
         InputError: The embeddings' source, or the teacher, is not to be had, or not fit for this
             student.
     """
+    register()  # a kind that was added since the Auto classes were loaded
     torch.manual_seed(seed)
-    if not config.reads_words:
-        return _transformer(labels, config, teacher)
+    if (build := config.of_kind.from_teacher) is not None:
+        return _from_teacher(build, labels, config, teacher)
     tokenizer = build_tokenizer(
         texts, config.vocabulary, config.max_tokens, mask, teacher[1] if teacher else None
     )
@@ -58,7 +56,8 @@ def build_student(
 
 
 def _word_student(tokenizer: Any, labels: Sequence[str], config: StudentConfig) -> Any:
-    config_class, model_class = WORD_KINDS[config.kind]
+    kind = config.of_kind
+    network = network_of(kind)
     hashed = config.vocabulary.unit == "hashed"
     shape: dict[str, Any] = {
         "vocab_size": config.vocabulary.size if hashed else len(tokenizer),
@@ -73,43 +72,22 @@ def _word_student(tokenizer: Any, labels: Sequence[str], config: StudentConfig) 
     }
     if config.pooling != "auto":
         shape["pooling"] = config.pooling
-    if config.kind.endswith("bilstm"):
-        shape |= {"hidden_size": config.hidden_size, "layers": config.layers}
-    elif config.kind.endswith("textcnn"):
-        shape |= {"hidden_size": config.hidden_size, "kernel_sizes": config.kernel_sizes}
-    return model_class(config_class(**shape, **_named(labels)))
+    shape |= {name: getattr(config, name) for name in kind.settings}
+    return network(network.config_class(**shape, **named(labels)))
 
 
-def _transformer(
-    labels: Sequence[str], config: StudentConfig, teacher: tuple[Any, Any] | None
+def _from_teacher(
+    build: Reference,
+    labels: Sequence[str],
+    config: StudentConfig,
+    teacher: tuple[Any, Any] | None,
 ) -> tuple[Any, Any]:
     if teacher is None:
         raise InputError(
             f"student.kind is {config.kind}, which is made of a teacher's layers or tokenizer, but no teacher was given: give --teacher"
         )
-    network, tokenizer = teacher
-    model = few_layers(network, config.layers, config.hidden_size, labels, config.dropout)
-    positions = network.config.max_position_embeddings
-    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens, positions)
-    if config.kind == "transformer":
-        return model.eval(), tokenizer
-    if "token_type_ids" not in tokenizer.model_input_names:
-        raise InputError(
-            f"student.kind is {config.kind}, but the teacher's tokenizer does not tell the texts of a pair apart: expected transformer"
-        )
-    siamese = SiameseTransformerForSequenceClassification(
-        SiameseTransformerConfig(
-            encoder=model.base_model.config.to_dict(),
-            head_size=config.head_size,
-            dropout=config.dropout,
-            pad_token_id=tokenizer.pad_token_id,
-            **({} if config.pooling == "auto" else {"pooling": config.pooling}),
-            **_named(labels),
-        )
-    )
-    inner: Any = siamese.encoder.transformer
-    inner.load_state_dict(model.base_model.state_dict())
-    return siamese.eval(), tokenizer
+    model, tokenizer = resolve(build)(labels, config, *teacher)
+    return model.eval(), tokenizer
 
 
 def _vectors(
@@ -129,10 +107,3 @@ def _vectors(
             f"student.embeddings.source is {config.source}, but no teacher was given: give --teacher, or choose random or a word-vector file"
         )
     return from_teacher(tokenizer, texts, config, ask, seed, mask)
-
-
-def _named(labels: Sequence[str]) -> dict[str, Any]:
-    return {
-        "id2label": dict(enumerate(labels)),
-        "label2id": {name: i for i, name in enumerate(labels)},
-    }

@@ -1,5 +1,6 @@
 """What the configurations of all students of ours have in common."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -44,3 +45,11 @@ class WordConfig(PretrainedConfig):
         self.word_dropout = word_dropout
         self.unk_token_id = unk_token_id
         super().__init__(pad_token_id=pad_token_id, **kwargs)
+
+
+def named(labels: Sequence[str]) -> dict[str, Any]:
+    """Return what a configuration says of the labels, C names in the order of the logits."""
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }

@@ -1,5 +1,6 @@
 """What every student of ours shares: words in, an encoder of one text, a head for single texts or for pairs."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -26,14 +27,49 @@ class ReLUHead(nn.Module):
         return self.out(torch.relu(self.dense(self.dropout(x))))
 
 
-class Encoder(nn.Module):
+class TextEncoder(nn.Module):
+    """What makes one vector a text, and what compression and export can do with it.
+
+    A subclass sets `width`, the vector's numbers, and overrides what is otherwise for its network.
+    One with units to prune also has `pooling`, a `Pooling` or None.
+    """
+
+    width: int
+
+    def first_layer(self) -> list[tuple[nn.Module, str]]:
+        """List the weights that word vectors are multiplied with, as (module, parameter name).
+
+        None: word vectors cannot be made narrower.
+        """
+        return []
+
+    def prune(
+        self, share: float, saliency: Mapping[str, Tensor], into_head: Tensor
+    ) -> tuple[list[int], int] | None:
+        """Remove the units of least saliency, in place.
+
+        Args:
+            share: Of the units, 0 to 1.
+            saliency: By parameter name, of the student.
+            into_head: Saliency of what reads each of the vector's numbers, (width,).
+
+        Returns:
+            The numbers of the text's vector that stay, and the new `hidden_size`; None if the
+            encoder has no units.
+        """
+        return None
+
+    def for_onnx(self) -> nn.Module:
+        """Return a module of the same answers that torch's ONNX exporter can read."""
+        return self
+
+
+class Encoder(TextEncoder):
     """One text's vector from its words: `embedding`, and whatever makes `width` numbers of a text.
 
     A subclass sets `width` and makes of word vectors (T, B, W) and words a text (B,) one vector a
     text, (B, width), in `encode`.
     """
-
-    width: int
 
     def __init__(self, config: WordConfig) -> None:
         super().__init__()
@@ -81,7 +117,7 @@ class StudentModel(PreTrainedModel):
     config_class: Any = WordConfig
     base_model_prefix = "encoder"
     main_input_name = "input_ids"
-    encoder_class: Any  # an Encoder
+    encoder_class: Any  # a TextEncoder
     sides = 1
     _tied_weights_keys: dict[str, str] = {}  # noqa: RUF012 - transformers reads it from the class
 

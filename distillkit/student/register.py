@@ -1,42 +1,20 @@
-"""Every kind of student, and making transformers' Auto classes know them."""
+"""Make transformers' Auto classes know every kind of student."""
 
-from distillkit.student.bilstm import (
-    BiLSTMConfig,
-    BiLSTMForSequenceClassification,
-    SiameseBiLSTMConfig,
-    SiameseBiLSTMForSequenceClassification,
-)
-from distillkit.student.pruned import (
-    PrunedTransformerConfig,
-    PrunedTransformerForSequenceClassification,
-)
-from distillkit.student.static import (
-    SiameseStaticConfig,
-    SiameseStaticForSequenceClassification,
-    StaticConfig,
-    StaticForSequenceClassification,
-)
-from distillkit.student.textcnn import (
-    SiameseTextCNNConfig,
-    SiameseTextCNNForSequenceClassification,
-    TextCNNConfig,
-    TextCNNForSequenceClassification,
-)
-from distillkit.student.transformer import (
-    SiameseTransformerConfig,
-    SiameseTransformerForSequenceClassification,
-)
+from typing import Any
 
-# Students that read words of their own. A `transformer` is no class of ours, and a siamese one is
-# built about another's encoder.
-WORD_KINDS = {
-    "bilstm": (BiLSTMConfig, BiLSTMForSequenceClassification),
-    "siamese-bilstm": (SiameseBiLSTMConfig, SiameseBiLSTMForSequenceClassification),
-    "siamese-static": (SiameseStaticConfig, SiameseStaticForSequenceClassification),
-    "siamese-textcnn": (SiameseTextCNNConfig, SiameseTextCNNForSequenceClassification),
-    "static": (StaticConfig, StaticForSequenceClassification),
-    "textcnn": (TextCNNConfig, TextCNNForSequenceClassification),
-}
+from distillkit.recipe.kinds import StudentKind, load_kinds, resolve
+from distillkit.student.pruned import PrunedTransformerForSequenceClassification
+
+
+def network_of(kind: StudentKind) -> Any:
+    """Return the model class of a kind, or None if transformers has it itself."""
+    return None if kind.network is None else resolve(kind.network)
+
+
+def kind_of_model(model: Any) -> StudentKind:
+    """Return the kind of a classifier; of one of transformers' own, teachers too, `transformer`."""
+    kinds = load_kinds()
+    return next((k for k in kinds.values() if type(model) is network_of(k)), kinds["transformer"])
 
 
 def register() -> None:
@@ -49,11 +27,8 @@ def register() -> None:
     # Imported here: loading the Auto classes is what calls this (see distillkit/__init__.py).
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    ours = [
-        *WORD_KINDS.values(),
-        (PrunedTransformerConfig, PrunedTransformerForSequenceClassification),
-        (SiameseTransformerConfig, SiameseTransformerForSequenceClassification),
-    ]
-    for config, model in ours:
+    ours = [network_of(kind) for kind in load_kinds().values() if kind.network is not None]
+    for model in (*ours, PrunedTransformerForSequenceClassification):
+        config = model.config_class
         AutoConfig.register(config.model_type, config, exist_ok=True)
         AutoModelForSequenceClassification.register(config, model, exist_ok=True)

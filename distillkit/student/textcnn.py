@@ -1,5 +1,6 @@
 """The convolutional network of Kim 2014 (arXiv 1408.5882): filters over a few neighbouring words, the strongest answer of each."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn.functional import pad
 from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, SiameseStudent, SingleStudent
 from distillkit.student.pooling import Pooling
+from distillkit.student.units import best_units, keep_units
 
 
 class TextCNNConfig(WordConfig):
@@ -62,6 +64,26 @@ class TextCNNEncoder(Encoder):
             for convolution, part in zip(self.convolutions, padded, strict=True)
         ]
         return self.pooling(torch.cat(found, dim=1).permute(2, 0, 1), lengths)
+
+    def first_layer(self) -> list[tuple[nn.Module, str]]:
+        """List the filters of each size."""
+        return [(convolution, "weight") for convolution in self.convolutions]
+
+    def prune(
+        self, share: float, saliency: Mapping[str, Tensor], into_head: Tensor
+    ) -> tuple[list[int], int]:
+        """Remove filters of each size; arguments as in `TextEncoder.prune`."""
+        positions: list[int] = []
+        convolutions: Any = self.convolutions
+        for number, convolution in enumerate(convolutions):
+            size = convolution.out_channels
+            into = saliency[f"encoder.convolutions.{number}.weight"].sum((1, 2))
+            filters = best_units(into + into_head[number * size : (number + 1) * size], share)
+            keep_units(convolution, "weight", filters, 0)
+            keep_units(convolution, "bias", filters, 0)
+            convolution.out_channels = len(filters)
+            positions += [number * size + kept for kept in filters]
+        return positions, len(positions) // len(convolutions)
 
 
 class TextCNNForSequenceClassification(SingleStudent):

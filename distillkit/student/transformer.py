@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from distillkit.errors import InputError
-from distillkit.student.model import SiameseStudent
+from distillkit.recipe import StudentConfig
+from distillkit.student.config import named
+from distillkit.student.model import SiameseStudent, TextEncoder
 from distillkit.student.pooling import Pooling
 from distillkit.training.layers import encoder_layers
 
@@ -92,6 +94,44 @@ def few_layers(
     return student
 
 
+def few_layers_student(
+    labels: Sequence[str], config: StudentConfig, teacher: Any, tokenizer: Any
+) -> tuple[Any, Any]:
+    """Build a student of kind `transformer` and its tokenizer, as `StudentKind.from_teacher` says."""
+    model = few_layers(teacher, config.layers, config.hidden_size, labels, config.dropout)
+    positions = teacher.config.max_position_embeddings
+    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens, positions)
+    return model, tokenizer
+
+
+def siamese_student(
+    labels: Sequence[str], config: StudentConfig, teacher: Any, tokenizer: Any
+) -> tuple[Any, Any]:
+    """Build a student of kind `siamese-transformer` and its tokenizer, likewise.
+
+    Raises:
+        InputError: The tokenizer gives the texts of a pair no types.
+    """
+    model, tokenizer = few_layers_student(labels, config, teacher, tokenizer)
+    if "token_type_ids" not in tokenizer.model_input_names:
+        raise InputError(
+            f"student.kind is {config.kind}, but the teacher's tokenizer does not tell the texts of a pair apart: expected transformer"
+        )
+    siamese = SiameseTransformerForSequenceClassification(
+        SiameseTransformerConfig(
+            encoder=model.base_model.config.to_dict(),
+            head_size=config.head_size,
+            dropout=config.dropout,
+            pad_token_id=tokenizer.pad_token_id,
+            **({} if config.pooling == "auto" else {"pooling": config.pooling}),
+            **named(labels),
+        )
+    )
+    inner: Any = siamese.encoder.transformer
+    inner.load_state_dict(model.base_model.state_dict())
+    return siamese, tokenizer
+
+
 def layer_map(layers: int, of: int) -> list[int]:
     """Choose layers evenly spaced, the last among them.
 
@@ -129,7 +169,7 @@ class SiameseTransformerConfig(PretrainedConfig):
         super().__init__(pad_token_id=pad_token_id, **kwargs)
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(TextEncoder):
     """A transformer without a head, and a pooling of its states."""
 
     def __init__(self, config: SiameseTransformerConfig) -> None:

@@ -11,7 +11,6 @@ Parameters = Mapping[str, float]
 
 RATE = "origins."
 _FACTOR = 4.0  # the recipe's learning rate, divided and multiplied by this, where no range is given
-_HEAD_UNITS = 64  # a fresh transformer's width is so much a head
 
 
 @dataclass(frozen=True)
@@ -22,9 +21,9 @@ class SearchConfig:
     """Which of the following to search, by name; none: all that mean something to the student. What
     is left out stays as the recipe has it."""
     hidden_size: tuple[int, int] = (50, 300)
-    """student.hidden_size of a bilstm, textcnn or fresh transformer (there multiples of 64)."""
+    """student.hidden_size, of kinds that have one (of a fresh transformer multiples of 64)."""
     layers: tuple[int, int] = (1, 2)
-    """student.layers of a bilstm or transformer."""
+    """student.layers, of kinds that can have several."""
     width: tuple[int, int] = (50, 300)
     """student.embeddings.width, unless the vectors are a file's; a teacher's are no wider than its
     states."""
@@ -83,11 +82,11 @@ class Bounds:
 
 def knobs_of(recipe: Recipe) -> list[str]:
     """List the knobs that mean something to a recipe's student."""
-    student = recipe.student
+    student, settings = recipe.student, recipe.student.of_kind.settings
     cut = not student.reads_words and student.hidden_size == 0  # as wide as the teacher
     has = {
-        "hidden_size": not student.kind.endswith("static") and not cut,
-        "layers": student.kind.endswith(("bilstm", "transformer")),
+        "hidden_size": "hidden_size" in settings and not cut,
+        "layers": "layers" in settings,
         "width": student.reads_words
         and (student.embeddings.asks_teacher or student.embeddings.source == "random"),
         "vocabulary_size": student.reads_words and student.vocabulary.unit != "teacher",
@@ -158,7 +157,7 @@ def space_of(
             left = (
                 f"{knob.low:g} alone"
                 if knob.low == knob.high
-                else f"nothing, for {_limit(name, bounds)}"
+                else f"nothing, for {_limit(name, recipe, bounds)}"
             )
             said = f"search.{name} is {_shown(getattr(search, name))}, which leaves {left}"
             if name in search.knobs:
@@ -182,15 +181,8 @@ def _knobs(name: str, recipe: Recipe, search: SearchConfig, bounds: Bounds) -> d
         }
     if name == "word_dropout":
         return {name: Knob(low, high)}
-    if name == "hidden_size" and not student.reads_words:
-        return {
-            name: Knob(
-                -(-low // _HEAD_UNITS) * _HEAD_UNITS,
-                high // _HEAD_UNITS * _HEAD_UNITS,
-                True,
-                step=_HEAD_UNITS,
-            )
-        }
+    if name == "hidden_size" and (step := student.of_kind.hidden_step) > 1:
+        return {name: Knob(-(-low // step) * step, high // step * step, True, step=step)}
     if name == "layers":
         return {
             name: Knob(low, high if student.reads_words else min(high, bounds.teacher_layers), True)
@@ -215,9 +207,10 @@ def _sizes(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> Knob:
     return Knob(max(low, 2 * vocabulary.pieces), high, True, log=True)  # at least half of it words
 
 
-def _limit(name: str, bounds: Bounds) -> str:
+def _limit(name: str, recipe: Recipe, bounds: Bounds) -> str:
+    kind = recipe.student.of_kind
     return {
-        "hidden_size": f"a transformer's is a multiple of {_HEAD_UNITS}",
+        "hidden_size": f"a {kind.name}'s is a multiple of {kind.hidden_step}",
         "layers": f"the teacher has {bounds.teacher_layers}",
         "width": f"the teacher's states have {bounds.states} numbers, and no vocabulary may have fewer words",
         "vocabulary_size": f"the transfer set has {bounds.words} words, and pieces take at most half of a vocabulary",

@@ -186,7 +186,7 @@ def test_frequent_words_keep_their_vectors_best(student):
 
 def test_narrower_vectors_are_refused_where_they_cannot_be(student):
     for kind in ("static", "transformer"):
-        with pytest.raises(InputError, match="only a bilstm or textcnn"):
+        with pytest.raises(InputError, match="only students with a table of words"):
             narrow_embedding(student(kind)[0], np.ones(100), 2)
     with pytest.raises(InputError, match="expected less than the 5"):
         narrow_embedding(student("bilstm")[0], np.ones(100), 5)

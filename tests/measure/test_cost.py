@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
-from distillkit.student.register import WORD_KINDS
+from distillkit.recipe.kinds import load_kinds
+from distillkit.student.register import network_of
 from distillkit.teacher.checkpoint import load_classifier
 
 
@@ -21,11 +22,11 @@ def test_frozen_parameters_count():
     assert parameter_counts(model)["total"] == 8
 
 
-@pytest.mark.parametrize("kind", sorted(WORD_KINDS))
+@pytest.mark.parametrize("kind", [name for name, kind in load_kinds().items() if kind.own_words])
 def test_a_students_count_without_tables_does_not_depend_on_its_vocabulary(kind):
-    config, model = WORD_KINDS[kind]
+    model = network_of(load_kinds()[kind])
     counts = [
-        parameter_counts(model(config(vocab_size=v, embedding_size=4, hidden_size=3)))
+        parameter_counts(model(model.config_class(vocab_size=v, embedding_size=4, hidden_size=3)))
         for v in (5, 50)
     ]
     assert counts[0]["without_embeddings"] == counts[1]["without_embeddings"]

@@ -1,7 +1,5 @@
 """The contract of every student, of every kind, single or siamese; what is one kind's alone is in the module of its name."""
 
-import typing
-
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
@@ -9,11 +7,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from distillkit import shelf
 from distillkit.data.batches import encode
 from distillkit.recipe import StudentConfig, load_config
+from distillkit.recipe.kinds import load_kinds
 from distillkit.training.inference import predict_logits
 from tests.student.conftest import LABELS, PAIRS, TEXTS
 
-KINDS = sorted(typing.get_args(typing.get_type_hints(StudentConfig)["kind"]))
-WORDS = [kind for kind in KINDS if not kind.endswith("transformer")]
+KINDS = sorted(load_kinds())
+WORDS = [name for name in KINDS if load_kinds()[name].own_words]
 # Each kind as it comes, and each setting that changes what is computed.
 STUDENTS = {kind: {"kind": kind} for kind in KINDS}
 STUDENTS |= {

@@ -1,18 +1,17 @@
+"""transformers loads every kind of student, whichever import comes first."""
+
 import subprocess
 import sys
 
 import pytest
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from distillkit.recipe.kinds import load_kinds
 from distillkit.student.pruned import (
     PrunedTransformerConfig,
     PrunedTransformerForSequenceClassification,
 )
-from distillkit.student.register import WORD_KINDS, register
-from distillkit.student.transformer import (
-    SiameseTransformerConfig,
-    SiameseTransformerForSequenceClassification,
-)
+from distillkit.student.register import kind_of_model, network_of, register
 
 LOAD = """
 from transformers import AutoModelForSequenceClassification
@@ -28,36 +27,48 @@ TRANSFORMER = {
     "num_attention_heads": 2,
     "intermediate_size": 4,
 }
+OURS = {name: kind for name, kind in load_kinds().items() if kind.network is not None}
+
+
+def untrained(kind):
+    model = network_of(kind)
+    own = {"vocab_size": 3, "embedding_size": 2} if kind.own_words else {"encoder": TRANSFORMER}
+    return model(model.config_class(head_size=2, **own))
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Folders of a checkpoint of every kind, by the name of its class."""
-    models = [
-        model(config(vocab_size=3, embedding_size=2, head_size=2))
-        for config, model in WORD_KINDS.values()
-    ]
-    models.append(
-        SiameseTransformerForSequenceClassification(
-            SiameseTransformerConfig(TRANSFORMER, head_size=2)
-        )
-    )
-    models.append(
-        PrunedTransformerForSequenceClassification(
-            PrunedTransformerConfig(TRANSFORMER, heads=[2, 1])
-        )
-    )
+    pruned = PrunedTransformerConfig(TRANSFORMER, heads=[2, 1])
+    models = [untrained(kind) for kind in OURS.values()]
+    models.append(PrunedTransformerForSequenceClassification(pruned))
     folders = {type(model).__name__: tmp_path_factory.mktemp("kind") for model in models}
     for model in models:
         model.save_pretrained(folders[type(model).__name__])
     return folders
 
 
+def first_words(code, saved):
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, saved.values())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_fresh_process_loads_every_kind_and_importing_distillkit_alone_loads_no_torch(saved):
+    alone = "import sys, distillkit; assert not {'torch', 'transformers'} & set(sys.modules)"
+    assert first_words(alone + LOAD, saved) == list(saved)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
         "import transformers\nimport distillkit",
-        "import distillkit\nimport transformers",
         "import distillkit.student.build",
         "import distillkit.pipeline",
         "import distillkit\nimport transformers.models.bert.modeling_bert",
@@ -66,39 +77,21 @@ def saved(tmp_path_factory):
     ],
 )
 def test_a_fresh_process_loads_every_kind_whichever_import_comes_first(first, saved):
-    done = subprocess.run(
-        [sys.executable, "-c", first + LOAD, *map(str, saved.values())],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == list(saved), done.stderr
+    assert first_words(first + LOAD, saved) == list(saved)
 
 
+@pytest.mark.slow
 def test_a_configuration_is_asked_for_before_any_model(saved):
     code = "import sys\nfrom distillkit.teacher.checkpoint import load_config_of\nfor f in sys.argv[1:]: print(load_config_of(f).architectures[0])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, saved.values())],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == list(saved), done.stderr
+    assert first_words(code, saved) == list(saved)
 
 
-def test_importing_distillkit_alone_loads_neither_torch_nor_transformers():
-    code = "import sys, distillkit; print({'torch', 'transformers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-@pytest.mark.parametrize("kind", sorted(WORD_KINDS))
-def test_the_auto_classes_know_every_kind_and_registering_twice_is_once(kind):
+@pytest.mark.parametrize("name", OURS)
+def test_the_auto_classes_know_every_kind_and_registering_twice_is_once(name):
     register()
     register()
-    config_class, model_class = WORD_KINDS[kind]
-    config = AutoConfig.for_model(
-        config_class.model_type, vocab_size=3, embedding_size=2, head_size=2
-    )
-    assert type(config) is config_class
-    assert type(AutoModelForSequenceClassification.from_config(config)) is model_class
+    model = untrained(OURS[name])
+    config = AutoConfig.for_model(model.config.model_type, **model.config.to_diff_dict())
+    assert type(config) is type(model.config)
+    assert type(AutoModelForSequenceClassification.from_config(config)) is type(model)
+    assert kind_of_model(model).name == name

@@ -19,12 +19,12 @@ from distillkit.recipe import (
     VocabularyConfig,
 )
 from distillkit.student.build import build_student
-from distillkit.student.register import WORD_KINDS
 from distillkit.student.train import row_times, train_student_model
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.inference import predict_logits
 from tests.conftest import NEGATIVE, POSITIVE
+from tests.student.test_contract import WORDS
 
 LABELS = ["negative", "positive"]
 HOW = TrainingConfig(
@@ -127,7 +127,7 @@ def test_the_seed_draws_the_starting_weights(train_table):
     assert not equal(first, other)
 
 
-@pytest.mark.parametrize("kind", sorted(WORD_KINDS))
+@pytest.mark.parametrize("kind", WORDS)
 def test_training_moves_everything_but_the_frozen_channel(kind, train_table, dev_table, pair_table):
     pair = kind.startswith("siamese")
     table, dev, labels = (

@@ -1,0 +1,25 @@
+"""Choose the units of a network that stay, and cut its weights down to them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def best_units(score: Tensor, share: float, least: int = 1) -> list[int]:
+    """Return the numbers of the units that stay, ascending.
+
+    Args:
+        score: Saliency of each unit, (n,).
+        share: Of units that go, 0 to 1.
+        least: So many stay.
+    """
+    kept = max(least, round(len(score) * (1 - share)))
+    return sorted(score.topk(kept).indices.tolist())
+
+
+def keep_units(module: nn.Module, name: str, kept: Sequence[int], axis: int) -> None:
+    """Keep some rows (axis 0) or columns (axis 1) of a parameter, in place."""
+    weight: Tensor = getattr(module, name)
+    part = weight.detach().index_select(axis, torch.tensor(kept)).contiguous()
+    setattr(module, name, nn.Parameter(part, requires_grad=weight.requires_grad))
