@@ -32,9 +32,10 @@ from distillkit.recipe import (
     load_config,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import train_student_model
+from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
+from distillkit.training.loop import fit
 
 # What the table's rows are called: source and weighting. GloVe is a file of 50 numbers a word.
 STARTS = {
@@ -125,9 +126,18 @@ def _student(arguments: argparse.Namespace) -> Train:
         config = replace(shelf, vocabulary=vocabulary, embeddings=embeddings)
         model, tokenizer = build_student(texts, names, config, seed, ask, mask_of(data))
         built = time.perf_counter() - began
-        result = train_student_model(
-            model, tokenizer, data, logits, dev, LossConfig(), training, seed, mask=mask_of(data)
+        task = DistillationTask(
+            model,
+            tokenizer,
+            data,
+            logits,
+            dev,
+            LossConfig(),
+            training,
+            seed,
+            mask=mask_of(data),
         )
+        result = fit(*prepare(task))
         return len(data), result.best_score, built
 
     return train

@@ -61,7 +61,9 @@ def train_student(source: str, target: Path, teacher: str, logits: Path) -> None
     """Train the paper's student, from random word vectors, with a checkpoint every few steps."""
     training = TrainingConfig(epochs=4, batch_size=32, checkpoint_steps=5, learning_rate=1e-3)
     student = StudentConfig(embeddings=EmbeddingConfig("random"))
-    pipeline.train_student(source, source, target, student, logits=logits, training=training)
+    pipeline.train_student(
+        pipeline.StudentJob(source, source, target, student, logits=logits, training=training)
+    )
 
 
 def digest(path: Path) -> str:

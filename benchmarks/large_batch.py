@@ -33,10 +33,11 @@ from distillkit.recipe import (
     load_config,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import train_student_model
+from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
+from distillkit.training.loop import fit
 
 # Settings and seed in; rows and dev accuracy, 0 to 1, out.
 Train = Callable[[TrainingConfig, int], tuple[int, float]]
@@ -104,9 +105,18 @@ def _student(arguments: argparse.Namespace) -> Train:
         model, tokenizer = build_student(
             texts, names, config, seed, lambda words, _: vectors(tuple(words)), mask_of(data)
         )
-        result = train_student_model(
-            model, tokenizer, data, logits, dev, LossConfig(), training, seed, mask=mask_of(data)
+        task = DistillationTask(
+            model,
+            tokenizer,
+            data,
+            logits,
+            dev,
+            LossConfig(),
+            training,
+            seed,
+            mask=mask_of(data),
         )
+        result = fit(*prepare(task))
         return len(data), result.best_score
 
     return train

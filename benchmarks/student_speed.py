@@ -37,7 +37,7 @@ from distillkit.recipe import (
 )
 from distillkit.student.bilstm import BiLSTMConfig, BiLSTMForSequenceClassification
 from distillkit.student.vocabulary import build_tokenizer
-from distillkit.training.loop import fit
+from distillkit.training.loop import FitPlan, fit
 
 BATCH_SIZES = (64, 256)
 WIDTH, HIDDEN, HEAD, DROPOUT = 300, 150, 200, 0.1
@@ -135,10 +135,10 @@ def train_here(
         epochs=1, batch_size=batch_size, learning_rate=1e-3, precision=precision
     )
 
-    def loss(numbers: Tensor, found: Tensor, _: float) -> Tensor:
+    def loss(numbers: Tensor, found: Tensor, /, done: float) -> Tensor:
         return nn.functional.mse_loss(found.float(), logits[numbers])
 
-    fit(BiLSTMForSequenceClassification(config), rows, loss, training, 1, "student")
+    fit(BiLSTMForSequenceClassification(config), FitPlan(rows, loss, training, 1, "student"))
 
 
 def seconds(work: Callable[[], object]) -> float:

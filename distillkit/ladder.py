@@ -421,19 +421,21 @@ class _Ladder:
                 self._label(lesson.variant)
             write_table(repeated(self._rows(lesson), lesson.shown, seed), out / "shown.parquet")
             pipeline.train_student(
-                str(out / "shown.parquet"),
-                self.task.path["dev"],
-                out / "model",
-                recipe.student,
-                logits=None if gold else self.stages.folder / "logits" / "store",
-                teacher=self.task.model,
-                loss=lesson.loss,
-                training=training,
-                columns=self.task.columns,
-                task=recipe.data.task,
-                vocabulary_from=self._transfer_path(lesson.vocabulary),
-                seed=seed,
-                progress=name,
+                pipeline.StudentJob(
+                    str(out / "shown.parquet"),
+                    self.task.path["dev"],
+                    out / "model",
+                    recipe.student,
+                    logits=None if gold else self.stages.folder / "logits" / "store",
+                    teacher=self.task.model,
+                    loss=lesson.loss,
+                    training=training,
+                    columns=self.task.columns,
+                    task=recipe.data.task,
+                    vocabulary_from=self._transfer_path(lesson.vocabulary),
+                    seed=seed,
+                    progress=name,
+                )
             )
             summary = self._answer(str(out / "model"), out) | {
                 "rows": min(lesson.rows, lesson.shown)

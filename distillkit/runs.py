@@ -348,32 +348,36 @@ def _run(recipe: Recipe, home: RunFolder) -> Summary:
             batch_size=min(recipe.training.batch_size, GOLD_BATCH),
         )
         return pipeline.train_student(
-            path["train"],
-            path["dev"],
-            out / "model",
-            recipe.student,
-            teacher=teacher_model,
-            loss=LossConfig(alpha=1, label_smoothing=smoothing),
-            training=training,
-            columns=columns,
-            task=recipe.data.task,
-            vocabulary_from=transfer_set,
-            seed=seed,
-            progress="student on gold labels",
+            pipeline.StudentJob(
+                path["train"],
+                path["dev"],
+                out / "model",
+                recipe.student,
+                teacher=teacher_model,
+                loss=LossConfig(alpha=1, label_smoothing=smoothing),
+                training=training,
+                columns=columns,
+                task=recipe.data.task,
+                vocabulary_from=transfer_set,
+                seed=seed,
+                progress="student on gold labels",
+            )
         )
 
     def student(out: Path) -> Summary:
         return pipeline.train_student(
-            transfer_set,
-            path["dev"],
-            out / "model",
-            recipe.student,
-            logits=folder / "logits" / "store",
-            teacher=teacher_model,
-            loss=recipe.loss,
-            training=recipe.training,
-            columns=columns,
-            seed=seed,
+            pipeline.StudentJob(
+                transfer_set,
+                path["dev"],
+                out / "model",
+                recipe.student,
+                logits=folder / "logits" / "store",
+                teacher=teacher_model,
+                loss=recipe.loss,
+                training=recipe.training,
+                columns=columns,
+                seed=seed,
+            )
         )
 
     def proof(out: Path) -> Summary:

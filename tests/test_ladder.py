@@ -300,13 +300,11 @@ def test_each_student_is_shown_what_its_rung_says(recipe, taught, monkeypatch):
     shown, patience, words = {}, {}, {}
     train_student = module.pipeline.train_student
 
-    def watched(source, *args, **named):
-        shown[named["progress"]] = (pq.read_table(source), named["loss"], named["logits"])
-        patience[named["training"].epochs] = named["training"].patience
-        words[named["progress"].removesuffix("-seed-1")] = Path(
-            named["vocabulary_from"]
-        ).parent.name
-        return train_student(source, *args, **named)
+    def watched(job):
+        shown[job.progress] = (pq.read_table(job.transfer_set), job.loss, job.logits)
+        patience[job.training.epochs] = job.training.patience
+        words[job.progress.removesuffix("-seed-1")] = Path(job.vocabulary_from).parent.name
+        return train_student(job)
 
     monkeypatch.setattr(module.pipeline, "train_student", watched)
     loss, training = (

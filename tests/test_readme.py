@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distillkit import cli
-from distillkit.pipeline import train_student
+from distillkit.pipeline import StudentJob, train_student
 from distillkit.recipe import EmbeddingConfig, LossConfig, StudentConfig, TrainingConfig
 
 ROOT = Path(__file__).parent.parent
@@ -40,12 +40,14 @@ def student_folder(tmp_path, train_table, dev_table):
         hidden_size=4, head_size=4, embeddings=EmbeddingConfig(source="random", width=4)
     )
     train_student(
-        str(tmp_path / "train.tsv"),
-        str(tmp_path / "dev.tsv"),
-        folder,
-        student,
-        loss=LossConfig(alpha=1.0),
-        training=TrainingConfig(epochs=1),
+        StudentJob(
+            str(tmp_path / "train.tsv"),
+            str(tmp_path / "dev.tsv"),
+            folder,
+            student,
+            loss=LossConfig(alpha=1.0),
+            training=TrainingConfig(epochs=1),
+        )
     )
     return tmp_path
 

@@ -193,7 +193,7 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
     process.terminate()
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
-    assert "student: told to end, saved at step" in error.splitlines()[-1]
+    assert "student: interrupted, saved at step" in error.splitlines()[-1]
     (step,) = (
         int(path.name[-9:]) for path in sorted(partial.glob(".model.training/checkpoint-*"))[-1:]
     )

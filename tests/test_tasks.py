@@ -246,9 +246,9 @@ def test_a_ladder_of_several_labels(multi_label, monkeypatch):
     labels = {}
     train_student = pipeline.train_student
 
-    def watched(source, *args, **named):
-        labels[named["progress"]] = pq.read_table(source)["label"].to_pylist()
-        return train_student(source, *args, **named)
+    def watched(job):
+        labels[job.progress] = pq.read_table(job.transfer_set)["label"].to_pylist()
+        return train_student(job)
 
     monkeypatch.setattr(pipeline, "train_student", watched)
     few = replace(recipe, training=replace(recipe.training, epochs=10))

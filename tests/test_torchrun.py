@@ -121,7 +121,7 @@ def test_sigterm_saves_and_exits_0_and_the_same_command_ends_as_if_nothing_had_b
     process.send_signal(signal.SIGTERM)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
-    assert error.splitlines()[-1].startswith("distillkit: student: told to end, saved at step ")
+    assert error.splitlines()[-1].startswith("distillkit: student: interrupted, saved at step ")
     assert not (tmp_path / "told").exists()
     process = start("-m", "distillkit", *options(data, tmp_path / "told"))
     assert json.loads(process.communicate(timeout=200)[0]) == undisturbed[0] | {
@@ -151,7 +151,7 @@ def test_two_processes_told_to_end_are_followed_by_one(data, undisturbed, tmp_pa
     wait_for_checkpoint(tmp_path / "fewer", process)
     process.send_signal(signal.SIGTERM)
     error = process.communicate(timeout=100)[1]
-    assert error.count("told to end, saved at step") == 2
+    assert error.count("interrupted, saved at step") == 2
     checkpoints = sorted((tmp_path / ".fewer.training").glob("checkpoint-*"))
     assert json.loads((checkpoints[-1] / "state.json").read_text())["world"] == 2
     process = start("-m", "distillkit", *options(data, tmp_path / "fewer"))

@@ -316,9 +316,9 @@ def test_trials_of_other_data_or_code_are_not_mixed(copied, recipe, monkeypatch)
 def test_a_diverged_trial_is_an_answer_and_other_mistakes_are_not(copied, recipe, monkeypatch):
     train_student = module.pipeline.train_student
 
-    def diverges(*args, **named):
-        training = replace(named.pop("training"), learning_rate=1e30, max_grad_norm=0)
-        return train_student(*args, **named, training=training)
+    def diverges(job):
+        training = replace(job.training, learning_rate=1e30, max_grad_norm=0)
+        return train_student(replace(job, training=training))
 
     monkeypatch.setattr(module.pipeline, "train_student", diverges)
     found = tune(recipe, copied, SEARCH, trials=11)["trials"][10]
@@ -327,7 +327,7 @@ def test_a_diverged_trial_is_an_answer_and_other_mistakes_are_not(copied, recipe
     monkeypatch.setattr(module.pipeline, "train_student", train_student)
     assert "score" in tune(recipe, copied, SEARCH, trials=12)["trials"][11]
 
-    def refuses(*args, **named):
+    def refuses(job):
         raise InputError("no space left")
 
     monkeypatch.setattr(module.pipeline, "train_student", refuses)

@@ -20,7 +20,7 @@ from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.recipe import Engine, GeneratedConfig, TrainingConfig
 from distillkit.training.inference import on_threads
-from distillkit.training.loop import fit
+from distillkit.training.loop import FitPlan, fit
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _SHARD = 1024  # texts a file: what a killed run may lose
@@ -194,14 +194,14 @@ def _fine_tune(
     rows = Encoded(flat, None, offsets, end)
     targets = Encoded(flat, None, offsets, -100).to(pick_device())
 
-    def loss(batch: Tensor, logits: Tensor, _: float) -> Tensor:
+    def loss(batch: Tensor, logits: Tensor, /, done: float) -> Tensor:
         target = targets.batch(batch)["input_ids"][:, 1:]
         return nn.functional.cross_entropy(
             logits[:, :-1].flatten(0, 1), target.flatten(), ignore_index=-100
         )
 
     training = TrainingConfig(epochs=config.epochs, learning_rate=config.learning_rate)
-    fit(network, rows, loss, training, seed, "augment: language model")
+    fit(network, FitPlan(rows, loss, training, seed, "augment: language model"))
     with whole_folder(folder) as partial_folder:
         network.cpu().save_pretrained(partial_folder)
         tokenizer.save_pretrained(partial_folder)

@@ -22,7 +22,7 @@ from distillkit.data.words import split_words
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig, TrainingConfig
 from distillkit.training.inference import on_threads
-from distillkit.training.loop import fit
+from distillkit.training.loop import FitPlan, fit
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _BATCH_TOKENS = 2048
@@ -190,7 +190,7 @@ def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -
     truth = rows.ids.masked_fill(hidden != tokenizer.mask_token_id, -100)
     targets = Encoded(truth, None, rows.offsets, -100).to(pick_device())
 
-    def loss(batch: Tensor, logits: Tensor, _: float) -> Tensor:
+    def loss(batch: Tensor, logits: Tensor, /, done: float) -> Tensor:
         target = targets.batch(batch)["input_ids"]
         target = target[target >= 0]
         return nn.functional.cross_entropy(logits, target, reduction="sum") / max(len(target), 1)
@@ -199,11 +199,7 @@ def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -
     hidden_rows = Encoded(hidden, rows.types, rows.offsets, rows.pad_id)
     fit(
         AtMasks(network, tokenizer.mask_token_id),
-        hidden_rows,
-        loss,
-        training,
-        seed,
-        "augment: infill head",
+        FitPlan(hidden_rows, loss, training, seed, "augment: infill head"),
     )
     network.cpu().eval()
 

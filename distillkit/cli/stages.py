@@ -265,18 +265,20 @@ def _train_student(command: TrainStudent) -> dict[str, Any]:
     from distillkit import pipeline
 
     return pipeline.train_student(
-        command.transfer_set,
-        command.dev,
-        command.output,
-        command.student,
-        logits=command.logits,
-        teacher=command.teacher,
-        loss=command.loss,
-        training=command.training,
-        columns=command.columns,
-        task=command.task,
-        seed=command.seed,
-        resume=command.resume,
+        pipeline.StudentJob(
+            command.transfer_set,
+            command.dev,
+            command.output,
+            command.student,
+            logits=command.logits,
+            teacher=command.teacher,
+            loss=command.loss,
+            training=command.training,
+            columns=command.columns,
+            task=command.task,
+            seed=command.seed,
+            resume=command.resume,
+        )
     )
 
 

@@ -44,9 +44,10 @@ from distillkit.recipe import (
 )
 from distillkit.runs import log
 from distillkit.runtime import Predictor
-from distillkit.student.train import train_student_model
+from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
+from distillkit.training.loop import fit
 from distillkit.training.quantise import settle, watch
 
 BUNDLE, MODEL = "bundle.zip", "model"
@@ -100,7 +101,7 @@ class Lesson:
         )  # other plans have other folders
         training = replace(self.training, epochs=epochs)
         watch(model.network, compress)
-        train_student_model(
+        task = DistillationTask(
             model.network,
             model.tokenizer,
             self.table,
@@ -113,6 +114,7 @@ class Lesson:
             progress=f"compress: {name}",
             checkpoints=Checkpoints(place, made_from, resume=self.resume),
         )
+        fit(*prepare(task))
         settle(model.network.cpu())
 
 

@@ -9,12 +9,13 @@ names) and folders, and answers with a summary that can be printed as JSON.
 
 from distillkit.pipeline.answers import classify, evaluate, predict
 from distillkit.pipeline.export import export
-from distillkit.pipeline.student import train_student
+from distillkit.pipeline.student import StudentJob, train_student
 from distillkit.pipeline.task import read_data
 from distillkit.pipeline.teacher import adapt_teacher, label, train_teacher
 from distillkit.pipeline.transfer_set import augment, models_of
 
 __all__ = [
+    "StudentJob",
     "adapt_teacher",
     "augment",
     "classify",

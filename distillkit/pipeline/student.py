@@ -1,16 +1,19 @@
 """`train_student`: transfer set and logits -> student."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from distillkit.data.files import check_replaceable, whole_folder
-from distillkit.data.labels import PROBLEM_TYPES
+from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
 from distillkit.data.tables import label_names, mask_of, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
-from distillkit.errors import InputError
+from distillkit.errors import InputError, say_renamed
 from distillkit.pipeline.task import COLUMNS
 from distillkit.processes import rank
 from distillkit.recipe import (
@@ -23,32 +26,18 @@ from distillkit.recipe import (
     dump,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import train_student_model
+from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
+from distillkit.training.loop import fit
 
 
-def train_student(
-    transfer_set: str,
-    dev: str,
-    output: Path,
-    student: StudentConfig | None = None,
-    *,
-    logits: Path | None = None,
-    teacher: str = "",
-    loss: LossConfig | None = None,
-    training: TrainingConfig | None = None,
-    columns: ColumnsConfig = COLUMNS,
-    task: Task = "classification",
-    vocabulary_from: str = "",
-    seed: int = 1,
-    progress: str = "student",
-    resume: bool = True,
-) -> dict[str, Any]:
-    """Distil: train a student on a transfer set and its logits, keep what is best on dev.
+@dataclass(frozen=True)
+class StudentJob:
+    """A student to train.
 
-    Args:
+    Attributes:
         transfer_set: What `augment` wrote, or any table of texts.
         dev: Labelled source.
         output: Folder for the student: what `from_pretrained` takes.
@@ -65,74 +54,133 @@ def train_student(
         progress: Name of the progress bar.
         resume: Go on from the checkpoints that a killed training of the same settings left; False:
             start over.
+    """
+
+    transfer_set: str
+    dev: str
+    output: Path
+    student: StudentConfig = field(default_factory=StudentConfig)
+    logits: Path | None = None
+    teacher: str = ""
+    loss: LossConfig = field(default_factory=LossConfig)
+    training: TrainingConfig = field(default_factory=lambda: Recipe().training)
+    columns: ColumnsConfig = COLUMNS
+    task: Task = "classification"
+    vocabulary_from: str = ""
+    seed: int = 1
+    progress: str = "student"
+    resume: bool = True
+
+
+def train_student(job: StudentJob | str, *old: Any, **named: Any) -> dict[str, Any]:
+    """Distil: train a student on a transfer set and its logits, keep what is best on dev.
+
+    Args:
+        job: What to train, on what, and how.
+        *old: The fields of a `StudentJob` one by one, as before; for one release.
+        **named: The same.
 
     Returns:
         `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`,
         `vocabulary`; of several teachers `teacher_weights`, unless they differ from row to row.
+
+    Raises:
+        InputError: A source, the store or a setting is wrong, or does not fit the others.
     """
-    student, loss = student or StudentConfig(), loss or LossConfig()
-    training = training or Recipe().training
-    check_replaceable(output, "student.yaml")
-    gold_only = logits is None
-    if gold_only and loss.asks_teacher:
-        which = "alpha" if loss.alpha < 1 else "alpha_end"
-        raise InputError(
-            f"loss.{which} is {getattr(loss, which)}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone"
-        )
-    weights = loss.teacher_weights()
-    task = task if logits is None else store_task(logits, weights)
-    loss.check_task(task)
-    table = read_table(
-        transfer_set, columns, task=task, labels="required" if gold_only else "optional"
-    )
-    dev_table = read_table(dev, columns, task=task)
-    student.check_fits(pairs="text_pair" in table.column_names, source=transfer_set)
-    words = read_table(vocabulary_from, columns, labels="ignored") if vocabulary_from else table
-    mask = mask_of(words)
-    texts, pairs = texts_of(words)
-    names = label_names(table) if logits is None else joined_labels(logits, weights)
-    targets, weights = (
-        (None, {}) if logits is None else teacher_targets(table, logits, loss, dev_table)
-    )
-    asked = student.asks_teacher or loss.hidden or loss.attention
-    taught = load_classifier(teacher) if teacher and asked else None
-    ask = partial(word_vectors, *taught, progress="word vectors") if taught else None
-    model, tokenizer = build_student(
-        [*texts, *(pairs or [])], names, student, seed, ask, mask, taught
-    )
-    model.config.problem_type = PROBLEM_TYPES[task]
+    if not isinstance(job, StudentJob):
+        say_renamed("", "train_student(SET, ...)", "train_student(StudentJob(SET, ...))")
+        named |= zip(("dev", "output", "student"), old, strict=False)
+        job = StudentJob(job, **{name: given for name, given in named.items() if given is not None})
+    check_replaceable(job.output, "student.yaml")
+    task, weights = _task(job)
+    result = fit(*prepare(task))
+    if rank() == 0:
+        _save(job, task)
+    summary = {
+        "output": str(job.output),
+        "labels": list(task.model.config.id2label.values()),
+        "vocabulary": len(task.tokenizer),
+        **result.summary(task_of_model(task.model.config)),
+    }
+    return summary | ({"teacher_weights": weights} if len(weights) > 1 else {})
+
+
+def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
+    """Read the sources, join the logits, build the student; return the teachers' weights as well."""
+    kind = _kind_of_task(job)
+    labels = "required" if job.logits is None else "optional"
+    table = read_table(job.transfer_set, job.columns, task=kind, labels=labels)
+    dev = read_table(job.dev, job.columns, task=kind)
+    job.student.check_fits(pairs="text_pair" in table.column_names, source=job.transfer_set)
+    targets = None
+    weights: dict[str, float] = {}
+    if job.logits is None:
+        names = label_names(table)
+    else:
+        names = joined_labels(job.logits, job.loss.teacher_weights())
+        targets, weights = teacher_targets(table, job.logits, job.loss, dev)
+    asked = job.student.asks_teacher or job.loss.hidden or job.loss.attention
+    teacher = load_classifier(job.teacher) if job.teacher and asked else None
+    model, tokenizer = _build(job, table, names, teacher)
+    model.config.problem_type = PROBLEM_TYPES[kind]
     gold = table["label"].to_pylist() if "label" in table.column_names else []
     made_from = {
-        "student": asdict(student),
-        "loss": asdict(loss),
+        "student": asdict(job.student),
+        "loss": asdict(job.loss),
         "targets (SHA-256)": digest(targets, gold, names),
     }
-    checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
-    result = train_student_model(
+    task = DistillationTask(
         model,
         tokenizer,
         table,
         targets,
-        dev_table,
-        loss,
-        training,
-        seed,
+        dev,
+        job.loss,
+        job.training,
+        job.seed,
         mask=mask_of(table),
-        progress=progress,
-        checkpoints=checkpoints,
-        teacher_model=taught[0] if taught else None,
+        progress=job.progress,
+        checkpoints=Checkpoints(checkpoint_folder(job.output), made_from, resume=job.resume),
+        teacher_model=teacher[0] if teacher else None,
     )
-    if rank() == 0:
-        with whole_folder(output) as folder:
-            model.cpu().save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            (folder / "student.yaml").write_text(dump(student), encoding="utf-8")
-            checkpoints.hand_over(folder)
-        checkpoints.discard()
-    summary = {
-        "output": str(output),
-        "labels": names,
-        "vocabulary": len(tokenizer),
-        **result.summary(task),
-    }
-    return summary | ({"teacher_weights": weights} if len(weights) > 1 else {})
+    return task, weights
+
+
+def _kind_of_task(job: StudentJob) -> Task:
+    """Return what the labels are, and check that the loss fits them.
+
+    Raises:
+        InputError: The loss needs logits that are not there, or has no meaning for the task.
+    """
+    if job.logits is None and job.loss.asks_teacher:
+        which = "alpha" if job.loss.alpha < 1 else "alpha_end"
+        raise InputError(
+            f"loss.{which} is {getattr(job.loss, which)}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone"
+        )
+    weights = job.loss.teacher_weights()
+    task = job.task if job.logits is None else store_task(job.logits, weights)
+    job.loss.check_task(task)
+    return task
+
+
+def _build(
+    job: StudentJob, table: pa.Table, names: Sequence[str], teacher: tuple[Any, Any] | None
+) -> tuple[Any, Any]:
+    """Build the student and its tokenizer."""
+    source = job.vocabulary_from
+    words = read_table(source, job.columns, labels="ignored") if source else table
+    texts, pairs = texts_of(words)
+    ask = partial(word_vectors, *teacher, progress="word vectors") if teacher else None
+    return build_student(
+        [*texts, *(pairs or [])], names, job.student, job.seed, ask, mask_of(words), teacher
+    )
+
+
+def _save(job: StudentJob, task: DistillationTask) -> None:
+    assert task.checkpoints is not None
+    with whole_folder(job.output) as folder:
+        task.model.cpu().save_pretrained(folder)
+        task.tokenizer.save_pretrained(folder)
+        (folder / "student.yaml").write_text(dump(job.student), encoding="utf-8")
+        task.checkpoints.hand_over(folder)
+    task.checkpoints.discard()

@@ -1,13 +1,14 @@
 """Train a student on a table whose teacher's logits are a column."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from distillkit.data.batches import encode
 from distillkit.data.labels import task_of_model
@@ -18,32 +19,18 @@ from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig
 from distillkit.student.states import with_states
 from distillkit.training.checkpoints import Checkpoints
-from distillkit.training.loop import FitResult, fit
+from distillkit.training.loop import FitPlan, LossOfRows
 
 
-def train_student_model(
-    model: Any,
-    tokenizer: Any,
-    table: pa.Table,
-    logits: np.ndarray | None,
-    dev: pa.Table,
-    loss: LossConfig,
-    training: TrainingConfig,
-    seed: int,
-    *,
-    mask: str = "",
-    progress: str = "student",
-    checkpoints: Checkpoints | None = None,
-    teacher_model: Any = None,
-) -> FitResult:
-    """Train a student in place and keep the epoch that is best on dev.
+@dataclass(frozen=True)
+class DistillationTask:
+    """What a student is to learn.
 
-    Args:
+    Attributes:
         model: From `build_student`; its configuration says what kind of task it is for.
         tokenizer: From `build_student`.
-        table: N rows to learn from; a `label` column is used where the hard term has a weight, of
-            rows whose `origin`, if there is such a column, is original: no other has a label that
-            somebody gave it.
+        table: N rows to learn from. Where the hard term has a weight, a `label` column is used; of
+            a table with `origin`, the labels of original rows alone, for nobody labelled the others.
         logits: The teacher's, (N, C) float32, row by row; None learns from labels alone and needs
             `loss.alpha` 1.
         dev: Labelled table.
@@ -54,61 +41,79 @@ def train_student_model(
         progress: Name of the progress bar.
         checkpoints: Where training keeps what it needs to go on after a kill.
         teacher_model: The teacher, for `loss.hidden` and `loss.attention`.
+    """
+
+    model: Any
+    tokenizer: Any
+    table: pa.Table
+    logits: np.ndarray | None
+    dev: pa.Table
+    loss: LossConfig
+    training: TrainingConfig
+    seed: int
+    mask: str = ""
+    progress: str = "student"
+    checkpoints: Checkpoints | None = None
+    teacher_model: Any = None
+
+
+def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
+    """Tokenise, and say what `fit` is to do: `fit(*prepare(task))` trains the student in place.
 
     Returns:
-        How training went; the score is `data.scores.dev_score`.
+        What learns: the student, or what runs it beside its teacher; and the plan, whose score is
+        `data.scores.dev_score`.
 
     Raises:
         InputError: A label is unknown to the model or of another task, or the loss asks what the
             task has no meaning for.
     """
+    model, tokenizer, table, dev = task.model, task.tokenizer, task.table, task.dev
     labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
     check_labels_known(dev, labels, "dev")
-    rows = encode(
-        tokenizer,
-        *texts_of(table),
-        tokenizer.model_max_length,
-        mask=mask,
-        progress=f"{progress}: tokenise",
-    )
-    dev_rows = encode(tokenizer, *texts_of(dev), tokenizer.model_max_length)
-    task = task_of_model(model.config)
-    dev_gold = gold_of(dev, labels, task)
-    teacher = None if logits is None else torch.from_numpy(logits)
-    gold = None
-    if loss.asks_labels and "label" in table.column_names:
-        gold = torch.from_numpy(gold_of(_without_made_labels(table), labels, task))
-    criterion = DistillationLoss(loss, task)
-    learner = with_states(model, teacher_model, loss) if loss.hidden or loss.attention else model
+    limit, kind = tokenizer.model_max_length, task_of_model(model.config)
+    tokenise = f"{task.progress}: tokenise"
+    rows = encode(tokenizer, *texts_of(table), limit, mask=task.mask, progress=tokenise)
+    dev_gold = gold_of(dev, labels, kind)
 
-    def loss_of_rows(batch: Tensor, found: Tensor, done: float) -> Tensor:
+    def score(found: Tensor) -> float:
+        return dev_score(kind, found.numpy(), dev_gold)
+
+    by_states = bool(task.loss.hidden or task.loss.attention)
+    plan = FitPlan(
+        rows,
+        _loss_of_rows(task, labels, by_states=by_states),
+        task.training,
+        task.seed,
+        task.progress,
+        dev=encode(tokenizer, *texts_of(dev), limit),
+        score=score,
+        checkpoints=task.checkpoints,
+        sampling_weights=row_times(table, task.training.times_of()),
+    )
+    return with_states(model, task.teacher_model, task.loss) if by_states else model, plan
+
+
+def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: bool) -> LossOfRows:
+    kind, table = task_of_model(task.model.config), task.table
+    criterion = DistillationLoss(task.loss, kind)
+    teacher = None if task.logits is None else torch.from_numpy(task.logits)
+    gold = None
+    if task.loss.asks_labels and "label" in table.column_names:
+        gold = torch.from_numpy(gold_of(_without_made_labels(table), labels, kind))
+
+    def loss(numbers: Tensor, found: Tensor, /, done: float) -> Tensor:
         nonlocal teacher, gold
-        # Beside the model from the first batch on: a copy a batch would wait for the device each
-        # time.
+        # Beside the model from the first batch on: a copy a batch would wait for the device.
         teacher, gold = (
             None if target is None else target.to(found.device) for target in (teacher, gold)
         )
-        targets = (None if target is None else target[batch] for target in (teacher, gold))
-        if learner is model:
-            return criterion(found, *targets, done)
-        return criterion(found[:, :-1], *targets, done) + found[:, -1].mean()
+        targets = (None if target is None else target[numbers] for target in (teacher, gold))
+        if by_states:
+            return criterion(found[:, :-1], *targets, done) + found[:, -1].mean()
+        return criterion(found, *targets, done)
 
-    def score(found: Tensor) -> float:
-        return dev_score(task, found.numpy(), dev_gold)
-
-    times = row_times(table, training.times_of())
-    return fit(
-        learner,
-        rows,
-        loss_of_rows,
-        training,
-        seed,
-        progress,
-        dev=dev_rows,
-        score=score,
-        checkpoints=checkpoints,
-        times=times,
-    )
+    return loss
 
 
 def row_times(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:

@@ -28,7 +28,7 @@ from distillkit.teacher.scratch import fresh_encoder, start_embeddings
 from distillkit.teacher.similar import similar_words
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
-from distillkit.training.loop import FitResult, fit
+from distillkit.training.loop import FitPlan, FitResult, fit
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _MASK_ROWS = 1024  # held-out rows that are masked together
@@ -116,7 +116,7 @@ def adapt(
     model_with_heads = Pretraining(network, config.objectives)
     order, held_order = corpus.train.order, corpus.held_out.order
 
-    def loss(numbers: Tensor, table: Tensor, _: float) -> Tensor:
+    def loss(numbers: Tensor, table: Tensor, /, done: float) -> Tensor:
         return objective(
             table,
             config.objectives,
@@ -131,8 +131,7 @@ def adapt(
         return measures(table, config.objectives, held_order)
 
     before = held_out_measures()
-    result = fit(
-        model_with_heads,
+    plan = FitPlan(
         corpus.train,
         loss,
         config.training,
@@ -143,6 +142,7 @@ def adapt(
         checkpoints=checkpoints,
         corrupt=_DrawnMasks(masker, config, seed),
     )
+    result = fit(model_with_heads, plan)
     after = held_out_measures()
     network.requires_grad_(True)  # what was not asked for here may be elsewhere
     return Adapted(

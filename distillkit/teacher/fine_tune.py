@@ -15,7 +15,7 @@ from distillkit.loss import gold_loss
 from distillkit.recipe import TeacherConfig
 from distillkit.teacher.checkpoint import load_classifier, own_labels
 from distillkit.training.checkpoints import Checkpoints
-from distillkit.training.loop import FitResult, fit
+from distillkit.training.loop import FitPlan, FitResult, fit
 
 
 def fine_tune(
@@ -52,25 +52,18 @@ def fine_tune(
     dev_rows = encode(tokenizer, *texts_of(dev), config.max_tokens)
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
 
-    def loss(batch: Tensor, logits: Tensor, _: float) -> Tensor:
+    def loss(numbers: Tensor, logits: Tensor, /, done: float) -> Tensor:
         nonlocal gold
         gold = gold.to(logits.device)
-        return gold_loss(task, logits, gold[batch])
+        return gold_loss(task, logits, gold[numbers])
 
     def score(logits: Tensor) -> float:
         return dev_score(task, logits.numpy(), dev_gold)
 
-    result = fit(
-        model,
-        rows,
-        loss,
-        config.training,
-        seed,
-        "teacher",
-        dev=dev_rows,
-        score=score,
-        checkpoints=checkpoints,
+    plan = FitPlan(
+        rows, loss, config.training, seed, "teacher", dev_rows, score, checkpoints=checkpoints
     )
+    result = fit(model, plan)
     return model, tokenizer, result
 
 

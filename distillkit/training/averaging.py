@@ -6,11 +6,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from distillkit.training.state import as_shared, local, whole
+from distillkit.training.state import as_sharded, local, whole
 
 
 class MovingAverage:
     """Keeps average = decay * average + (1 - decay) * weights, step by step.
+
+    Ours and not torch.optim.swa_utils.AveragedModel: that deep-copies the whole module, which FSDP2's
+    and ZeRO's wrapped modules refuse, and holds frozen parameters a second time.
 
     Early on the decay is (1 + step) / (10 + step), so that the average is not held back by the
     weights that training began with.
@@ -28,7 +31,7 @@ class MovingAverage:
     def update(self, step: int) -> None:
         """Take in the weights after an optimizer step, counted from 1."""
         decay = min(self._decay, (1 + step) / (10 + step))
-        # Part by part: torch takes no list of shared and whole tensors.
+        # Shard by shard: torch takes no list of DTensors and tensors.
         live = [local(p.detach()) for p in self._parameters.values()]
         torch._foreach_lerp_(
             [local(average) for average in self._average.values()], live, 1 - decay
@@ -51,7 +54,7 @@ class MovingAverage:
     def load(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` returned."""
         for name, value in self._average.items():
-            value.copy_(as_shared(value, state[f"average.{name}"]))
+            value.copy_(as_sharded(value, state[f"average.{name}"]))
 
     def _put(self, values: dict[str, Tensor]) -> None:
         with torch.no_grad():

@@ -94,7 +94,7 @@ class Checkpoints:
                 shutil.rmtree(partial, ignore_errors=True)
         found = self.all()
         number = int(
-            strategy.agree(
+            strategy.broadcast(
                 float(found[-1].name.rpartition("-")[2]) if found and self.resume else -1
             )
         )

@@ -18,7 +18,7 @@ def predict_logits(
     max_batch_tokens: int = 4096,
     precision: Precision = "fp32",
     even: bool = False,
-    share: tuple[int, int] = (0, 1),
+    shard: tuple[int, int] = (0, 1),
     on_rows: Callable[[int], object] | None = None,
 ) -> Tensor:
     """Run a classifier over tokenised rows.
@@ -31,7 +31,7 @@ def predict_logits(
         precision: Autocast of the forward pass.
         even: Batch rows of equal length where there are enough of them: transformers needs no
             attention mask for such a batch.
-        share: (i, n): run every nth batch, from the ith; the other rows' logits are 0.
+        shard: (i, n): run every nth batch, from the ith; the other rows' logits are 0.
         on_rows: Called with the number of rows after each forward pass.
 
     Returns:
@@ -46,10 +46,9 @@ def predict_logits(
     rows = rows.to(device)
     with torch.inference_mode(), autocast(precision, device):
         batches = list(budget_batches(lengths, max_batch_tokens, even=even))
-        own = batches[share[0] :: share[1]]
-        for batch in (
-            own or batches[:1]
-        ):  # with no batch of its own, a share still has to know how many classes there are
+        own = batches[shard[0] :: shard[1]]
+        # With no batch of its own, a shard still has to know how many classes there are.
+        for batch in own or batches[:1]:
             logits = model(**rows.batch(batch.to(device))).logits.float().cpu()
             if out is None:
                 out = logits.new_zeros(len(rows), logits.shape[1])

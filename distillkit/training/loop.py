@@ -1,15 +1,14 @@
-"""One small loop for teacher and student: accumulation, clipping, schedules, best-on-dev, exact resume, on any number of processes."""
+"""One loop for teacher and student: accumulation, schedules, best on dev, exact resume."""
 
 import json
 import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,19 +20,13 @@ from distillkit.recipe import SCORES, Task, TrainingConfig
 from distillkit.training.averaging import MovingAverage
 from distillkit.training.callbacks import Bar, Callback, JsonLog, TensorBoard
 from distillkit.training.checkpoints import Checkpoints, Position, digest
-from distillkit.training.feed import Feed
+from distillkit.training.feed import Batch, Feed
+from distillkit.training.interruption import Interrupted, interruption
 from distillkit.training.optimizers import make_optimizer
 from distillkit.training.schedules import rate_factor
 from distillkit.training.strategies import start
 from distillkit.training.strategies.base import Strategy
 
-# Row numbers (B,) and logits (B, C), both on the model's device, and the share of all steps that
-# are done, 0 to 1, in; mean loss over the batch out.
-LossOfRows = Callable[[Tensor, Tensor, float], Tensor]
-# Row numbers (B,), what the model takes, both on its device, and the share of all steps that are
-# done in; what the model gets in its place out. It draws from torch's own generator, or from row
-# numbers alone: then a resumed training is the one that was killed.
-Corrupt = Callable[[Tensor, dict[str, Tensor], float], dict[str, Tensor]]
 # Logits (N, C) of the dev rows, on the CPU, in; a score out: the higher the better.
 Score = Callable[[Tensor], float]
 
@@ -61,7 +54,7 @@ _PRIME = 1_000_003  # keeps seeds of epochs and processes apart
 
 @dataclass(frozen=True)
 class FitResult:
-    """What training came to: the best dev score, the epoch that had it (from 1; 0: none ran), and each epoch's loss and score."""
+    """The best dev score, its epoch (from 1; 0: none ran), and each epoch's loss and score."""
 
     best_score: float
     best_epoch: int
@@ -76,53 +69,79 @@ class FitResult:
         }
 
 
-def fit(
-    model: nn.Module,
-    rows: Encoded,
-    loss: LossOfRows,
-    config: TrainingConfig,
-    seed: int,
-    progress: str,
-    *,
-    dev: Encoded | None = None,
-    score: Score | None = None,
-    checkpoints: Checkpoints | None = None,
-    callbacks: Sequence[Callback] = (),
-    times: Tensor | None = None,
-    corrupt: Corrupt | None = None,
-) -> FitResult:
-    """Train a model and leave it, in every process, with the weights that scored best; of epochs with the same score, the last one's.
+class LossOfRows(Protocol):
+    """Return the mean loss of a batch, () float."""
 
-    Args:
-        model: Takes `rows.batch(...)` as keyword arguments and answers with `.logits`, (B, C).
-        rows: Training rows, the same in every process; each computes its share of every batch.
-        loss: Mean loss of a batch, from row numbers, logits, and how much of training is done.
+    def __call__(self, numbers: Tensor, logits: Tensor, /, done: float) -> Tensor:
+        """Take row numbers (B,) and logits (B, C), both on the model's device, and the fraction of all steps done."""
+
+
+class Corrupt(Protocol):
+    """Return what the model gets in place of a batch's inputs.
+
+    It draws from torch's own generator, or from row numbers alone: a resumed training then draws the
+    same.
+    """
+
+    def __call__(
+        self, numbers: Tensor, inputs: dict[str, Tensor], done: float
+    ) -> dict[str, Tensor]:
+        """Take row numbers (B,) and the model's inputs, both on its device, and the fraction of all steps done."""
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """What `fit` trains a model on, and how.
+
+    Attributes:
+        rows: Training rows, the same in every process; each computes its shard of every batch.
+        loss: Mean loss of a batch.
         config: Epochs, batches, optimizer, schedule, precision, strategy.
         seed: Order of the rows, and dropout.
         progress: Name of the progress bar.
         dev: Rows that are scored after each epoch; None: the last epoch's weights stay.
         score: Score of the dev rows' logits; higher is better.
-        checkpoints: Where training keeps what it needs to go on after a kill; None: it keeps
-            nothing.
+        checkpoints: Where training keeps what it needs to go on after a kill; None: nowhere.
         callbacks: What else watches it.
-        times: How often an epoch has each row, (N,) float, 0 or more; of a fraction, so many of the
-            rows that share it, drawn anew each epoch. None: once.
-        corrupt: Changes every training batch before the model sees it, as masking does; None: it
-            sees the rows as they are.
+        sampling_weights: How often an epoch has each row, (N,) float, 0 or more. A fraction of the
+            rows that share it is drawn anew each epoch. None: once.
+        corrupt: Changes every training batch before the model sees it, as masking does.
+    """
+
+    rows: Encoded
+    loss: LossOfRows
+    config: TrainingConfig
+    seed: int
+    progress: str
+    dev: Encoded | None = None
+    score: Score | None = None
+    checkpoints: Checkpoints | None = None
+    callbacks: Sequence[Callback] = ()
+    sampling_weights: Tensor | None = None
+    corrupt: Corrupt | None = None
+
+
+def fit(model: nn.Module, plan: FitPlan) -> FitResult:
+    """Train a model and leave it, in every process, with the weights that scored best.
+
+    Of epochs with the same score the last one counts.
+
+    Args:
+        model: Takes `rows.batch(...)` as keyword arguments and answers with `.logits`, (B, C).
+        plan: What it is trained on, and how.
 
     Raises:
         InputError: The strategy or precision cannot run here, or a loss or gradient is not a
             number.
-        Preempted: Told to end (SIGTERM, SIGINT), it has written a checkpoint.
+        Preempted: It was interrupted (SIGTERM, SIGINT) and has written a checkpoint.
     """
-    strategy = start(config)
-    trainer = _Trainer(
-        strategy, rows, loss, config, seed, progress, dev, score, checkpoints, times, corrupt
-    )
+    strategy = start(plan.config)
+    trainer = _Trainer(strategy, plan)
     try:
-        trainer.prepare(model, callbacks)
-        with _told_to_end(checkpoints is not None) as told:
-            trainer.run(told)
+        trainer.prepare(model)
+        with interruption(listen=plan.checkpoints is not None) as interrupted:
+            for group, feed in trainer.steps(interrupted):
+                trainer.step(group, feed)
         trainer.restore_best()
     except Preempted:
         strategy.close()
@@ -140,36 +159,17 @@ def fit(
 class _Trainer:
     """The state of one call of `fit`."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        rows: Encoded,
-        loss: LossOfRows,
-        config: TrainingConfig,
-        seed: int,
-        progress: str,
-        dev: Encoded | None,
-        score: Score | None,
-        checkpoints: Checkpoints | None,
-        times: Tensor | None,
-        corrupt: Corrupt | None,
-    ) -> None:
-        self.strategy, self.rows, self.loss, self.config, self.seed = (
-            strategy,
-            rows,
-            loss,
-            config,
-            seed,
-        )
-        self.progress, self.dev, self.score, self.checkpoints = progress, dev, score, checkpoints
-        self.corrupt = corrupt
+    def __init__(self, strategy: Strategy, plan: FitPlan) -> None:
+        self.strategy, self.plan, self.config = strategy, plan, plan.config
+        rows, config = plan.rows, plan.config
         self.callbacks: list[Callback] = []
         self.average: MovingAverage | None = None
         self.best: dict[str, Tensor] | None = None
         self.feed = Feed(rows, strategy.device, config.loader)
         self.lengths = rows.lengths
-        self.times = torch.ones(len(rows)) if times is None else times
-        self.rows_an_epoch = len(drawn_rows(self.times, torch.Generator()))
+        weights = plan.sampling_weights
+        self.sampling_weights = torch.ones(len(rows)) if weights is None else weights
+        self.rows_an_epoch = len(drawn_rows(self.sampling_weights, torch.Generator()))
         self.parts = math.ceil(config.batch_size / _PART_ROWS)
         self.part_rows = math.ceil(config.batch_size / self.parts)
         self.steps_an_epoch = math.ceil(
@@ -181,24 +181,23 @@ class _Trainer:
             1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
         )
 
-    def prepare(self, model: nn.Module, callbacks: Sequence[Callback]) -> None:
+    def prepare(self, model: nn.Module) -> None:
         """Bring the model to its device, and everything to where a checkpoint left it."""
         strategy, config = self.strategy, self.config
         # dropout differs from process to process
-        torch.manual_seed(self.seed + strategy.share * _PRIME)
+        torch.manual_seed(self.plan.seed + strategy.shard_index * _PRIME)
         strategy.prepare(model, lambda network: make_optimizer(network, config))
         self.peaks = [group["lr"] for group in strategy.optimizer.param_groups]
         if config.ema_decay:
             self.average = MovingAverage(strategy.model, config.ema_decay)
         self.at = Position()
-        if self.checkpoints is not None:
-            self.at, tensors = self.checkpoints.begin(strategy, self._made_from())
+        if self.plan.checkpoints is not None:
+            self.at, tensors = self.plan.checkpoints.begin(strategy, self._made_from())
             if self.average is not None and tensors:
                 self.average.load(tensors)
-        # Sums are kept where they arise, one part a share; what a checkpoint had summed up is the
-        # first one's.
+        # Each shard keeps its own sum; what a checkpoint had summed up is the first one's.
         self.total = torch.tensor(
-            self.at.loss if strategy.share == 0 else 0.0, device=strategy.device
+            self.at.loss if strategy.shard_index == 0 else 0.0, device=strategy.device
         )
         self.skipped = torch.tensor(float(self.at.skipped), device=strategy.device)
         self.overflows = torch.zeros((), device=strategy.device)  # in a row
@@ -206,73 +205,70 @@ class _Trainer:
         self.seen = [0, 0]  # rows and tokens since the last report
         self._report_from_here()
         if strategy.rank == 0:
-            self.callbacks = [*self._own_callbacks(), *callbacks]
+            self.callbacks = [*self._own_callbacks(), *self.plan.callbacks]
 
-    def run(self, told: "_Told") -> None:
-        """Go through the epochs that are left."""
+    def steps(self, interrupted: Interrupted) -> Iterator[tuple[list[Tensor], Iterator[Batch]]]:
+        """Go through the epochs that are left, and yield what each optimizer step takes.
+
+        Between two steps it saves, scores, and ends where training was interrupted.
+        """
         at, config = self.at, self.config
-        while at.epoch <= config.epochs and not self._enough():
+        while self._more_epochs():
             self.strategy.model.train()
             self.groups = self._groups(at.epoch)
             left = self.groups[at.in_epoch :]
             feed = self.feed([numbers for group in left for numbers, _ in self._own(group)])
             for group in left:
-                self._step(group, feed)
+                yield group, feed
                 if at.in_epoch == len(self.groups):
                     break  # the epoch's end has a checkpoint of its own
-                end = self._everywhere(told)
+                end = self._anywhere(interrupted)
                 if end or (config.checkpoint_steps and at.step % config.checkpoint_steps == 0):
                     self._save()
                 if end:
-                    raise self._preempted(told)
+                    raise self._preempted(interrupted)
             self._end_of_epoch()
-            if (
-                self._everywhere(told, now=True)
-                and at.epoch <= config.epochs
-                and not self._enough()
-            ):
-                raise self._preempted(told)
+            if self._anywhere(interrupted, now=True) and self._more_epochs():
+                raise self._preempted(interrupted)
 
     def restore_best(self) -> None:
         """Give the model the weights with the best score."""
-        if self.at.best_epoch and self.checkpoints is not None:
-            self.checkpoints.load_best(self.strategy)
+        if self.at.best_epoch and self.plan.checkpoints is not None:
+            self.plan.checkpoints.load_best(self.strategy)
         elif self.best is not None:
             self.strategy.load_weights(self.best)
-        elif self.score is not None:  # no epoch was asked for
+        elif self.plan.score is not None:  # no epoch was asked for
             self.at.best_score = self._dev_score()
 
     def _groups(self, epoch: int) -> list[list[Tensor]]:
         """Return the row numbers of each optimizer step, cut into parts of rows of like length, (B,) int64 each."""
         # Drawn from the epoch's number, so that any epoch can be begun without those before it.
-        order = torch.Generator().manual_seed(self.seed * _PRIME + epoch)
-        rows = drawn_rows(self.times, order)
+        order = torch.Generator().manual_seed(self.plan.seed * _PRIME + epoch)
+        rows = drawn_rows(self.sampling_weights, order)
         parts = [rows[part] for part in shuffled_batches(self.lengths[rows], self.part_rows, order)]
         size = self.parts * self.config.accumulation_steps
         return [parts[first : first + size] for first in range(0, len(parts), size)]
 
     def _own(self, group: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
-        """Return what this process computes of a step: row numbers (B,) int64 of each forward pass, and how many of them count."""
-        share, shares = self.strategy.share, self.strategy.shares
+        """Return the forward passes of this process: row numbers (B,) int64, and how many count."""
+        index, shards = self.strategy.shard_index, self.strategy.num_shards
         passes: list[tuple[Tensor, int]] = []
         for first in range(0, len(group), self.parts):
             batch = group[first : first + self.parts]
             # whole parts keep a processor busier than a few rows of each
-            if len(batch) % shares == 0:
-                passes += [(part, len(part)) for part in batch[share::shares]]
+            if len(batch) % shards == 0:
+                passes += [(part, len(part)) for part in batch[index::shards]]
                 continue
             for part in batch:
-                own = part[share::shares]
+                own = part[index::shards]
                 # All processes take part in every pass: one that has no row computes the first,
                 # with weight 0.
                 passes.append((own, len(own)) if len(own) else (part[:1], 0))
         return passes
 
-    def _step(
-        self, group: Sequence[Tensor], feed: Iterator[tuple[Tensor, dict[str, Tensor]]]
-    ) -> None:
+    def step(self, group: Sequence[Tensor], feed: Iterator[Batch]) -> None:
         """Take one optimizer step: some forward passes, one move of the weights."""
-        at, strategy, config = self.at, self.strategy, self.config
+        at, strategy, plan, config = self.at, self.strategy, self.plan, self.config
         all_rows = sum(map(len, group))
         factor = rate_factor(config, at.step, self.steps_an_epoch * config.epochs)
         for settings, peak in zip(strategy.optimizer.param_groups, self.peaks, strict=True):
@@ -280,15 +276,18 @@ class _Trainer:
         own = self._own(group)
         for number, (_, count) in enumerate(own, start=1):
             numbers, inputs = next(feed)
-            if self.corrupt is not None:
-                inputs = self.corrupt(numbers, inputs, self._done())
+            if plan.corrupt is not None:
+                inputs = plan.corrupt(numbers, inputs, self._done())
             # Weighted by rows, so that n small batches, or n processes, give the gradient of one
             # large batch.
-            weight = count * strategy.shares / all_rows
+            weight = count * strategy.num_shards / all_rows
             found = strategy.learn(
-                inputs, partial(self._part, numbers, weight), last=number == len(own)
+                inputs,
+                partial(plan.loss, numbers, done=self._done()),
+                weight,
+                last=number == len(own),
             )
-            self.total += found * (all_rows / strategy.shares)
+            self.total += found * (all_rows / strategy.num_shards)
             for callback in self.callbacks:
                 callback.rows(all_rows * number // len(own) - all_rows * (number - 1) // len(own))
         norm = found
@@ -308,14 +307,14 @@ class _Trainer:
             self._stop_if_bad()
             self._report(factor, norm)
 
-    def _part(self, numbers: Tensor, weight: float, logits: Tensor) -> Tensor:
-        return self.loss(numbers, logits, self._done()) * weight
-
     def _done(self) -> float:
         return self.at.step / (self.steps_an_epoch * self.config.epochs)
 
     def _note_bad(self, found: Tensor, norm: Tensor) -> None:
-        """Note, where the numbers are, the first step whose loss or gradient is none; an overflow of fp16 is no mistake, many in a row are."""
+        """Note on the device the first step whose loss or gradient is not finite.
+
+        An overflow of fp16 is no mistake; many in a row are.
+        """
         bad = ~torch.isfinite(found)
         overflow = ~torch.isfinite(norm)
         if self.strategy.precision == "fp16":
@@ -338,10 +337,12 @@ class _Trainer:
         first_of_epoch = (self.at.epoch - 1) * self.steps_an_epoch
         numbers = torch.cat(self.groups[step - 1 - first_of_epoch])
         where = ""
-        if self.checkpoints is not None:
-            path = self.checkpoints.folder / f"bad-batch-{self.strategy.rank}.json"
+        if self.plan.checkpoints is not None:
+            path = self.plan.checkpoints.folder / f"bad-batch-{self.strategy.rank}.json"
             rows = [
-                self.rows.ids[self.rows.offsets[i] : self.rows.offsets[i + 1]].tolist()
+                self.plan.rows.ids[
+                    self.plan.rows.offsets[i] : self.plan.rows.offsets[i + 1]
+                ].tolist()
                 for i in numbers
             ]
             about = {
@@ -355,7 +356,7 @@ class _Trainer:
             where = f"; the batch is in {path}"
         what = f"the loss or gradient of step {step}, epoch {self.at.epoch}, is not a number"
         raise InputError(
-            f"{self.progress}: {what}; lower the learning rate, {self.config.learning_rate}{where}"
+            f"{self.plan.progress}: {what}; lower the learning rate, {self.config.learning_rate}{where}"
         )
 
     def _end_of_epoch(self) -> None:
@@ -364,12 +365,12 @@ class _Trainer:
         strategy.settle()
         record: dict[str, float] = {
             "epoch": at.epoch,
-            "loss": float(strategy.sum_of_shares(self.total)) / self.rows_an_epoch,
+            "loss": float(strategy.sum_over_shards(self.total)) / self.rows_an_epoch,
         }
         if strategy.precision == "fp16":
             record["skipped_steps"] = int(self.skipped)
         with self.average.in_place() if self.average is not None else nullcontext():
-            if self.score is not None:
+            if self.plan.score is not None:
                 record["dev"] = self._dev_score()
             at.history.append(record)
             at.stale += 1
@@ -389,62 +390,67 @@ class _Trainer:
         self._report_from_here()
 
     def _dev_score(self) -> float:
-        assert self.dev is not None
-        assert self.score is not None
+        assert self.plan.dev is not None
+        assert self.plan.score is not None
         # Process 0 decides: a last digit that differs must not send processes different ways.
-        return self.strategy.agree(self.score(self.strategy.predict(self.dev)))
+        return self.strategy.broadcast(self.plan.score(self.strategy.predict(self.plan.dev)))
 
-    def _enough(self) -> bool:
-        return bool(self.config.patience) and self.at.stale >= self.config.patience
+    def _more_epochs(self) -> bool:
+        patience = self.config.patience
+        return self.at.epoch <= self.config.epochs and not (patience and self.at.stale >= patience)
 
     def _keep_best(self) -> None:
-        if self.checkpoints is not None:
-            self.checkpoints.save_best(
+        if self.plan.checkpoints is not None:
+            self.plan.checkpoints.save_best(
                 self.strategy, {"epoch": self.at.epoch, "dev": self.at.best_score}
             )
         else:
             self.best = self.strategy.weights()
 
     def _save(self) -> None:
-        if self.checkpoints is not None:
+        if self.plan.checkpoints is not None:
             self.at.loss, self.at.skipped = (
-                float(self.strategy.sum_of_shares(self.total)),
+                float(self.strategy.sum_over_shards(self.total)),
                 int(self.skipped),
             )
             average = {} if self.average is None else self.average.state()
-            self.checkpoints.save(self.strategy, self.at, average, self.config.keep_checkpoints)
+            self.plan.checkpoints.save(
+                self.strategy, self.at, average, self.config.keep_checkpoints
+            )
 
     def _made_from(self) -> dict[str, Any]:
         """Return what a resumed training must have in common with the one it resumes."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in _FREE}
-        tensors = (self.rows.ids, self.rows.types, self.rows.offsets)
+        tensors = (self.plan.rows.ids, self.plan.rows.types, self.plan.rows.offsets)
         rows = digest(
-            *(None if tensor is None else tensor.numpy() for tensor in tensors), self.times.numpy()
+            *(None if tensor is None else tensor.numpy() for tensor in tensors),
+            self.sampling_weights.numpy(),
         )
-        return {"training": settings, "seed": self.seed, "training rows (SHA-256)": rows}
+        return {"training": settings, "seed": self.plan.seed, "training rows (SHA-256)": rows}
 
-    def _everywhere(self, told: "_Told", *, now: bool = False) -> bool:
-        """Say whether any process was told to end; all get the same answer, at the same step."""
+    def _anywhere(self, interrupted: Interrupted, *, now: bool = False) -> bool:
+        """Say whether any process was interrupted; all get the same answer, at the same step."""
         if self.strategy.world == 1:
-            return bool(told.by)
+            return bool(interrupted.by)
         if not now and self.at.step % _LOOK_EVERY:
             return False
-        return bool(self.strategy.sum(torch.tensor(float(told.by))))
+        return bool(self.strategy.sum(torch.tensor(float(interrupted.by))))
 
-    def _preempted(self, told: "_Told") -> Preempted:
+    def _preempted(self, interrupted: Interrupted) -> Preempted:
         return Preempted(
-            f"{self.progress}: told to end, saved at step {self.at.step}", told.by or signal.SIGTERM
+            f"{self.plan.progress}: interrupted, saved at step {self.at.step}",
+            interrupted.by or signal.SIGTERM,
         )
 
     def _own_callbacks(self) -> list[Callback]:
         at, total = self.at, self.rows_an_epoch * self.config.epochs
         batch = self.config.batch_size * self.config.accumulation_steps
         done = min(total, self.rows_an_epoch * (at.epoch - 1) + batch * at.in_epoch)
-        watching: list[Callback] = [Bar(self.progress, total, done)]
-        if self.checkpoints is not None:
-            watching.append(JsonLog(self.checkpoints.folder / "log.jsonl", at.step))
+        watching: list[Callback] = [Bar(self.plan.progress, total, done)]
+        if self.plan.checkpoints is not None:
+            watching.append(JsonLog(self.plan.checkpoints.folder / "log.jsonl", at.step))
             if self.config.tensorboard:
-                watching.append(TensorBoard(self.checkpoints.folder / "tensorboard", at.step))
+                watching.append(TensorBoard(self.plan.checkpoints.folder / "tensorboard", at.step))
         return watching
 
     def _report(self, factor: float, norm: Tensor) -> None:
@@ -468,37 +474,4 @@ class _Trainer:
         self.seen = [0, 0]
 
     def _report_from_here(self) -> None:
-        self.reported = (time.perf_counter(), float(self.total) * self.strategy.shares)
-
-
-@dataclass
-class _Told:
-    """Whether, and by which signal, this process was told to end."""
-
-    by: int = 0
-
-
-@contextmanager
-def _told_to_end(listen: bool) -> Iterator[_Told]:
-    """Take note of SIGTERM and SIGINT while a block runs, in place of dying of them; a second SIGINT interrupts at once."""
-    told = _Told()
-    # Python lets only the main thread listen.
-    if not listen or threading.current_thread() is not threading.main_thread():
-        yield told
-        return
-
-    def note(number: int, frame: object) -> None:
-        if told.by == number == signal.SIGINT:
-            raise KeyboardInterrupt
-        told.by = number
-
-    # One that is ignored (SIGINT under nohup) stays so.
-    heard = [
-        n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN
-    ]
-    before = {number: signal.signal(number, note) for number in heard}
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        self.reported = (time.perf_counter(), float(self.total) * self.strategy.num_shards)

@@ -1,4 +1,9 @@
-"""Weights and optimizer state by parameter name, as plain tensors: what a checkpoint holds, however many processes shared them."""
+"""Weights and optimizer state by parameter name, as whole tensors on the CPU, for checkpoints.
+
+Ours and not torch.distributed.checkpoint.state_dict: that gives the whole state to rank 0 alone where
+it goes to the CPU, names tied weights twice, and runs an optimizer step to make room for a state that
+is loaded. Every strategy's checkpoint, ZeRO's too, has the names that are made here.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -9,18 +14,18 @@ from torch import Tensor, nn
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Copy a model's weights to the CPU, shared ones put together; tied ones come once.
+    """Copy a model's weights to the CPU, DTensors gathered; tied ones come once.
 
-    Every process that holds a part must call this.
+    Every process that holds a shard must call this.
     """
     return {f"model.{name}": whole(tensor) for name, tensor in _weights(model)}
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Copy what `weights_of` returned into a model of the same shape, whatever its weights are shared among."""
+    """Copy what `weights_of` returned into a model of the same shape, sharded or not."""
     with torch.no_grad():
         for name, tensor in _weights(model):
-            tensor.copy_(as_shared(tensor, weights[f"model.{name}"]))
+            tensor.copy_(as_sharded(tensor, weights[f"model.{name}"]))
 
 
 def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -54,7 +59,7 @@ def load_optimizer_state(
                 # are fused, else on the CPU.
                 device = parameter.device if like or counts_on_device(optimizer) else value.device
                 own[key.removeprefix(prefix)] = (
-                    as_shared(parameter, value) if like else value.to(device, copy=True)
+                    as_sharded(parameter, value) if like else value.to(device, copy=True)
                 )
         if own:
             optimizer.state[parameter] = own
@@ -72,17 +77,17 @@ def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def whole(tensor: Any) -> Tensor:
-    """Copy a tensor to the CPU, put together from all processes that share it."""
+    """Copy a tensor to the CPU; a DTensor is gathered from all processes."""
     return (
-        (tensor.detach().full_tensor() if is_shared(tensor) else tensor.detach())
+        (tensor.detach().full_tensor() if is_dtensor(tensor) else tensor.detach())
         .to("cpu", copy=True)
         .contiguous()
     )
 
 
-def as_shared(like: Any, value: Tensor) -> Tensor:
-    """Bring a whole tensor to where another lives, shared out as that one is."""
-    if not is_shared(like):
+def as_sharded(like: Any, value: Tensor) -> Tensor:
+    """Bring a whole tensor to the device of another, sharded as that one is."""
+    if not is_dtensor(like):
         return value.to(like.device, copy=True)
     from torch.distributed.tensor import distribute_tensor
 
@@ -90,13 +95,13 @@ def as_shared(like: Any, value: Tensor) -> Tensor:
 
 
 def local(tensor: Any) -> Tensor:
-    """Return this process's shard of a tensor; all of it if it is not shared."""
-    part: Tensor = tensor.to_local() if is_shared(tensor) else tensor
+    """Return this process's shard of a tensor; all of it if it is no DTensor."""
+    part: Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return part
 
 
-def is_shared(tensor: Any) -> bool:
-    """Say whether a tensor is one process's shard of a larger one (a DTensor)."""
+def is_dtensor(tensor: Any) -> bool:
+    """Say whether a tensor is a DTensor: one process's shard of a larger one."""
     # Without this module, which takes a while to import, there are none.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)

@@ -336,18 +336,20 @@ class _Study:
             saved.write_text(text, encoding="utf-8")
             try:
                 summary = pipeline.train_student(
-                    self.transfer_set,
-                    self.task.path["dev"],
-                    out / "model",
-                    recipe.student,
-                    logits=self.home.folder / "logits" / "store",
-                    teacher=self.task.model,
-                    loss=recipe.loss,
-                    training=recipe.training,
-                    columns=self.task.columns,
-                    seed=recipe.seed,
-                    progress=f"trial {number}",
-                    resume=resume,
+                    pipeline.StudentJob(
+                        self.transfer_set,
+                        self.task.path["dev"],
+                        out / "model",
+                        recipe.student,
+                        logits=self.home.folder / "logits" / "store",
+                        teacher=self.task.model,
+                        loss=recipe.loss,
+                        training=recipe.training,
+                        columns=self.task.columns,
+                        seed=recipe.seed,
+                        progress=f"trial {number}",
+                        resume=resume,
+                    )
                 )
             except InputError:
                 # Too high a learning rate is an answer to the search; any other mistake is the

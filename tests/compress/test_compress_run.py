@@ -57,7 +57,9 @@ def work(tmp_path_factory, train_table, dev_table, classifier_folder):
     )
     transfer = str(folder / "transfer.parquet")
     pipeline.train_student(
-        transfer, dev, folder / "student", student, logits=folder / "logits", training=TRAINING
+        pipeline.StudentJob(
+            transfer, dev, folder / "student", student, logits=folder / "logits", training=TRAINING
+        )
     )
     return folder
 
@@ -415,13 +417,15 @@ def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):
     student = StudentConfig(kind="siamese-bilstm", hidden_size=8, head_size=8, embeddings=vectors)
     training = TrainingConfig(epochs=1, precision="fp32")
     pipeline.train_student(
-        dev,
-        dev,
-        tmp_path / "student",
-        student,
-        loss=LossConfig(alpha=1),
-        training=training,
-        columns=PAIRS,
+        pipeline.StudentJob(
+            dev,
+            dev,
+            tmp_path / "student",
+            student,
+            loss=LossConfig(alpha=1),
+            training=training,
+            columns=PAIRS,
+        )
     )
     args = [
         "compress",

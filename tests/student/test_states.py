@@ -9,9 +9,9 @@ from distillkit.errors import InputError
 from distillkit.recipe import LossConfig, StudentConfig, TrainingConfig
 from distillkit.student.build import build_student
 from distillkit.student.states import LearnsStates, StatesLoss, with_states
-from distillkit.student.train import train_student_model
+from distillkit.student.train import DistillationTask, prepare
 from distillkit.training.inference import predict_logits
-from distillkit.training.loop import fit
+from distillkit.training.loop import FitPlan, fit
 from tests.student.conftest import LABELS, TEXTS
 
 
@@ -86,7 +86,7 @@ def test_training_brings_the_states_nearer_and_dev_sees_logits_alone(bert):
     before = learner.states(inputs)[1].mean().item()
     widths = []
 
-    def loss(batch, found, _):
+    def loss(batch, found, done):
         widths.append(found.shape[1])
         return found[:, -1].mean()
 
@@ -95,7 +95,7 @@ def test_training_brings_the_states_nearer_and_dev_sees_logits_alone(bert):
         return 0.0
 
     how = TrainingConfig(epochs=30, batch_size=4, learning_rate=0.01, precision="fp32")
-    fit(learner, rows, loss, how, 1, "test", dev=rows, score=score)
+    fit(learner, FitPlan(rows, loss, how, 1, "test", dev=rows, score=score))
     assert set(widths) == {4, 3}
     assert learner.states(inputs)[1].mean().item() < 0.7 * before
 
@@ -117,8 +117,12 @@ def test_a_student_that_learns_states_as_well_ends_nearer_to_them(bert):
             [], LABELS, StudentConfig("transformer", hidden_size=0, layers=2), 1, teacher=bert
         )
         loss = LossConfig(hidden=weight, attention=weight)
-        train_student_model(
-            student, tokenizer, table, logits, table, loss, how, 1, teacher_model=bert[0]
+        fit(
+            *prepare(
+                DistillationTask(
+                    student, tokenizer, table, logits, table, loss, how, 1, teacher_model=bert[0]
+                )
+            )
         )
         # the student alone
         assert [*dict(student.named_parameters())] == [*dict(cut(bert).named_parameters())]

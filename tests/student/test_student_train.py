@@ -19,10 +19,11 @@ from distillkit.recipe import (
     VocabularyConfig,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import row_times, train_student_model
+from distillkit.student.train import DistillationTask, prepare, row_times
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.inference import predict_logits
+from distillkit.training.loop import fit
 from tests.conftest import NEGATIVE, POSITIVE
 from tests.student.test_contract import WORDS
 
@@ -58,8 +59,12 @@ def logits_for(table, scale=2.0, labels=LABELS):
 
 def learn(table, dev, logits, alpha=0.0, how=HOW, seed=1, **options):
     model, tokenizer = build(table, **options)
-    result = train_student_model(
-        model, tokenizer, table, logits, dev, LossConfig(alpha=alpha), how, seed
+    result = fit(
+        *prepare(
+            DistillationTask(
+                model, tokenizer, table, logits, dev, LossConfig(alpha=alpha), how, seed
+            )
+        )
     )
     return model, result
 
@@ -139,7 +144,7 @@ def test_training_moves_everything_but_the_frozen_channel(kind, train_table, dev
         epochs=1, batch_size=16, learning_rate=0.02, weight_decay=0.1, precision="fp32"
     )
     logits = logits_for(table, labels=labels)
-    train_student_model(model, tokenizer, table, logits, dev, LossConfig(), how, 1)
+    fit(*prepare(DistillationTask(model, tokenizer, table, logits, dev, LossConfig(), how, 1)))
     still = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
     assert still == ["encoder.embedding.frozen_table.weight"]
     assert not model.encoder.embedding.table.weight[0].any()  # padding stays zero
@@ -151,8 +156,12 @@ def test_the_transfer_sets_mask_is_to_the_student_what_an_unknown_word_is(train_
         model, tokenizer = build(train_table)
         how = TrainingConfig(epochs=2, learning_rate=0.1, weight_decay=0.0, precision="fp32")
         logits = np.array([[1, 2], [3, -1]], np.float32)
-        train_student_model(
-            model, tokenizer, table, logits, dev_table, LossConfig(), how, 1, mask=mask
+        fit(
+            *prepare(
+                DistillationTask(
+                    model, tokenizer, table, logits, dev_table, LossConfig(), how, 1, mask=mask
+                )
+            )
         )
         return state(model)
 
@@ -182,7 +191,13 @@ def test_the_teachers_words_are_understood_where_training_never_met_them(
         model, tokenizer = build_student(
             texts_of(met)[0], LABELS, config, 1, partial(word_vectors, *taught), teacher=taught
         )
-        train_student_model(model, tokenizer, met, logits_for(met), dev_table, LossConfig(), HOW, 1)
+        fit(
+            *prepare(
+                DistillationTask(
+                    model, tokenizer, met, logits_for(met), dev_table, LossConfig(), HOW, 1
+                )
+            )
+        )
         if teacher_words:
             ids = tokenizer.convert_tokens_to_ids(unmet)
             tables = model.encoder.embedding
@@ -284,8 +299,10 @@ def test_rows_that_never_come_teach_nothing(train_table, dev_table):
     for origins, least, most in (((), 0.0, 0.6), (("augmented=0",), 1.0, 1.0)):
         model, tokenizer = build(both)
         how = replace(HOW, origins=origins)
-        result = train_student_model(
-            model, tokenizer, both, logits, dev_table, LossConfig(), how, 1
+        result = fit(
+            *prepare(
+                DistillationTask(model, tokenizer, both, logits, dev_table, LossConfig(), how, 1)
+            )
         )
         assert least <= result.best_score <= most
 
@@ -304,8 +321,12 @@ def test_scores_of_augmented_rows_are_the_teachers_and_never_gold(train_table, d
     def learnt(labels, origin=made):
         table = train_table.set_column(1, "label", labels).append_column("origin", origin)
         model, tokenizer = build(table, ["score"])
-        result = train_student_model(
-            model, tokenizer, table, teacher, dev, LossConfig(alpha=1.0), HOW, 1
+        result = fit(
+            *prepare(
+                DistillationTask(
+                    model, tokenizer, table, teacher, dev, LossConfig(alpha=1.0), HOW, 1
+                )
+            )
         )
         return state(model), result
 
@@ -323,15 +344,23 @@ def test_a_loss_that_the_task_has_no_meaning_for_is_refused(train_table):
     )
     model, tokenizer = build(table, ["score"])
     with pytest.raises(InputError, match=r"loss\.kind is soft, but the task is regression"):
-        train_student_model(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
+        fit(
+            *prepare(
+                DistillationTask(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
+            )
+        )
 
 
 def test_alpha_that_grows_learns_the_labels_in_the_end(train_table, dev_table):
     # The teacher says the opposite of every label; its say is gone when training ends.
     model, tokenizer = build(train_table)
     loss = LossConfig(alpha=0.0, alpha_end=1.0)
-    result = train_student_model(
-        model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1
+    result = fit(
+        *prepare(
+            DistillationTask(
+                model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1
+            )
+        )
     )
     assert min(record["dev"] for record in result.history[:10]) < 0.5
     assert result.history[-1]["dev"] == 1

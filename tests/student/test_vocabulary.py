@@ -189,12 +189,14 @@ def test_dev_words_are_unknown_to_a_trained_student(tmp_path):
     for name, rows in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pipeline.train_student(
-        str(tmp_path / "train.jsonl"),
-        str(tmp_path / "dev.jsonl"),
-        tmp_path / "student",
-        StudentConfig(hidden_size=2, head_size=2, embeddings=EmbeddingConfig("random", 3)),
-        loss=LossConfig(alpha=1.0),
-        training=TrainingConfig(epochs=1, precision="fp32"),
+        pipeline.StudentJob(
+            str(tmp_path / "train.jsonl"),
+            str(tmp_path / "dev.jsonl"),
+            tmp_path / "student",
+            StudentConfig(hidden_size=2, head_size=2, embeddings=EmbeddingConfig("random", 3)),
+            loss=LossConfig(alpha=1.0),
+            training=TrainingConfig(epochs=1, precision="fp32"),
+        )
     )
     saved = json.loads((tmp_path / "student" / "tokenizer.json").read_text())
     assert set(saved["model"]["vocab"]) == {"[PAD]", "[UNK]", "good", "bad", "film"}

@@ -290,7 +290,9 @@ def test_the_student_learns_from_the_teachers_that_are_chosen(source, train_tabl
         loss = LossConfig(teachers=teachers)
         output = tmp_path / "-".join(teachers)
         summary = pipeline.train_student(
-            bare, source, output, student, logits=tmp_path / "s", loss=loss, training=training
+            pipeline.StudentJob(
+                bare, source, output, student, logits=tmp_path / "s", loss=loss, training=training
+            )
         )
         return summary["history"][-1]
 

@@ -13,7 +13,7 @@ from distillkit.errors import InputError, Preempted
 from distillkit.recipe import LoaderConfig, TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.checkpoints import Checkpoints
-from distillkit.training.loop import fit
+from distillkit.training.loop import FitPlan, fit
 from tests.training.test_loop import Network, rows, state
 
 HOW = {
@@ -56,7 +56,7 @@ def train(checkpoints=None, callbacks=(), seed=3, loss=None, **options):
     gold = torch.arange(15) % 2
     model = Network(dropout=0.5)
 
-    def cross_entropy(batch, logits, _):
+    def cross_entropy(batch, logits, done):
         return torch.nn.functional.cross_entropy(logits, gold[batch])
 
     watch = {
@@ -66,7 +66,10 @@ def train(checkpoints=None, callbacks=(), seed=3, loss=None, **options):
     }
     config = TrainingConfig(**HOW | options)
     result = fit(
-        model, rows(15), loss or cross_entropy, config, seed, "test", callbacks=callbacks, **watch
+        model,
+        FitPlan(
+            rows(15), loss or cross_entropy, config, seed, "test", callbacks=callbacks, **watch
+        ),
     )
     return state(model), result
 
@@ -100,7 +103,7 @@ def test_killed_and_resumed_is_never_killed_bit_for_bit(tmp_path, options, passe
 def test_told_to_end_it_saves_at_that_step_and_goes_on_from_there(tmp_path, number, passes):
     expected, _ = train(checkpoint_steps=0)
     before = signal.getsignal(number)
-    with pytest.raises(Preempted, match="told to end, saved at step") as stopped:
+    with pytest.raises(Preempted, match="interrupted, saved at step") as stopped:
         train(
             Checkpoints(tmp_path),
             [Stop(passes, lambda: os.kill(os.getpid(), number))],
@@ -241,7 +244,7 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, damage):
 
 
 def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_the_batch(tmp_path):
-    def loss(batch, logits, _):
+    def loss(batch, logits, done):
         loss.passes += 1
         return logits.sum() * (float("nan") if loss.passes == 11 else 1.0)
 
@@ -261,7 +264,7 @@ def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_th
 
 
 def test_a_gradient_that_is_none_stops_it_too(tmp_path):
-    def loss(batch, logits, _):
+    def loss(batch, logits, done):
         return (logits * 0.0).sum().sqrt()  # 0, with an infinite slope
 
     with pytest.raises(InputError, match="step 1, epoch 1, is not a number"):

@@ -10,7 +10,7 @@ from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training.callbacks import Callback
-from distillkit.training.loop import fit
+from distillkit.training.loop import FitPlan, fit
 
 
 class Network(nn.Module):
@@ -57,7 +57,7 @@ def train(
     model = model or Network()
     gold = torch.arange(n) % 2
 
-    def loss(batch, logits, _):
+    def loss(batch, logits, done):
         if seen is not None:
             seen.append(batch.tolist())
         return nn.functional.cross_entropy(logits, gold[batch])
@@ -67,9 +67,9 @@ def train(
         "score": score,
         "checkpoints": checkpoints,
         "callbacks": callbacks,
-        "times": times,
+        "sampling_weights": times,
     }
-    return model, fit(model, rows(n), loss, config(**options), seed, "test", **watch)
+    return model, fit(model, FitPlan(rows(n), loss, config(**options), seed, "test", **watch))
 
 
 def state(model):
@@ -190,14 +190,14 @@ def test_one_process_under_torchrun_is_fine(monkeypatch):
 
 
 def test_a_loss_that_is_no_number_is_refused():
-    def loss(batch, logits, _):
+    def loss(batch, logits, done):
         return logits.sum() * math.nan
 
     with pytest.raises(
         InputError,
         match="the loss or gradient of step 1, epoch 1, is not a number; lower the learning rate",
     ):
-        fit(Network(), rows(), loss, config(), 1, "test")
+        fit(Network(), FitPlan(rows(), loss, config(), 1, "test"))
 
 
 def test_fp16_on_a_cpu_is_refused():
@@ -225,11 +225,9 @@ def test_gradients_are_scaled_down_to_the_norm_and_0_means_never(max_grad_norm, 
             how = config(epochs=1, max_grad_norm=max_grad_norm)
             fit(
                 Network(),
-                rows(),
-                lambda _, logits, done: logits[:, 0].mean() * scale,
-                how,
-                1,
-                "test",
+                FitPlan(
+                    rows(), lambda _, logits, done: logits[:, 0].mean() * scale, how, 1, "test"
+                ),
             )
         finally:
             handle.remove()
@@ -289,12 +287,14 @@ def test_callbacks_are_closed_when_training_fails():
     with pytest.raises(InputError):
         fit(
             Network(),
-            rows(),
-            lambda _, logits, done: logits.sum() * math.nan,
-            config(),
-            1,
-            "test",
-            callbacks=[heard],
+            FitPlan(
+                rows(),
+                lambda _, logits, done: logits.sum() * math.nan,
+                config(),
+                1,
+                "test",
+                callbacks=[heard],
+            ),
         )
     assert heard.closed == 1
 

@@ -32,7 +32,7 @@ from distillkit.recipe import TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
-from distillkit.training.loop import fit
+from distillkit.training.loop import FitPlan, fit
 
 VOCABULARY, CLASSES = 40, 3
 
@@ -114,7 +114,7 @@ def train(
     gold = torch.arange(n) % CLASSES
     passes = []
 
-    def loss(batch, logits, _):
+    def loss(batch, logits, done):
         found = nn.functional.cross_entropy(logits, gold[batch])
         passes.append([batch.tolist(), found.item()])
         return found
@@ -126,15 +126,17 @@ def train(
     watching = [] if stop is None else [Stop(stop)]
     result = fit(
         network,
-        rows(n),
-        loss,
-        config,
-        5,
-        "worker",
-        dev=dev,
-        score=score,
-        checkpoints=kept,
-        callbacks=watching,
+        FitPlan(
+            rows(n),
+            loss,
+            config,
+            5,
+            "worker",
+            dev=dev,
+            score=score,
+            checkpoints=kept,
+            callbacks=watching,
+        ),
     )
     logits = predict_logits(network, dev)
     if saved is not None and rank() == 0:

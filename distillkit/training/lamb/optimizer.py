@@ -18,7 +18,7 @@ from distillkit.training.lamb.slots import (
     over_ranks,
     squares,
 )
-from distillkit.training.state import is_shared, local
+from distillkit.training.state import is_dtensor, local
 
 Path: TypeAlias = Literal["loop", "fused", "foreach", "apex"]
 """loop: the formula, tensor by tensor; fused: torch's own Adam kernel on a CPU; foreach: lists of
@@ -225,7 +225,7 @@ class Lamb(torch.optim.Optimizer):
             # Whether this step counts is known there only. Without a GradScaler a step on the host
             # costs fewer launches.
             state["step"] = state["step"].to(p.device, non_blocking=True)
-        if is_shared(p) and grad.placements != p.placements:
+        if is_dtensor(p) and grad.placements != p.placements:
             grad = grad.redistribute(placements=p.placements)
         weight, m, v = (
             local(t) for t in (state.get("master", p), state["exp_avg"], state["exp_avg_sq"])
@@ -320,7 +320,7 @@ def _check_parameters(parameters: list[Tensor], path: Path | None) -> None:
             raise ValueError(
                 f"path 'fused' is for CPUs and a parameter is on {p.device}: choose None"
             )
-        if path == "apex" and is_shared(p):
+        if path == "apex" and is_dtensor(p):
             raise ValueError(
                 "apex would take a shard's norm for the whole parameter's: choose None for DTensors"
             )

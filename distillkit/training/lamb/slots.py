@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distillkit.training.state import is_shared
+from distillkit.training.state import is_dtensor
 
 # Elements that a CPU norm adds up in one go: torch's fp32 sum over 23 million is off by a
 # thousandth, over these by 1e-8.
@@ -114,7 +114,7 @@ def over_ranks(sums: Tensor, slots: list[Slot]) -> Tensor:
     alike: dict[Any, list[int]] = {}
     for row, slot in enumerate(slots):
         shared: Any = slot.parameter
-        if is_shared(shared):
+        if is_dtensor(shared):
             alike.setdefault((shared.device_mesh, shared.placements), []).append(row)
     for (mesh, placements), rows in alike.items():
         from torch.distributed.tensor import DTensor, Partial, Replicate

@@ -1,4 +1,4 @@
-"""What the loop asks of every strategy; as it stands here: one process, or DDP under torchrun, through accelerate."""
+"""What the loop asks of every strategy; this one is one process, or DDP through accelerate."""
 
 import atexit
 import contextlib
@@ -41,11 +41,11 @@ _HOOKS = {
 
 
 class Strategy:
-    """How the processes of one training share its work.
+    """How the processes of one training divide its work.
 
-    The loop goes the same way with each: `prepare` once; for every forward pass `learn`; for every
-    step `clip` and `step`; in between `predict`, `state` and `load`, which every process calls
-    together; at the end `close`.
+    The loop calls `prepare` once, `learn` for every forward pass, `clip` and `step` for every
+    optimizer step, and `close` at the end. `predict`, `state` and `load_state` come in between.
+    Every process makes every call.
 
     Args:
         config: How to train.
@@ -53,7 +53,9 @@ class Strategy:
     Attributes:
         device: Where this process computes.
         rank: Number of this process among `world`.
-        share: This process computes rows share, share + shares, ... of every batch.
+        shard_index: This process computes rows shard_index, shard_index + num_shards, ... of every
+            batch.
+        num_shards: 1 where every process computes every row.
         model: As it was given to `prepare`; its parameters are what is trained.
         optimizer: Of its parameters.
         separate: Each process holds weights or optimizer state that no other has, so each writes
@@ -69,7 +71,7 @@ class Strategy:
         self.config = config
         self.accelerator = self.join()
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
-        self.share, self.shares = self.rank, self.world
+        self.shard_index, self.num_shards = self.rank, self.world
         self.device: torch.device = self.accelerator.device
         self.precision = resolve(config.precision, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
@@ -94,23 +96,28 @@ class Strategy:
         self.optimizer = make_optimizer(self.model)
 
     def learn(
-        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+        self,
+        inputs: dict[str, Tensor],
+        loss_of_logits: Callable[[Tensor], Tensor],
+        weight: float,
+        *,
+        last: bool,
     ) -> Tensor:
         """Add a batch's gradient.
 
         Args:
             inputs: What the model takes.
-            loss_of_logits: This process's part of the loss, from logits (B, C) float32; the mean
-                over all `shares` is what is to fall.
+            loss_of_logits: Mean loss of this process's rows, from logits (B, C) float32.
+            weight: Of these rows; the mean of the weighted losses over the shards is what falls.
             last: An optimizer step follows, so gradients are exchanged.
 
         Returns:
-            That part, () without gradient.
+            The weighted loss, () without gradient.
         """
         with contextlib.nullcontext() if last else self.no_sync():
             with autocast(self.precision, self.device):
                 logits = self.engine(**inputs).logits
-            loss = loss_of_logits(logits.float())
+            loss = loss_of_logits(logits.float()) * weight
             self.scaler.scale(loss).backward()
         return loss.detach()
 
@@ -150,9 +157,9 @@ class Strategy:
     def predict(self, rows: Encoded) -> Tensor:
         """Return the logits of rows, (N, C) float32 on the CPU, the same in every process."""
         logits = predict_logits(
-            self.model, rows, precision=self.precision, share=(self.share, self.shares)
+            self.model, rows, precision=self.precision, shard=(self.shard_index, self.num_shards)
         )
-        return self.sum(logits) if self.shares > 1 else logits
+        return self.sum(logits) if self.num_shards > 1 else logits
 
     def sum(self, values: Tensor) -> Tensor:
         """Add up a tensor over the processes."""
@@ -162,11 +169,11 @@ class Strategy:
         dist.all_reduce(total)
         return total.to(values.device)
 
-    def sum_of_shares(self, values: Tensor) -> Tensor:
-        """Add up what the shares of all batches have come to; where every process sees all rows, each has the sum already."""
-        return self.sum(values) if self.shares > 1 else values
+    def sum_over_shards(self, values: Tensor) -> Tensor:
+        """Add up what each shard has summed; where every process sees all rows, each has the sum."""
+        return self.sum(values) if self.num_shards > 1 else values
 
-    def agree(self, value: float) -> float:
+    def broadcast(self, value: float) -> float:
         """Return process 0's value: what decides must be the same everywhere."""
         if self.world == 1:
             return value

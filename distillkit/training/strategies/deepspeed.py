@@ -1,4 +1,4 @@
-"""ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054) by DeepSpeed: processes share out what each of them would else hold whole."""
+"""ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054) by DeepSpeed: state sharded over processes."""
 
 import atexit
 import contextlib
@@ -98,12 +98,17 @@ class DeepSpeed(Strategy):
             )
 
     def learn(
-        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+        self,
+        inputs: dict[str, Tensor],
+        loss_of_logits: Callable[[Tensor], Tensor],
+        weight: float,
+        *,
+        last: bool,
     ) -> Tensor:
         """Add a batch's gradient; see `Strategy.learn`."""
         self.engine.set_gradient_accumulation_boundary(last)
         self._clipped = False
-        loss = loss_of_logits(self.engine(**inputs).float())
+        loss = loss_of_logits(self.engine(**inputs).float()) * weight
         self.engine.backward(loss)
         return loss.detach()
 
@@ -131,7 +136,7 @@ class DeepSpeed(Strategy):
         # processes run the same batches.
         load_weights(self._given, self.weights())
         logits = predict_logits(
-            self._given, rows, precision=self.precision, share=(self.share, self.shares)
+            self._given, rows, precision=self.precision, shard=(self.shard_index, self.num_shards)
         )
         self._given.to("cpu")
         return self.sum(logits)

@@ -1,4 +1,4 @@
-"""FSDP2: parameters, gradients and optimizer state are shared out among the processes, which each compute some rows."""
+"""FSDP2: parameters, gradients and optimizer state are sharded; each process computes some rows."""
 
 import copy
 from collections.abc import Callable
@@ -37,12 +37,17 @@ class FullyShardedDataParallel(InParts):
         return part
 
     def learn(
-        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+        self,
+        inputs: dict[str, Tensor],
+        loss_of_logits: Callable[[Tensor], Tensor],
+        weight: float,
+        *,
+        last: bool,
     ) -> Tensor:
         """Add a batch's gradient; before the last one of a step each process keeps its own, whole."""
         if self.given is not None:
             self.engine.set_requires_gradient_sync(last)
-        return super().learn(inputs, loss_of_logits, last=last)
+        return super().learn(inputs, loss_of_logits, weight, last=last)
 
     def predict(self, rows: Encoded) -> Tensor:
         """Return the logits of rows, (N, C) float32 on the CPU, the same in every process."""

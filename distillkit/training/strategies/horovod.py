@@ -61,10 +61,15 @@ class Horovod(Strategy):
         )
 
     def learn(
-        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+        self,
+        inputs: dict[str, Tensor],
+        loss_of_logits: Callable[[Tensor], Tensor],
+        weight: float,
+        *,
+        last: bool,
     ) -> Tensor:
         """Add a batch's gradient; see `Strategy.learn`."""
-        found = super().learn(inputs, loss_of_logits, last=last)
+        found = super().learn(inputs, loss_of_logits, weight, last=last)
         if last:
             self._exchange.synchronize()
         return found
@@ -77,7 +82,7 @@ class Horovod(Strategy):
         """Add up a tensor over the processes."""
         return self._hvd.allreduce(values.to(self.device), op=self._hvd.Sum).to(values.device)
 
-    def agree(self, value: float) -> float:
+    def broadcast(self, value: float) -> float:
         """Return process 0's value."""
         return float(self._hvd.broadcast(torch.tensor([value], dtype=torch.float64), 0))
 

@@ -1,4 +1,4 @@
-"""What the strategies have in common that share out the model itself."""
+"""What the strategies have in common that shard the model itself."""
 
 import contextlib
 from abc import abstractmethod
@@ -14,7 +14,7 @@ from distillkit.data.batches import Encoded, budget_batches
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training.precision import autocast
-from distillkit.training.state import is_shared, load_weights, local
+from distillkit.training.state import is_dtensor, load_weights, local
 from distillkit.training.strategies.base import MakeOptimizer, Strategy
 
 _MAX_BATCH_TOKENS = 4096  # as `predict_logits` has it
@@ -75,7 +75,7 @@ class InParts(Strategy):
         ]
         norm = self.norm(gradients)
         if self.device.type != "cpu" or norm > max_norm:
-            # Part by part: torch clips no list of shared and whole gradients.
+            # Shard by shard: torch clips no list of DTensors and tensors.
             torch._foreach_mul_(
                 [local(gradient) for gradient in gradients],
                 (max_norm / (norm + 1e-6)).clamp(max=1.0),
@@ -83,15 +83,15 @@ class InParts(Strategy):
         return norm
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return the global norm, () float32, of gradients of which some or all are shared out."""
-        shared: list[Any] = [gradient for gradient in gradients if is_shared(gradient)]
+        """Return the global norm, () float32, of gradients, some or all of them DTensors."""
+        sharded: list[Any] = [gradient for gradient in gradients if is_dtensor(gradient)]
         norms = [
-            get_total_norm([gradient for gradient in gradients if not is_shared(gradient)]).to(
+            get_total_norm([gradient for gradient in gradients if not is_dtensor(gradient)]).to(
                 self.device
             )
         ]
-        if shared:
-            total: Any = get_total_norm(shared)
+        if sharded:
+            total: Any = get_total_norm(sharded)
             norms.append(total.full_tensor())
         return torch.linalg.vector_norm(torch.stack(norms))
 
@@ -109,18 +109,18 @@ class InParts(Strategy):
         rows = rows.to(self.device)
         out = torch.empty(0, 0)
         with torch.no_grad():
-            for first in range(0, len(batches), self.shares):
+            for first in range(0, len(batches), self.num_shards):
                 # One that has no batch left runs the first again: who missed a pass would leave the
                 # others waiting.
-                has_one = first + self.share < len(batches)
-                batch = batches[first + self.share if has_one else 0]
+                has_one = first + self.shard_index < len(batches)
+                batch = batches[first + self.shard_index if has_one else 0]
                 logits = self.logits(rows.batch(batch.to(self.device))).cpu()
                 if not len(out):
                     out = logits.new_zeros(len(rows), logits.shape[1])
                 if has_one:
                     out[batch] = logits
         self.model.train(training)
-        return self.sum_of_shares(out)
+        return self.sum_over_shards(out)
 
     def logits(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return the logits of a batch, (B, C) float32."""

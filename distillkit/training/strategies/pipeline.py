@@ -33,7 +33,7 @@ class Pipeline(InParts):
 
     def __init__(self, config: TrainingConfig) -> None:
         super().__init__(config)
-        self.share, self.shares = 0, 1
+        self.shard_index, self.num_shards = 0, 1
         self.separate = self.world > 1
         self.is_last = self.rank == self.world - 1
         self.entrance = _Entrance()
@@ -81,16 +81,21 @@ class Pipeline(InParts):
         return part
 
     def learn(
-        self, inputs: dict[str, Tensor], loss_of_logits: Callable[[Tensor], Tensor], *, last: bool
+        self,
+        inputs: dict[str, Tensor],
+        loss_of_logits: Callable[[Tensor], Tensor],
+        weight: float,
+        *,
+        last: bool,
     ) -> Tensor:
         """Add a batch's gradient."""
         if self.given is None:
-            return super().learn(inputs, loss_of_logits, last=last)
+            return super().learn(inputs, loss_of_logits, weight, last=last)
         received, outputs = self._forward(inputs)
         loss = torch.zeros((), device=self.device)
         gradients: Sequence[Tensor] = []
         if self.is_last:
-            found = loss_of_logits(torch.cat(outputs))
+            found = loss_of_logits(torch.cat(outputs)) * weight
             gradients = torch.autograd.grad(found, outputs)
             loss = found.detach()
         sent = []

@@ -1,4 +1,4 @@
-"""Tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053): every layer is shared out, every process sees all rows."""
+"""Tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053): every layer is sharded, every process sees all rows."""
 
 import copy
 from typing import Any
@@ -10,7 +10,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training.layers import encoder_layers
-from distillkit.training.state import is_shared
+from distillkit.training.state import is_dtensor
 from distillkit.training.strategies.base import MakeOptimizer
 from distillkit.training.strategies.parts import InParts
 
@@ -28,7 +28,7 @@ _DISTILBERT_ROWS = ("attention.out_lin", "ffn.lin2")
 
 
 class TensorParallel(InParts):
-    """Attention heads and wide layers of a BERT-class teacher are shared out; embeddings, norms and the head are in every process.
+    """Attention heads and wide layers of a BERT-class teacher are sharded; the rest is replicated.
 
     Dropout is the same in every process, as what it is applied to is; inside attention one
     process's heads share its pattern with another's.
@@ -36,19 +36,19 @@ class TensorParallel(InParts):
 
     def __init__(self, config: TrainingConfig) -> None:
         super().__init__(config)
-        self.share, self.shares = 0, 1
+        self.shard_index, self.num_shards = 0, 1
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Share out the layers of a copy, then build the optimizer of the parts."""
         encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
         super().prepare(model, make_optimizer)
-        # torch's fused kernels take no list of shared and whole parameters: each kind gets groups
+        # torch's fused kernels take no list of DTensors and tensors: each kind gets groups
         # of its own.
         for group in list(self.optimizer.param_groups):
-            shared = [p for p in group["params"] if is_shared(p)]
-            if 0 < len(shared) < len(group["params"]):
-                group["params"] = [p for p in group["params"] if not is_shared(p)]
-                self.optimizer.add_param_group({**group, "params": shared})
+            sharded = [p for p in group["params"] if is_dtensor(p)]
+            if 0 < len(sharded) < len(group["params"]):
+                group["params"] = [p for p in group["params"] if not is_dtensor(p)]
+                self.optimizer.add_param_group({**group, "params": sharded})
 
     def cut(self, model: nn.Module) -> nn.Module:
         """Share out every layer."""
@@ -64,7 +64,7 @@ class TensorParallel(InParts):
         ):
             if count % self.world:
                 raise InputError(
-                    f"training.strategy {self.config.strategy}: {count} {what} cannot be shared out among {self.world} processes, but among a divisor"
+                    f"training.strategy {self.config.strategy}: {count} {what} cannot be sharded over {self.world} processes; start a number that divides them"
                 )
         part = copy.deepcopy(model).to(self.device)
         mesh = init_device_mesh(self.device.type, (self.world,))

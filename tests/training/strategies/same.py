@@ -47,7 +47,7 @@ def assert_loads(folder, found):
 
 def assert_goes_on(stopped, resumed, never_stopped):
     """Fresh processes ended where those that were never stopped did, to the last bit; an epoch's loss is summed up in another order."""
-    assert all("told to end, saved at step 20" in process["error"] for process in stopped)
+    assert all("interrupted, saved at step 20" in process["error"] for process in stopped)
     assert len(losses(resumed)) == len(losses(never_stopped)) - 20
     for process, expected in zip(resumed, never_stopped, strict=True):
         assert_equal(process["weights"], expected["weights"])

@@ -31,7 +31,7 @@ def test_dropout_leaves_what_every_process_has_the_same(two):
     ("name", "message"),
     [
         ("student", "this model is a Linear; choose ddp or fsdp"),
-        ("one-head", "1 attention heads cannot be shared out among 2 processes"),
+        ("one-head", "1 attention heads cannot be sharded over 2 processes"),
     ],
 )
 def test_what_cannot_be_cut_is_refused(two, name, message):
