@@ -175,7 +175,7 @@ def test_metadata_are_the_figures_of_the_result(pushed, home):
 def test_tables_are_the_figures_of_the_result(pushed, home):
     card = (pushed / "README.md").read_text()
     result = json.loads((home / "runs" / "tiny" / "result.json").read_text())
-    rows = _table(card, "Figures")
+    rows = _table(card, "Results")
     for title, name in (
         ("student, distilled", "student"),
         ("teacher", "teacher"),
@@ -192,7 +192,7 @@ def test_tables_are_the_figures_of_the_result(pushed, home):
     }
     counts = result["transfer_set"]
     assert (
-        f"{counts['rows']:,} rows, each with the teacher's answer: 96 original, {counts['augmented']} augmented."
+        f"The teacher answered {counts['rows']:,} rows: 96 original, {counts['augmented']} augmented."
         in card
     )
     masked = _table(card, "Transfer set")["words masked"]
@@ -218,8 +218,8 @@ def test_limits_are_the_figures_of_the_result(pushed, home):
     assert f"{100 - 100 * student['agreement']:.1f} % of the test rows" in limits
     # Dev's two subjects have words that no training text has: acting and cast twice, score once in
     # six rows of "the cast was good ."
-    assert re.search(r"[1-9][\d.]* % of dev's tokens are unknown", limits)
-    assert "it reads 128 of its own tokens; 0.0 % of the dev rows are longer" in limits
+    assert re.search(r"[1-9][\d.]* % of dev's tokens are out of its vocabulary", limits)
+    assert "It reads the first 128 tokens of a text.\n  0.0 % of the dev rows are longer" in limits
 
 
 def test_ladder_is_in_the_card(pushed, home):
@@ -297,11 +297,9 @@ def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(
         100 * models["student"]["dev"]["agreement"],
     )
     card = (tmp_path / "out" / "README.md").read_text()
-    said = f"dev accuracy {accuracy:.1f}, agreement with the checkpoint {agreement:.1f}"
-    assert (
-        f"another model than the checkpoint beside it, a compressed one for example, so that no other figure here is of it; {said}"
-        in card
-    )
+    assert "It holds another model than the checkpoint beside it" in card
+    said = f"dev accuracy is {accuracy:.1f}, its agreement with the checkpoint {agreement:.1f}."
+    assert said in card
 
 
 def test_a_bundle_with_other_labels_is_refused(run, teacher_bundle, tmp_path):
@@ -356,7 +354,7 @@ def test_card_of_pairs_with_scores(score_pairs, tmp_path):
     for limit in (
         "the order of words means nothing to it",
         "reads the two texts apart",
-        "there was no test set",
+        "There was no test set.",
     ):
         assert limit in text
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from distillkit.measure.ladder import ladder_tables
 from distillkit.measure.report import SCORE_NAMES, comparison_table, table
-from distillkit.recipe import SCORES, Recipe, TrainingConfig
+from distillkit.recipe import SCORES, LossConfig, Recipe
 
 # What a hub calls our scores; it has other names for two.
 _HUB_METRICS = {
@@ -20,6 +21,7 @@ _HUB_METRICS = {
     "pearson": "pearsonr",
     "spearman": "spearmanr",
 }
+_TEMPLATE = Path(__file__).with_suffix(".md.j2")
 _FEW = 20  # labels that a card names
 _SAME = 1e-4  # the most that a logit of a bundle that is merely exported differs by
 
@@ -80,20 +82,7 @@ class About:
 
 def model_card(about: About) -> ModelCard:
     """Write the card: metadata for the hub, and what a reader should know before using the student."""
-    sections = {
-        "Use": _use(about),
-        "Figures": _figures(about),
-        "Ladder": _ladder(about),
-        "Data": _data(about),
-        "Teacher": _teacher(about),
-        "Transfer set": _transfer_set(about),
-        "Training": _training(about),
-        "Limits": "\n".join(f"* {line}" for line in _limits(about)),
-        "The same again": _again(about),
-    }
-    parts = [f"# {about.name.partition('/')[2]}", _introduction(about)]
-    parts += [f"## {title}\n\n{text}" for title, text in sections.items() if text]
-    return ModelCard(f"---\n{_metadata(about).to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n")
+    return ModelCard.from_template(_metadata(about), str(_TEMPLATE), **_values(about))
 
 
 def _metadata(about: About) -> ModelCardData:
@@ -140,302 +129,148 @@ def _source(recipe: Recipe, split: str) -> str:
     return source or f"{100 * recipe.data.dev_fraction:g} % of {recipe.data.train}"
 
 
-def _introduction(about: About) -> str:
-    rows, models = "pair of texts" if about.pairs else "text", about.result["models"]
-    what = {
-        "classification": f"one of {len(about.labels)} labels",
-        "multi-label": f"any number of {len(about.labels)} labels",
-        "regression": "a score",
-    }[about.recipe.data.task]
-    named = f": {_names(about.labels)}" if about.recipe.data.task != "regression" else ""
-    times = models["teacher"]["parameters"]["total"] / models["student"]["parameters"]["total"]
-    return (
-        f"A student of kind `{about.recipe.student.kind}`, distilled by distillkit from `{about.recipe.teacher.model}`, which has {times:.1f} times its "
-        f"parameters. It gives each {rows} {what}{named}.\n\nThis card was written by `distillkit push` from the figures of the run that made the student; "
-        "what the run does not know is not in it."
-    )
-
-
-def _use(about: About) -> str:
-    # Without top_k the pipeline says the likeliest label alone.
-    every = ", top_k=None" if about.recipe.data.task == "multi-label" else ""
-    torch = [
-        *(["import distillkit  # pip install 'distillkit[train]'"] if about.own_kind else []),
-        "from transformers import pipeline",
-        "",
-        f'classify = pipeline("text-classification", "{about.name}"{every})',
-        'print(classify({"text": "One text.", "text_pair": "Another."}))'
-        if about.pairs
-        else 'print(classify("A text."))',
-    ]
-    blocks = [_code(torch)]
-    if about.bundle:
-        given = '["One text."], ["Another."]' if about.pairs else '["A text."]'
-        blocks += [
-            f"Without torch, by ONNX Runtime: {_bundle(about.bundle, SCORES[about.recipe.data.task])}",
-            _code(
-                [
-                    "from distillkit.runtime import Predictor  # pip install 'distillkit[runtime]' huggingface_hub",
-                    "from huggingface_hub import snapshot_download",
-                    "",
-                    f'predictor = Predictor(snapshot_download("{about.name}", allow_patterns="bundle/*") + "/bundle")',
-                    f"print(predictor.predict({given}))",
-                ]
-            ),
-        ]
-    return "\n\n".join(blocks)
-
-
-def _bundle(bundle: Mapping[str, Any], score: str) -> str:
-    dev = bundle["dev"]
-    other = (
-        ""
-        if bundle["largest"] <= _SAME
-        else "another model than the checkpoint beside it, a compressed one for example, so that no other figure here is of it; "
-    )
-    return (
-        f"`bundle/`, {bundle['megabytes']:.1f} MB, {other}dev {SCORE_NAMES[score]} {_percent(dev[score])}, agreement with the checkpoint "
-        f"{_percent(dev['agreement'])}, no logit further from its than {bundle['largest']:.2g}:"
-    )
-
-
-def _code(lines: list[str]) -> str:
-    return "\n".join(["```python", *lines, "```"])
-
-
-def _figures(about: About) -> str:
-    last = about.splits[-1]
-    rows = " and ".join(
-        f"{about.result['models']['student'][split]['rows']:,} {split} rows"
-        for split in about.splits
-    )
-    agreement = (
-        "correlation with the teacher's scores"
-        if about.recipe.data.task == "regression"
-        else "rows answered as the teacher does"
-    )
-    caption = f"On {rows}, of one run with one seed ({about.result['seed']}); scores and agreement times 100. Agreement: {agreement}, on {last}."
-    if about.latency:
-        caption += " Milliseconds: the median, one row at a time, tokenising included, on the machine of the run."
-    if "student_gold" in about.result["models"]:
-        caption += " The student on gold labels is the same network with the same start, without a teacher's answers."
-    return f"{comparison_table(dict(about.result), dict(about.latency))}\n\n{caption}"
-
-
-def _ladder(about: About) -> str:
-    if about.ladder is None:
-        return ""
-    rungs, level = about.ladder["rungs"], about.ladder["bootstrap"]["level"]
-    return (
-        f"{ladder_tables(rungs, about.splits)}\n\nThe same recipe over the seeds above; means over them. `- gold`: the difference to the student on gold "
-        f"labels, with a paired bootstrap interval of {100 * level:.0f} % ({about.ladder['bootstrap']['resamples']:,} resamples). These students are not the "
-        "one in this repository."
-    )
+def _values(about: About) -> dict[str, Any]:
+    """Return what the template's prose needs."""
+    recipe, result = about.recipe, about.result
+    task, split, models = recipe.data.task, about.splits[-1], result["models"]
+    student = models["student"][split]
+    return vars(about) | {
+        "title": about.name.partition("/")[2],
+        "pairs": about.pairs,
+        "own_kind": about.own_kind,
+        "task": task,
+        "score": SCORES[task],
+        "score_name": SCORE_NAMES[SCORES[task]],
+        "split": split,
+        "models": models,
+        "student": student,
+        "times": models["teacher"]["parameters"]["total"]
+        / models["student"]["parameters"]["total"],
+        "labels": f"{len(about.labels)} labels: {_first(about.labels)}",
+        "merely_exported": _SAME,
+        "results": comparison_table(dict(result), dict(about.latency)),
+        "measured": " and ".join(
+            f"{models['student'][s]['rows']:,} {s} rows" for s in about.splits
+        ),
+        "ladder_tables": about.ladder and ladder_tables(about.ladder["rungs"], about.splits),
+        "data": _data(about),
+        "transfer": result["transfer_set"],
+        "origins": _origins(result["transfer_set"]),
+        "methods": _methods(about),
+        "loss": _loss(recipe.loss),
+        # The splits may disagree about which model is better, so the card has all of them.
+        "gaps": "; ".join(_gaps(about, which) for which in reversed(about.splits)),
+        "margin": _margin(student),
+        "worst": _worst(student),
+        "reads": _reads(about),
+        "needed": ", ".join(f"`{name}`" for name in _needed(about)),
+    }
 
 
 def _data(about: About) -> str:
     data = about.recipe.data
-    sources = {
-        "train": data.train,
-        **{split: _source(about.recipe, split) for split in ("dev", "test")},
-        "unlabelled": ", ".join(data.unlabelled),
-    }
+    sources = {split: _source(about.recipe, split) for split in ("dev", "test")}
+    sources |= {"train": data.train, "unlabelled": ", ".join(data.unlabelled)}
     rows = [["split", "source", "rows", "scores" if data.task == "regression" else "labels"]]
     for split, count in about.result["data"]["rows"].items():
         labels = about.result["data"]["labels"].get(split, {})
-        few = list(labels.items())[:_FEW]
-        said = ", ".join(
+        said = [
             f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.3g}"
-            for name, value in few
-        )
-        rows.append(
-            [split, sources[split], f"{count:,}", said + (", ..." if len(labels) > _FEW else "")]
-        )
+            for name, value in labels.items()
+        ]
+        rows.append([split, sources[split], f"{count:,}", _first(said)])
     return table(rows)
 
 
-def _teacher(about: About) -> str:
-    teacher, config = about.recipe.teacher, about.teacher_config
-    size = about.result["models"]["teacher"]
-    return (
-        f"`{teacher.model}` ({config['model_type']}, {size['parameters']['total']:,} parameters, {size['megabytes']:.1f} MB), fine-tuned on the training rows: "
-        f"{_lesson(teacher.training)}, texts cut after {teacher.max_tokens} tokens; {_best(about, 'teacher')}. {_adapted(about)}"
-        "Its weights are not in this repository."
-    )
+def _origins(counts: Mapping[str, Any]) -> str:
+    names = ("original", "unlabelled", "generated", "augmented")
+    return ", ".join(f"{counts[name]:,} {name}" for name in names if counts.get(name))
 
 
-def _adapted(about: About) -> str:
-    found = about.result.get("adapted")
-    if not found:
-        return ""
-    text, before, after = (
-        found["text"]["train"],
-        found["held_out"]["before"],
-        found["held_out"]["after"],
-    )
-    return (
-        f"Before that it went on with its pre-training on {text['documents']:,} documents without labels ({text['tokens']:,} tokens, "
-        f"{about.recipe.adapt.masking.strategy} masks): on text held out its loss fell from {before['loss']:.2f} to {after['loss']:.2f}. "
-    )
-
-
-def _transfer_set(about: About) -> str:
-    augment, counts = about.recipe.augment, about.result["transfer_set"]
-    origins = {
-        name: counts.get(name, 0) for name in ("original", "unlabelled", "generated", "augmented")
-    }
-    said = ", ".join(f"{n:,} {name}" for name, n in origins.items() if n)
-    text = (
-        f"{counts['rows']:,} rows, each with the teacher's answer: {said}. {counts['duplicates']:,} duplicates were dropped, and {counts['leaks']:,} "
-        "rows that equal a dev or test row."
-    )
+def _methods(about: About) -> str:
+    """Return the table of the augmentation methods that the transfer set has rows of, or ""."""
+    augment, counts = about.recipe.augment, about.result["transfer_set"].get("rules", {})
     rates = {
-        "mask": ("words masked", augment.p_mask),
-        "pos": ("words replaced by their part of speech", augment.p_pos),
-        "ngram": (f"texts cut to an n-gram of at most {augment.max_ngram} words", augment.p_ng),
-        "infill": ("words filled in by a masked language model", augment.infill.p),
-        "neighbour": ("words replaced by a nearest neighbour", augment.neighbours.p),
-        "swap": ("sides of a pair exchanged", None),
+        "mask": ("words masked", f"{augment.p_mask:g}"),
+        "pos": ("words replaced by their part of speech", f"{augment.p_pos:g}"),
+        "ngram": (
+            f"texts cut to an n-gram of at most {augment.max_ngram} words",
+            f"{augment.p_ng:g}",
+        ),
+        "infill": ("words filled in by a masked language model", f"{augment.infill.p:g}"),
+        "neighbour": ("words replaced by a nearest neighbour", f"{augment.neighbours.p:g}"),
+        "swap": ("sides of a pair exchanged", ""),
     }
-    rules = {name: rates[name] for name in counts.get("rules", {})}
-    if not rules:
-        return text
-    rows = [["rule", "rate", "rows with it"]]
-    rows += [
-        [what, "" if rate is None else f"{rate:g}", f"{counts['rules'][name]:,}"]
-        for name, (what, rate) in rules.items()
-    ]
-    return f"{text} {augment.n_iter} variants were drawn from each text.\n\n{table(rows)}"
+    rows = [[*rates[name], f"{count:,}"] for name, count in counts.items()]
+    return table([["augmentation method", "rate", "rows with it"], *rows]) if rows else ""
 
 
-def _training(about: About) -> str:
-    student, loss = about.recipe.student, about.recipe.loss
-    start = (
-        f"word vectors from `{student.embeddings.source}`, {student.embeddings.width} wide; "
-        if student.reads_words
-        else ""
-    )
+def _loss(loss: LossConfig) -> str:
     kinds = {
-        "mse": "squared distance of the logits",
+        "mse": "the squared distance of the logits",
         "soft": f"soft targets at temperature {loss.temperature:g}",
     }
-    what = f"{kinds[loss.kind]}, alpha {loss.alpha:g}" + (
-        f" to {loss.alpha_end:g}" if loss.alpha_end >= 0 else ""
-    )
-    return f"{start}{_lesson(about.recipe.training)}; loss: {what}; {_best(about, 'student')}. Every setting is in `recipe.yaml`."
+    end = f" to {loss.alpha_end:g}" if loss.alpha_end >= 0 else ""
+    return f"{kinds[loss.kind]}, alpha {loss.alpha:g}{end}"
 
 
-def _lesson(training: TrainingConfig) -> str:
-    rows = training.batch_size * training.accumulation_steps
-    epochs = "1 epoch" if training.epochs == 1 else f"{training.epochs} epochs"
-    return f"{epochs}, {rows} rows a step, {training.optimizer}, learning rate {training.learning_rate:g} ({training.schedule})"
-
-
-def _best(about: About, model: str) -> str:
-    trained, score = about.result["training"][model], SCORES[about.recipe.data.task]
-    return f"kept: epoch {trained['best_epoch']}, by dev {SCORE_NAMES[score]} ({_percent(trained[f'dev_{score}'])})"
-
-
-def _limits(about: About) -> list[str]:
-    recipe, task = about.recipe, about.recipe.data.task
-    split, score = about.splits[-1], SCORES[task]
-    student = about.result["models"]["student"][split]
-    # Of one seed the splits may disagree about who is better: all are said.
-    gaps = "; ".join(_gaps(about, which, score) for which in reversed(about.splits))
-    lines = [f"{SCORE_NAMES[score][0].upper()}{SCORE_NAMES[score][1:]} {gaps}."]
-    if task == "regression":
-        lines.append(
-            f"Its scores' correlation with its teacher's is {_percent(student['agreement'])} (times 100); its squared error is {student['mse']:.3g}."
-        )
-    else:
-        lines.append(
-            f"It answers otherwise than its teacher on {_percent(1 - student['agreement'])} % of the {split} rows."
-        )
-    spread = ""
-    if task == "classification":
-        half = 1.96 * (student["accuracy"] * (1 - student["accuracy"]) / student["rows"]) ** 0.5
-        spread = f": that number of rows alone leaves its accuracy uncertain by {_percent(half)} points either way (95 %)"
-    lines.append(f"The figures are of {student['rows']:,} {split} rows and one seed{spread}.")
-    chosen = "The epoch that is kept was chosen on dev, so that dev figures flatter it"
-    lines.append(f"{chosen}." if split == "test" else f"{chosen}; there was no test set.")
-    if "classes" in student:
-        name, worst = min(student["classes"].items(), key=lambda item: item[1]["f1"])
-        lines.append(
-            f"It is worst at the label {json.dumps(name, ensure_ascii=False)}: F1 {_percent(worst['f1'])}, {worst['rows']:,} {split} rows."
-        )
-        lines.append(
-            f"Its probabilities are {_percent(student['calibration_error'])} points off on average (expected calibration error, {split})."
-        )
-    if task == "classification":
-        lines.append("Every text is given one of its labels, also where none fits.")
-    return [*lines, *_reads(about), *_not_measured(about, recipe)]
-
-
-def _gaps(about: About, split: str, score: str) -> str:
-    models = {name: model[split] for name, model in about.result["models"].items()}
+def _gaps(about: About, split: str) -> str:
+    score = SCORES[about.recipe.data.task]
+    scores = {name: model[split][score] for name, model in about.result["models"].items()}
+    found = scores["student"]
     others = {
         "teacher": "its teacher",
         "student_gold": "the same network on gold labels",
         "tfidf": "TF-IDF",
     }
-    found = models["student"][score]
     gaps = [
-        f"{_gap(found - models[name][score])} {title}"
-        for name, title in others.items()
-        if name in models
+        f"{_gap(found - scores[name])} {title}" for name, title in others.items() if name in scores
     ]
-    return f"on {split}: {_percent(found)}, {', '.join(gaps)}"
+    return f"on {split}: {', '.join([_percent(found), *gaps])}"
+
+
+def _margin(student: Mapping[str, Any]) -> float | None:
+    """Return half the 95 % interval of an accuracy, normal approximation, 0 to 1."""
+    if "accuracy" not in student:
+        return None
+    return float(1.96 * (student["accuracy"] * (1 - student["accuracy"]) / student["rows"]) ** 0.5)
+
+
+def _worst(student: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the label with the lowest F1, its metrics and its name in quotes."""
+    if "classes" not in student:
+        return None
+    name, metrics = min(student["classes"].items(), key=lambda item: item[1]["f1"])
+    return {"name": json.dumps(name, ensure_ascii=False), **metrics}
 
 
 def _reads(about: About) -> list[str]:
-    """Say what the student does not see of a text."""
-    student = about.recipe.student
+    """Return what the student does not see of a text, a sentence each."""
+    student, lines = about.recipe.student, []
     kind = student.of_kind
-    lines = [
-        f"Of {'a pair' if about.pairs else 'a text'} it reads {about.max_tokens} of its own tokens; {_percent(about.truncated)} % of the dev rows are longer."
-    ]
-    if about.unknown is not None:
-        lines.append(
-            f"{_percent(about.unknown)} % of dev's tokens are unknown to its vocabulary of {about.config['vocab_size']:,}."
-        )
     if kind.limits:
         lines.append(kind.limits.format(longest_kernel=max(student.kernel_sizes)))
     if kind.reads == "pairs":
-        lines.append("It reads the two texts apart, and compares no more than one vector of each.")
+        lines.append("It reads the two texts apart and compares only one vector of each.")
     if student.reads_words and student.vocabulary.unit not in ("teacher", "hashed"):
         lines.append(
-            "Its vocabulary is made of words of the training text, and can be read in `tokenizer.json`."
+            "Its vocabulary consists of words of the training text and can be read in `tokenizer.json`."
         )
     return lines
 
 
-def _not_measured(about: About, recipe: Recipe) -> list[str]:
-    text = "Text of another kind, time or language than its data's was not measured"
-    return [
-        f"{text}; nor was bias towards groups of people, nor what misspelling or attack does to it."
-    ]
-
-
-def _again(about: About) -> str:
+def _needed(about: About) -> list[str]:
+    """Return the files and folders that the recipe expects to find."""
     data, vectors = about.recipe.data, about.recipe.student.embeddings
     named = [data.train, data.dev, data.test, *data.unlabelled]
     named += [] if about.hub_teacher else [about.recipe.teacher.model]
     named += [] if vectors.asks_teacher or vectors.source == "random" else [vectors.source]
-    files = [
-        source
-        for source in named
-        if source and not source.startswith(("embedded:", "datasets:", "package:"))
-    ]
-    needs = (
-        f"; it expects {', '.join(f'`{name}`' for name in files)} in the folder where it is started"
-        if files
-        else ""
-    )
-    return f"`recipe.yaml` is the whole experiment, made with distillkit {about.result['distillkit']}{needs}:\n\n```sh\ndistillkit run recipe.yaml\n```"
+    elsewhere = ("embedded:", "datasets:", "package:")
+    return [source for source in named if source and not source.startswith(elsewhere)]
 
 
-def _names(labels: list[str]) -> str:
-    return ", ".join(labels[:_FEW]) + (", ..." if len(labels) > _FEW else "")
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:_FEW]) + (", ..." if len(names) > _FEW else "")
 
 
 def _gap(difference: float) -> str:
