@@ -32,6 +32,10 @@ _LAZY = {
 __all__ = ["AugmentConfig", "Augmenter", "DistillationLoss", "Lamb", "LossConfig"]
 
 
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'distillkit' has no attribute {name!r}")

@@ -123,6 +123,7 @@ def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
     assert "quickstart" in done.stdout.splitlines()[0].split()
     assert done.stdout.splitlines()[1] == "2600"
     assert (tmp_path / "site" / "distillkit" / "measure" / "card.md.j2").is_file()
+    assert (tmp_path / "site" / "distillkit" / "py.typed").is_file()
     assert sorted(
         path.name for path in (tmp_path / "site").iterdir() if not path.name.endswith(".dist-info")
     ) == ["distillkit"]
