@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distillkit.recipe import LossConfig, Task
+from distillkit.recipe.kinds import LOSSES, resolve
 
 NO_LABEL = -100
 
@@ -168,11 +169,10 @@ _ANSWERS: dict[Task, Callable[[Tensor], Tensor]] = {
     "multi-label": lambda logits: (logits > 0).float(),  # where a label is likelier than not
     "regression": lambda logits: logits.float().squeeze(1),
 }
-_SOFT = {"classification": soft_target_loss, "multi-label": soft_multi_label_loss}
 
 
 class DistillationLoss(nn.Module):
-    """alpha * hard labels + (1 - alpha) * (logits MSE or soft targets).
+    """alpha * hard labels + (1 - alpha) * what `config.kind` makes of the logits.
 
     Args:
         config: `kind`, `alpha`, `temperature`, where these end, `label_smoothing`; the default is
@@ -189,6 +189,8 @@ class DistillationLoss(nn.Module):
         super().__init__()
         self.config, self.task = config or LossConfig(), task
         self.config.check_task(task)
+        self.kind = LOSSES[self.config.kind]
+        self.match = resolve(self.kind.functions[task])
 
     def forward(
         self,
@@ -230,12 +232,12 @@ class DistillationLoss(nn.Module):
 
     def _match(self, student: Tensor, teacher: Tensor, done: float) -> Tensor:
         config = self.config
-        if config.kind == "mse":
-            return logits_mse_loss(student, teacher)
+        if not self.kind.softens:
+            return self.match(student, teacher)
         temperature = _on_the_way(
             config.temperature, config.temperature_end or config.temperature, done
         )
-        return _SOFT[self.task](student, teacher, temperature)
+        return self.match(student, teacher, temperature)
 
 
 def _on_the_way(start: float, end: float, done: float) -> float:

@@ -20,9 +20,10 @@ from distillkit.loss import (
     soft_target_loss,
 )
 from distillkit.recipe import LossConfig
+from distillkit.recipe.kinds import LOSSES
 
 # Every kind and mix that a recipe may ask for.
-CONFIGS = [LossConfig(*mix) for mix in product(("mse", "soft"), (0.0, 0.3, 1.0), (1.0, 4.0))]
+CONFIGS = [LossConfig(*mix) for mix in product(LOSSES, (0.0, 0.3, 1.0), (1.0, 4.0))]
 MATCHING = [
     logits_mse_loss,
     soft_target_loss,

@@ -10,6 +10,9 @@ from distillkit.errors import InputError
 from distillkit.student.model import TextEncoder
 from distillkit.student.words import WordEmbedding
 
+# What a layer calls the number of its inputs.
+_INPUTS = {nn.LSTM: "input_size", nn.Conv1d: "in_channels", nn.Linear: "in_features"}
+
 
 def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     """Give each token fewer numbers, in place.
@@ -67,10 +70,7 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
             nn.Parameter((part.transpose(1, 2) if part.ndim == 3 else part).contiguous()),
         )
         start += rows
-        if isinstance(module, nn.LSTM):
-            module.input_size = size
-        else:
-            module.in_channels = size
+        setattr(module, _INPUTS[type(module)], size)
     padding: int = (embedding.table or embedding.frozen_table).padding_idx
     narrow[padding] = 0
     embedding.frozen_table, embedding.width = None, size

@@ -11,6 +11,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from distillkit.measure.ladder import ladder_tables
 from distillkit.measure.report import SCORE_NAMES, comparison_table, table
 from distillkit.recipe import SCORES, LossConfig, Recipe
+from distillkit.recipe.kinds import LOSSES
 
 # What a hub calls our scores; it has other names for two.
 _HUB_METRICS = {
@@ -206,12 +207,9 @@ def _methods(about: About) -> str:
 
 
 def _loss(loss: LossConfig) -> str:
-    kinds = {
-        "mse": "the squared distance of the logits",
-        "soft": f"soft targets at temperature {loss.temperature:g}",
-    }
+    matched = LOSSES[loss.kind].card.format(temperature=loss.temperature)
     end = f" to {loss.alpha_end:g}" if loss.alpha_end >= 0 else ""
-    return f"{kinds[loss.kind]}, alpha {loss.alpha:g}{end}"
+    return f"{matched}, alpha {loss.alpha:g}{end}"
 
 
 def _gaps(about: About, split: str) -> str:

@@ -10,7 +10,6 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Literal
 
 from distillkit.errors import InputError
@@ -19,7 +18,7 @@ from distillkit.recipe.data import Task
 Reference = str | Callable[..., Any]
 """A class or function; or "module:name" of one, imported when it is needed."""
 
-_FOLDER = Path(__file__).parents[1] / "student" / "kinds"
+_PACKAGE = "distillkit.student.kinds"
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,8 @@ class StudentKind:
     Attributes:
         name: `student.kind`.
         summary: What it is, in one phrase.
-        network: Its model class, a `SingleStudent` or `SiameseStudent`; None: one of transformers'.
+        network: Its model class, a `SingleStudent` or `SiameseStudent` whose name ends in
+            ForSequenceClassification; None: one of transformers'.
         reads: Single texts, pairs, or both.
         twin: The same network for pairs if this is for texts, for texts if this is for pairs.
         settings: Settings of `StudentConfig` that shape the network, besides those of all kinds;
@@ -105,13 +105,13 @@ LOSSES: dict[str, LossKind] = {}
 
 def kind_files() -> list[str]:
     """List the files of `student/kinds` by name, without importing any."""
-    return sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem != "__init__")
+    return sorted(m.name for m in pkgutil.iter_modules(importlib.import_module(_PACKAGE).__path__))
 
 
 def load_kinds(*files: str) -> dict[str, StudentKind]:
     """Import files of `student/kinds`, all if none is named, and return `KINDS`."""
     for name in files or kind_files():
-        importlib.import_module(f"distillkit.student.kinds.{name}")
+        importlib.import_module(f"{_PACKAGE}.{name}")
     return KINDS
 
 

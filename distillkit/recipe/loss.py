@@ -3,26 +3,46 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from typing_extensions import Doc
 
 from distillkit.errors import InputError
 from distillkit.recipe.data import Task
+from distillkit.recipe.kinds import LOSSES, LossKind, choose
 from distillkit.recipe.teacher import TEACHER_NAME
+
+LOSSES |= {
+    "mse": LossKind(
+        "mse",
+        "squared distance of the logits (Tang et al. 2019), in regression of the scores",
+        dict.fromkeys(get_args(Task), "distillkit.loss:logits_mse_loss"),
+        "the squared distance of the logits",
+    ),
+    "soft": LossKind(
+        "soft",
+        "KL divergence of softened distributions (Hinton et al. 2015), in multi-label tasks label by label",
+        {
+            "classification": "distillkit.loss:soft_target_loss",
+            "multi-label": "distillkit.loss:soft_multi_label_loss",
+        },
+        "soft targets at temperature {temperature:g}",
+        "a score is no distribution that could be softened",
+        softens=True,
+    ),
+}
 
 
 @dataclass(frozen=True)
 class LossConfig:
     """What the student is asked to match."""
 
-    kind: Literal["mse", "soft"] = "mse"
-    """mse: squared distance of the logits (Tang et al. 2019), in regression of the scores; soft: KL
-    divergence of softened distributions (Hinton et al. 2015), in multi-label tasks label by
-    label."""
+    kind: Annotated[str, Doc("; ".join(f"{k.name}: {k.summary}" for k in LOSSES.values()))] = "mse"
     alpha: float = 0.0
     """Weight of the hard term, 0 to 1: cross-entropy with the labels, in regression squared
     distance to the gold score; 1 ignores the teacher's logits."""
     temperature: float = 1.0
-    """Softens both distributions of `soft`, > 0; the loss is multiplied by its square."""
+    """Softens both distributions of soft targets, > 0; the loss is multiplied by its square."""
     alpha_end: float = -1.0
     """alpha moves in a line to this over the training; -1: it stays."""
     temperature_end: float = 0.0
@@ -43,6 +63,8 @@ class LossConfig:
     """The same of their attention scores."""
 
     def __post_init__(self) -> None:
+        if self.kind not in LOSSES:
+            raise InputError(f"loss.kind is {self.kind!r}: {choose(self.kind, LOSSES)}")
         self._check_numbers()
         for item in self.teachers:
             if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not _is_weight(
@@ -106,14 +128,15 @@ class LossConfig:
         """
         if task not in (known := get_args(Task)):
             raise InputError(f"the task is {task!r}: expected one of {', '.join(known)}")
+        kind = LOSSES[self.kind]
+        if task not in kind.functions:
+            fitting = ", ".join(name for name, other in LOSSES.items() if task in other.functions)
+            raise InputError(
+                f"loss.kind is {self.kind}, but the task is {task}, and {kind.refusal}: expected {fitting}"
+            )
         if task != "regression":
             return
         for name, asked, why in (
-            (
-                "kind",
-                self.kind == "soft",
-                "a score is no distribution that could be softened: expected mse",
-            ),
             (
                 "teacher_weighting",
                 self.teacher_weighting == "confidence",
