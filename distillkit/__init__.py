@@ -43,7 +43,9 @@ def __getattr__(name: str) -> Any:
 
 
 @wrapt.when_imported("transformers.models.auto.modeling_auto")
-def _register_students(_: ModuleType) -> None:
-    from distillkit.student.register import register
+def _register_models(_: ModuleType) -> None:
+    from distillkit.compress import pruned
+    from distillkit.student import register
 
-    register()
+    register.register()
+    pruned.register()

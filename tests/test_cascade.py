@@ -7,9 +7,9 @@ import pytest
 
 from distillkit import pipeline
 from distillkit.cascade import cascade
+from distillkit.cascade.curve import asks, best_within, cascade_curve, least_share
 from distillkit.cli import main
 from distillkit.errors import InputError
-from distillkit.measure.cascade import asks, best_within, cascade_curve, least_share
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
 from distillkit.runtime.bundle import read_bundle

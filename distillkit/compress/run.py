@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pyarrow as pa
 
 from distillkit import __version__
 from distillkit.bench.measure import times
+from distillkit.compress.quantise import settle, watch
 from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
+from distillkit.compress.storage import stored_as, stored_graph
 from distillkit.compress.target import find_plans
 from distillkit.data.files import check_replaceable, whole_folder
 from distillkit.data.labels import task_of_model
@@ -48,7 +51,6 @@ from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
-from distillkit.training.quantise import settle, watch
 
 BUNDLE, MODEL = "bundle.zip", "model"
 _TIMED = 200  # rows
@@ -264,7 +266,13 @@ class _Steps:
         """Write a model's bundle and measure it; the time comes later."""
         place = self.work / f"{len(self.done)}.zip"
         written = export_model(
-            model.network, model.tokenizer, place, self.rows, settings, one_file=True
+            model.network,
+            model.tokenizer,
+            place,
+            self.rows,
+            one_file=True,
+            rewrite=None if settings is None else partial(stored_graph, compress=settings),
+            made_from=None if settings is None else stored_as(settings),
         )
         found = Predictor(place, threads=0).logits(*texts_of(self.dev))
         self.first = found if self.first is None else self.first

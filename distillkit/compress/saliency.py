@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.utils import prune
 from tqdm import tqdm
 
+from distillkit.compress.quantise import stored_weights
 from distillkit.data.batches import Encoded, budget_batches
 from distillkit.recipe import CompressConfig
-from distillkit.training.quantise import stored_weights
 
 _ROWS = 4000  # that curvatures are taken on
 _BATCH_TOKENS = 2048

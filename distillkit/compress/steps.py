@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from distillkit.compress.low_rank import narrow_embedding
+from distillkit.compress.pruned import PrunedTransformerForSequenceClassification
+from distillkit.compress.quantise import round_weights
 from distillkit.compress.saliency import saliencies, zero_weights
 from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig
-from distillkit.student.pruned import PrunedTransformerForSequenceClassification
 from distillkit.student.register import kind_of_model
 from distillkit.training.layers import encoder_layers
-from distillkit.training.quantise import round_weights
 
 
 @dataclass

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from distillkit.compress.quantise import stored_weights
 from distillkit.compress.steps import Model, Reading, shrink, store
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig, Storage
 from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
 from distillkit.training.inference import predict_logits
-from distillkit.training.quantise import stored_weights
 
 _BITS = {"fp32": 32, "fp16": 16, "int8": 8, "int4": 4, "kmeans": 4, "binary": 1}
 _TOKENS = (1.0, 0.75, 0.5, 0.35)  # shares of the vocabulary

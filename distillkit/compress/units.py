@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distillkit.compress.pruned import attentions
 from distillkit.errors import InputError
 from distillkit.student.model import StudentModel
-from distillkit.student.pruned import attentions
 from distillkit.student.transformer import layer_map
 from distillkit.student.units import best_units, keep_units
 from distillkit.training.layers import encoder_layers

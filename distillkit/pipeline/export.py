@@ -1,6 +1,6 @@
 """`export`: a model in torch -> a bundle that needs neither torch nor transformers, held against torch before it has its final name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +13,8 @@ from distillkit.data.files import check_replaceable, check_writable, whole_file,
 from distillkit.data.labels import task_of_model
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
-from distillkit.pipeline.storage import stored_graph
 from distillkit.pipeline.task import COLUMNS, check_reads
-from distillkit.recipe import ColumnsConfig, CompressConfig
+from distillkit.recipe import ColumnsConfig
 from distillkit.runtime.bundle import ENCODER, MODEL, TOKENIZER, Manifest, described, write_bundle
 from distillkit.student.model import SiameseStudent, StudentModel
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
@@ -102,10 +101,11 @@ def export_model(
     tokenizer: Any,
     target: Path,
     rows: Sequence[tuple[str, str | None]],
-    compress: CompressConfig | None = None,
     *,
     one_file: bool,
     int8: bool = False,
+    rewrite: Callable[[bytes], bytes] | None = None,
+    made_from: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write a bundle of a model in memory.
 
@@ -114,10 +114,10 @@ def export_model(
         tokenizer: Its fast tokenizer.
         target: Folder or file to write.
         rows: Texts or pairs to hold both on.
-        compress: How tables and matrices are stored, to which they are rounded already; None: in
-            fp32.
         one_file: Write one file.
         int8: Compute in int8, weights and activations.
+        rewrite: Stores a graph's weights in another form, with the same answers; None: in fp32.
+        made_from: What the manifest says of that form.
 
     Returns:
         As `export`.
@@ -129,16 +129,10 @@ def export_model(
     from distillkit.runtime import Predictor
 
     graphs = onnx_graphs(model.cpu(), tokenizer)
-    if int8:
-        graphs = {name: int8_graph(graph) for name, graph in graphs.items()}
-    if compress is not None:
-        graphs = {name: stored_graph(graph, compress) for name, graph in graphs.items()}
+    for form in (int8_graph if int8 else None, rewrite):
+        if form is not None:
+            graphs = {name: form(graph) for name, graph in graphs.items()}
     files = {TOKENIZER: tokenizer.backend_tokenizer.to_str().encode(), **graphs}
-    made_from = {"model_type": model.config.model_type}
-    if compress is not None:
-        made_from |= {"embeddings": compress.embeddings, "weights": compress.weights}
-    if int8:
-        made_from["arithmetic"] = "int8"
     manifest = Manifest(
         task=task_of_model(model.config),
         labels=labels_of(model),
@@ -146,7 +140,11 @@ def export_model(
         pairs=isinstance(model, SiameseStudent) if isinstance(model, StudentModel) else None,
         pad_id=int(tokenizer.pad_token_id),
         files=described(files),
-        made_from=made_from,
+        made_from={
+            "model_type": model.config.model_type,
+            **(made_from or {}),
+            **({"arithmetic": "int8"} if int8 else {}),
+        },
     )
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)

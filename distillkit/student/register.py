@@ -3,7 +3,6 @@
 from typing import Any
 
 from distillkit.recipe.kinds import StudentKind, load_kinds, resolve
-from distillkit.student.pruned import PrunedTransformerForSequenceClassification
 
 
 def network_of(kind: StudentKind) -> Any:
@@ -28,7 +27,7 @@ def register() -> None:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     ours = [network_of(kind) for kind in load_kinds().values() if kind.network is not None]
-    for model in (*ours, PrunedTransformerForSequenceClassification):
+    for model in ours:
         config = model.config_class
         AutoConfig.register(config.model_type, config, exist_ok=True)
         AutoModelForSequenceClassification.register(config, model, exist_ok=True)

@@ -6,11 +6,11 @@ import sys
 import pytest
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from distillkit.recipe.kinds import load_kinds
-from distillkit.student.pruned import (
+from distillkit.compress.pruned import (
     PrunedTransformerConfig,
     PrunedTransformerForSequenceClassification,
 )
+from distillkit.recipe.kinds import load_kinds
 from distillkit.student.register import kind_of_model, network_of, register
 
 LOAD = """

@@ -5,9 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from distillkit.pipeline.storage import packed_codes
-from distillkit.recipe import CompressConfig
-from distillkit.training.quantise import (
+from distillkit.compress.quantise import (
     Stored,
     clipped,
     codebook_of,
@@ -17,6 +15,8 @@ from distillkit.training.quantise import (
     stored_weights,
     watch,
 )
+from distillkit.compress.storage import packed_codes
+from distillkit.recipe import CompressConfig
 
 STORED = ["int8", "int4", "kmeans", "binary"]
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from distillkit.compress.quantise import Codes, coded, matrix_of
 from distillkit.recipe import CompressConfig, Storage
-from distillkit.training.quantise import Codes, coded, matrix_of
 
 # of kmeans: both directions of an LSTM are one matrix here, with the clusters of both
 _VALUES = 256
@@ -63,6 +63,11 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
     del model.graph.node[:]
     model.graph.node.extend([*decode, *body])
     return model.SerializeToString()
+
+
+def stored_as(compress: CompressConfig) -> dict[str, str]:
+    """Return what a bundle's manifest says of its weights."""
+    return {"embeddings": compress.embeddings, "weights": compress.weights}
 
 
 def _half(name: str, values: np.ndarray) -> tuple[dict[str, np.ndarray], list[Any]]:

@@ -12,10 +12,10 @@ import pyarrow as pa
 from distillkit import __version__, pipeline
 from distillkit.bench.forms import BUNDLE, Form, load
 from distillkit.bench.measure import times
+from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, least_share
 from distillkit.data.files import whole_file
 from distillkit.data.tables import gold_of, paired, read_table, texts_of
 from distillkit.errors import InputError
-from distillkit.measure.cascade import Curve, asks, best_within, cascade_curve, least_share
 from distillkit.measure.report import table
 from distillkit.measure.statistics import fit_temperature
 from distillkit.recipe import ColumnsConfig

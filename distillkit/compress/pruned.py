@@ -96,7 +96,7 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
     """A BERT-class classifier without some of its heads: an ordinary one, whose attention is cut to what is left before weights are loaded.
 
     It holds the classifier and is no subclass of one, for transformers knows of this kind before it
-    has loaded any model of its own (see register.py).
+    has loaded any model of its own (see distillkit/__init__.py).
     """
 
     config_class: Any = PrunedTransformerConfig
@@ -104,7 +104,7 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
     main_input_name = "input_ids"
 
     def __init__(self, config: PrunedTransformerConfig) -> None:
-        # as register.py has it
+        # as in student/register.py
         from transformers import AutoConfig, AutoModelForSequenceClassification
 
         super().__init__(config)
@@ -177,3 +177,12 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
             else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         )
         return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+def register() -> None:
+    """Register this kind of checkpoint with transformers' Auto classes; twice is once."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    config, model = PrunedTransformerConfig, PrunedTransformerForSequenceClassification
+    AutoConfig.register(config.model_type, config, exist_ok=True)
+    AutoModelForSequenceClassification.register(config, model, exist_ok=True)
