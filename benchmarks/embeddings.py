@@ -101,7 +101,7 @@ def _student(arguments: argparse.Namespace) -> Train:
     logits = join_logits(data, arguments.logits, {})
     texts = texts_of(data)[0]
     shelf = load_config("students", "bilstm", StudentConfig())
-    vocabulary = replace(shelf.vocabulary, pieces=arguments.pieces, min_count=arguments.min_count)
+    vocabulary = replace(shelf.vocabulary, subwords=arguments.pieces, min_count=arguments.min_count)
     training = TrainingConfig(
         epochs=arguments.epochs,
         batch_size=64,
@@ -119,7 +119,7 @@ def _student(arguments: argparse.Namespace) -> Train:
                 kept[key] = word_vectors(*teacher, words, contexts)
             return kept[key]
 
-        embeddings = replace(STARTS[start], width=width, context_texts=arguments.context_texts)
+        embeddings = replace(STARTS[start], dimension=width, context_texts=arguments.context_texts)
         if start == "glove":
             embeddings = replace(embeddings, source=arguments.glove)
         began = time.perf_counter()

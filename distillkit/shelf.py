@@ -8,7 +8,14 @@ from distillkit.errors import InputError, say_renamed
 SHELVES = ("recipes", "teachers", "students")
 
 # Old names of shelf files and today's, for one release: {"students": {"old": "new"}}.
-RENAMED: dict[str, dict[str, str]] = {shelf: {} for shelf in SHELVES}
+RENAMED: dict[str, dict[str, str]] = {
+    "recipes": {},
+    "teachers": {},
+    "students": {
+        "bilstm-pieces": "bilstm-subwords",
+        "siamese-bilstm-pieces": "siamese-bilstm-subwords",
+    },
+}
 
 _PACKAGE = Path(__file__).parent
 # A wheel carries the shelves inside the package; a checkout reads them beside it.

@@ -71,7 +71,7 @@ def models(train_table, dev_table, classifier_folder, tmp_path_factory):
     common = [
         "--student.embeddings.source",
         "random",
-        "--student.embeddings.width",
+        "--student.embeddings.dimension",
         "8",
         "--student.hidden-size",
         "8",

@@ -76,7 +76,7 @@ def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
         augment=AugmentConfig(n_iter=2, tagger="none"),
         label=LabelConfig(precision="fp32", shard_rows=50, storage="fp32"),
         student=StudentConfig(
-            hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)
+            hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", dimension=8)
         ),
         training=TrainingConfig(epochs=1, batch_size=16, learning_rate=1e-2, precision="fp32"),
         proof=ProofConfig(gold_epochs=2, latency_sentences=0),

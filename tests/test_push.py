@@ -74,7 +74,7 @@ def _recipe(folder, encoder, train, dev, **data):
         ),
         augment=AugmentConfig(n_iter=2),
         label=LabelConfig(precision="fp32"),
-        student=StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig(width=4)),
+        student=StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig(dimension=4)),
         training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
         proof=ProofConfig(gold_epochs=1, latency_sentences=5),
     )
@@ -93,7 +93,7 @@ def home(tmp_path_factory, encoder_folder, train_table, dev_table):
         test=_tsv(folder / "test.tsv", train_table.slice(0, 60)),
     )
     (folder / "vectors.txt").write_text("good 1 0 0 1\nbad 0 1 1 0\n")
-    embeddings = EmbeddingConfig(source=str(folder / "vectors.txt"), width=4)
+    embeddings = EmbeddingConfig(source=str(folder / "vectors.txt"), dimension=4)
     recipe = replace(recipe, student=replace(recipe.student, embeddings=embeddings))
     runs.run(recipe, folder / "runs" / "tiny")
     ladder(recipe, folder / "runs" / "tiny", ["majority"], 1)

@@ -37,7 +37,7 @@ def student_folder(tmp_path, train_table, dev_table):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + text)
     folder = tmp_path / "runs" / "quickstart" / "student" / "model"
     student = StudentConfig(
-        hidden_size=4, head_size=4, embeddings=EmbeddingConfig(source="random", width=4)
+        hidden_size=4, head_size=4, embeddings=EmbeddingConfig(source="random", dimension=4)
     )
     train_student(
         StudentJob(

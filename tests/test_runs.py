@@ -51,7 +51,7 @@ def recipe(tmp_path, encoder_folder, train_table, dev_table):
         ),
         augment=AugmentConfig(n_iter=3),
         label=LabelConfig(precision="fp32", shard_rows=50),
-        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(width=8)),
+        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(dimension=8)),
         training=TrainingConfig(epochs=3, batch_size=16, learning_rate=1e-2, precision="fp32"),
         proof=ProofConfig(gold_epochs=3, latency_sentences=5),
     )
@@ -317,14 +317,15 @@ def test_scratch_is_no_checkpoint_without_text_to_learn_from(recipe, tmp_path):
 
 
 def test_word_vectors_wider_than_the_teachers_are_refused_before_any_work(recipe, tmp_path):
-    student = replace(recipe.student, embeddings=EmbeddingConfig(width=700))
+    student = replace(recipe.student, embeddings=EmbeddingConfig(dimension=700))
     for model, adapt, most in (
         (recipe.teacher.model, AdaptConfig(), "16"),
         ("scratch", AdaptConfig(text=TextConfig(sources=("text.txt",))), "256"),
     ):
         folder, teacher = tmp_path / "runs" / most, replace(recipe.teacher, model=model)
         with pytest.raises(
-            InputError, match=rf"embeddings\.width is 700: expected at most {most}, the teacher's"
+            InputError,
+            match=rf"embeddings\.dimension is 700: expected at most {most}, the teacher's",
         ):
             runs.run(replace(recipe, student=student, teacher=teacher, adapt=adapt), folder)
         assert not (folder / "data").exists()

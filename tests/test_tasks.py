@@ -83,7 +83,7 @@ def recipe_of(data, encoder, kind, loss):
         augment=AugmentConfig(n_iter=3),
         label=LabelConfig(precision="fp32", shard_rows=50),
         student=StudentConfig(
-            kind=kind, hidden_size=8, head_size=8, embeddings=EmbeddingConfig(width=8)
+            kind=kind, hidden_size=8, head_size=8, embeddings=EmbeddingConfig(dimension=8)
         ),
         training=TrainingConfig(
             epochs=25, batch_size=16, learning_rate=2e-2, weight_decay=0.0, precision="fp32"
@@ -343,7 +343,7 @@ def test_stages_take_a_task_from_the_command_line(regression, tmp_path, capsys):
         "4",
         "--student.embeddings.source",
         "random",
-        "--student.embeddings.width",
+        "--student.embeddings.dimension",
         "4",
     ]
     assert main([*student, *tiny, "--loss.alpha", "1", *task]) == 0

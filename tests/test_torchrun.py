@@ -37,7 +37,7 @@ def options(folder, output, **more):
         "output": output,
         "loss.alpha": 1,
         "student.embeddings.source": "random",
-        "student.embeddings.width": 16,
+        "student.embeddings.dimension": 16,
         "student.hidden-size": 16,
         "student.head-size": 16,
         "student.dropout": 0,

@@ -69,7 +69,7 @@ def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
         augment=AugmentConfig(n_iter=2, tagger="none"),
         label=LabelConfig(precision="fp32", storage="fp32"),
         student=StudentConfig(
-            hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", width=8)
+            hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", dimension=8)
         ),
         training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
         proof=ProofConfig(gold_epochs=0, latency_sentences=4),
@@ -157,7 +157,7 @@ def test_a_trials_recipe_gives_its_figures(searched):
     settings = trial["parameters"]
     assert recipe.student.hidden_size == settings["hidden_size"]
     assert recipe.student.layers == settings["layers"]
-    assert recipe.student.embeddings.width == settings["width"]
+    assert recipe.student.embeddings.dimension == settings["width"]
     assert recipe.student.vocabulary.size == settings["vocabulary_size"]
     assert recipe.student.word_dropout == settings["word_dropout"]
     assert recipe.training.learning_rate == settings["learning_rate"]
@@ -459,7 +459,7 @@ def test_ranges_end_where_data_and_teacher_do():
     assert space_of(drawn, few, BOUNDS)[0]["width"].high == 1000
     # 5000 words were kept of more: the vocabulary may grow.
     kept = replace(
-        recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5000, pieces=900))
+        recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5000, subwords=900))
     )
     assert space_of(kept, wide, BOUNDS)[0]["vocabulary_size"] == Knob(
         1800, 30000, whole=True, log=True

@@ -11,7 +11,10 @@ from distillkit.errors import InputError, say_renamed
 # teacher.training.times. A section is one key: "proof": "evaluation". Fields of students/*.yaml and
 # teachers/*.yaml begin with "student." and "teacher.". Where a section is renamed too, write its
 # new name on both sides.
-KEYS: dict[str, str] = {}
+KEYS: dict[str, str] = {
+    "student.vocabulary.pieces": "student.vocabulary.subwords",
+    "student.embeddings.width": "student.embeddings.dimension",
+}
 
 # Flags of one command that are no recipe keys, without the dashes: {"ladder": {"rungs": "variants"}}.
 FLAGS: dict[str, dict[str, str]] = {}

@@ -22,9 +22,9 @@ class VocabularyConfig:
     """Most entries kept, special tokens included; of hashed, rows of the table."""
     min_count: int = 1
     """Rarer words in the transfer text are unknown to the student."""
-    pieces: int = 0
-    """Of `size`, parts of words that a word outside of the vocabulary is read as, in place of
-    unknown; for unit word."""
+    subwords: int = 0
+    """Entries of `size` that are parts of words: an out-of-vocabulary word is read as some of them,
+    not as unknown; for unit word."""
     teacher_words: bool = False
     """Fill what `size` leaves with the whole words of the teacher's tokenizer, its first ones
     first: words that the text lacks, with the teacher's vectors; for unit word or character."""
@@ -37,13 +37,13 @@ class VocabularyConfig:
             raise InputError(
                 "vocabulary.size must be at least 3 and vocabulary.min_count at least 1"
             )
-        if not 0 <= self.pieces < self.size:
+        if not 0 <= self.subwords < self.size:
             raise InputError(
-                f"vocabulary.pieces is {self.pieces}: expected 0 or more, and less than vocabulary.size"
+                f"vocabulary.subwords is {self.subwords}: expected 0 or more, and less than vocabulary.size"
             )
-        if self.pieces and self.unit not in ("auto", "word"):
+        if self.subwords and self.unit not in ("auto", "word"):
             raise InputError(
-                f"vocabulary.pieces is {self.pieces}, but vocabulary.unit is {self.unit}: expected word, or pieces 0"
+                f"vocabulary.subwords is {self.subwords}, but vocabulary.unit is {self.unit}: expected word, or subwords 0"
             )
         if self.teacher_words and self.unit not in ("auto", "word", "character"):
             raise InputError(
@@ -57,13 +57,13 @@ class EmbeddingConfig:
 
     source: str = "teacher"
     """teacher (each word alone through the teacher), teacher-context (mean of the teacher's states
-    wherever the word stands in the transfer text), both with PCA to `width`; random; or a
+    wherever the word stands in the transfer text), both with PCA to `dimension`; random; or a
     word-vector text file (GloVe or word2vec form), scaled to the spread of random ones."""
-    width: int = 300
-    """Numbers a word; a vector file's own width wins only if equal."""
+    dimension: int = 300
+    """Embedding dimension; that of a vector file must be the same."""
     channels: Literal["single", "frozen", "multi"] = "single"
-    """single: one trainable table; frozen: one that stays as it starts, so that words which
-    training never met are still among their like; multi: one of each side by side (Kim 2014)."""
+    """single: one trainable table; frozen: one that stays as it starts, so that words outside of
+    the training text are still among their like; multi: one of each side by side (Kim 2014)."""
     weighting: Literal["none", "frequency"] = "none"
     """What a word counts in the PCA of a teacher's vectors: all alike, or as often as it stands in
     the transfer text."""
@@ -76,8 +76,8 @@ class EmbeddingConfig:
         return self.source in ("teacher", "teacher-context")
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.context_texts < 1:
-            raise InputError("embeddings.width and embeddings.context_texts must be at least 1")
+        if self.dimension < 1 or self.context_texts < 1:
+            raise InputError("embeddings.dimension and embeddings.context_texts must be at least 1")
 
 
 _KIND = f"""Network: {", ".join(kind_files())}; most also as siamese-..., which reads the texts of a
@@ -144,10 +144,10 @@ class StudentConfig:
         if (
             self.reads_words
             and self.embeddings.asks_teacher
-            and self.embeddings.width > hidden_size
+            and self.embeddings.dimension > hidden_size
         ):
             raise InputError(
-                f"student.embeddings.width is {self.embeddings.width}: expected at most {hidden_size}, the teacher's hidden size"
+                f"student.embeddings.dimension is {self.embeddings.dimension}: expected at most {hidden_size}, the teacher's hidden size"
             )
 
     @property
@@ -201,7 +201,7 @@ class StudentConfig:
     def _check_words(self) -> None:
         if self.vocabulary.teacher_words and self.embeddings.source == "random":
             raise InputError(
-                "student.vocabulary.teacher_words is set, but embeddings.source is random, and unmet words would stay so: expected teacher or teacher-context"
+                "student.vocabulary.teacher_words is set, but embeddings.source is random: expected teacher or teacher-context"
             )
         if self.vocabulary.unit == "hashed" and (
             self.embeddings.source != "random" or self.embeddings.channels != "single"

@@ -61,7 +61,7 @@ def _word_student(tokenizer: Any, labels: Sequence[str], config: StudentConfig) 
     hashed = config.vocabulary.unit == "hashed"
     shape: dict[str, Any] = {
         "vocab_size": config.vocabulary.size if hashed else len(tokenizer),
-        "embedding_size": config.embeddings.width,
+        "embedding_size": config.embeddings.dimension,
         "channels": config.embeddings.channels,
         "hashed": hashed,
         "head_size": config.head_size,
@@ -101,7 +101,7 @@ def _vectors(
     if config.source == "random":
         return None
     if not config.asks_teacher:
-        return from_file(words_of(tokenizer), config.width, Path(config.source))[0]
+        return from_file(words_of(tokenizer), config.dimension, Path(config.source))[0]
     if ask is None:
         raise InputError(
             f"student.embeddings.source is {config.source}, but no teacher was given: give --teacher, or choose random or a word-vector file"

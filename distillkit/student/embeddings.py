@@ -37,7 +37,7 @@ def from_teacher(
     Args:
         tokenizer: The student's, of V words; its special tokens get zeros, which is the mean word.
         texts: Transfer text: where words are met, and counted.
-        config: Which vectors, how reduced; `width` at most the teacher's hidden size and the number
+        config: Which vectors, how reduced; `dimension` at most the teacher's hidden size and the number
             of words.
         ask: The teacher's vectors of words, (n, H). A piece that continues a word is asked without
             the signs that say so.
@@ -45,11 +45,11 @@ def from_teacher(
         mask: The transfer set's mask word.
 
     Returns:
-        (V, width) float32, mean 0, standard deviation over all numbers that of uniform [-0.25,
+        (V, dimension) float32, mean 0, standard deviation over all numbers that of uniform [-0.25,
         0.25]; both over the words as `weighting` counts them.
 
     Raises:
-        InputError: `width` is too large.
+        InputError: `dimension` is too large.
     """
     words = words_of(tokenizer)
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
@@ -58,9 +58,9 @@ def from_teacher(
     if config.source == "teacher-context":
         contexts = Contexts(_some(texts, config.context_texts, seed), tokenizer, known, mask)
     vectors = ask([_spelt(tokenizer, words[i]) for i in known], contexts).numpy().astype(np.float64)
-    if config.width > min(vectors.shape):
+    if config.dimension > min(vectors.shape):
         raise InputError(
-            f"student.embeddings.width is {config.width}: expected at most {min(vectors.shape)} (the teacher's hidden size, or the vocabulary)"
+            f"student.embeddings.dimension is {config.dimension}: expected at most {min(vectors.shape)} (the teacher's hidden size, or the vocabulary)"
         )
     if not np.ptp(vectors, axis=0).any():
         raise InputError(
@@ -69,8 +69,8 @@ def from_teacher(
     weights = np.ones(len(known))
     if config.weighting == "frequency":
         weights = count_words(tokenizer, texts, mask)[known].astype(np.float64)
-    table = np.zeros((len(words), config.width))
-    table[known] = _SCALE * principal_components(vectors, config.width, weights)
+    table = np.zeros((len(words), config.dimension))
+    table[known] = _SCALE * principal_components(vectors, config.dimension, weights)
     return torch.from_numpy(table).float()
 
 
@@ -138,7 +138,7 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
             f"student.embeddings.source {str(path)!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
         )
     numbers, found = read_vectors(
-        path, words, width, "set --student.embeddings.width to the file's own"
+        path, words, width, "set --student.embeddings.dimension to the file's own"
     )
     table = (torch.rand(len(words), width) - 0.5) * 0.5
     # Kim's range is that of word2vec's numbers. GloVe's are five times wider: unscaled they drown

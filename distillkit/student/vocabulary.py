@@ -79,9 +79,11 @@ def build_tokenizer(
     elif config.unit != "hashed":
         tokenizer.train_from_iterator(
             _without(texts, mask),
-            trainers.WordLevelTrainer(vocab_size=config.size - config.pieces, **options),
+            trainers.WordLevelTrainer(vocab_size=config.size - config.subwords, **options),
         )
-        pieces = _pieces(tokenizer, _without(texts, mask), config.pieces) if config.pieces else []
+        pieces = (
+            _pieces(tokenizer, _without(texts, mask), config.subwords) if config.subwords else []
+        )
         theirs = _whole_words(teacher, tokenizer) if config.teacher_words else []
         entries = list(dict.fromkeys([*words_of(tokenizer), *pieces, *theirs]))[: config.size]
         tokenizer.model = _word_piece(entries) if pieces else _words(entries)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from distillkit.data.files import disk_errors
 from distillkit.errors import InputError
+from distillkit.recipe.renamed import new_key
 from distillkit.training.strategies.base import Strategy
 
 
@@ -211,12 +212,20 @@ class Checkpoints:
         strategy.wait()
 
     def _check(self, path: Path, before: Mapping[str, Any]) -> None:
+        before = {_today(name): value for name, value in before.items()}
         for name in [*self._made_from, *before]:
             old, new = before.get(name), self._made_from.get(name)
             if old != new:
                 raise InputError(
                     f"{path}: its training was started with {name} {old!r}, this one with {new!r}; give the same to go on, or --no-resume to start over"
                 )
+
+
+def _today(name: str) -> str:
+    """Return a setting's name of today; a checkpoint may have an old one."""
+    section, _, _ = name.rpartition(".")
+    new = new_key(name)
+    return f"{section}.{new}" if new else name
 
 
 def checkpoint_folder(output: Path) -> Path:

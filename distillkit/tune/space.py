@@ -25,7 +25,7 @@ class SearchConfig:
     layers: tuple[int, int] = (1, 2)
     """student.layers, of kinds that can have several."""
     width: tuple[int, int] = (50, 300)
-    """student.embeddings.width, unless the vectors are a file's; a teacher's are no wider than its
+    """student.embeddings.dimension, unless the vectors are a file's; a teacher's are no wider than its
     states."""
     vocabulary_size: tuple[int, int] = (2000, 30000)
     """student.vocabulary.size, unless the vocabulary is the teacher's; no more than the transfer
@@ -204,7 +204,9 @@ def _sizes(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> Knob:
     # table.
     if vocabulary.unit != "hashed" and bounds.words < vocabulary.size:
         high = min(high, bounds.words)
-    return Knob(max(low, 2 * vocabulary.pieces), high, True, log=True)  # at least half of it words
+    return Knob(
+        max(low, 2 * vocabulary.subwords), high, True, log=True
+    )  # at least half of it words
 
 
 def _limit(name: str, recipe: Recipe, bounds: Bounds) -> str:
@@ -213,7 +215,7 @@ def _limit(name: str, recipe: Recipe, bounds: Bounds) -> str:
         "hidden_size": f"a {kind.name}'s is a multiple of {kind.hidden_step}",
         "layers": f"the teacher has {bounds.teacher_layers}",
         "width": f"the teacher's states have {bounds.states} numbers, and no vocabulary may have fewer words",
-        "vocabulary_size": f"the transfer set has {bounds.words} words, and pieces take at most half of a vocabulary",
+        "vocabulary_size": f"the transfer set has {bounds.words} words, and subwords take at most half of a vocabulary",
     }[name]
 
 
@@ -224,7 +226,7 @@ def own_parameters(recipe: Recipe, space: Mapping[str, Knob], words: int) -> dic
     own: dict[str, float] = {
         "hidden_size": student.hidden_size,
         "layers": student.layers,
-        "width": student.embeddings.width,
+        "width": student.embeddings.dimension,
         "vocabulary_size": size if student.vocabulary.unit == "hashed" else min(size, words),
         "word_dropout": student.word_dropout,
         "learning_rate": recipe.training.learning_rate,
@@ -254,7 +256,7 @@ def with_parameters(recipe: Recipe, parameters: Parameters, origins: tuple[str, 
         recipe.training,
     )
     if "width" in parameters:
-        embeddings = replace(embeddings, width=int(parameters["width"]))
+        embeddings = replace(embeddings, dimension=int(parameters["width"]))
     if "vocabulary_size" in parameters:
         vocabulary = replace(vocabulary, size=int(parameters["vocabulary_size"]))
     if "learning_rate" in parameters:

@@ -53,7 +53,7 @@ def work(tmp_path_factory, train_table, dev_table, classifier_folder):
         LabelConfig(precision="fp32"),
     )
     student = StudentConfig(
-        hidden_size=64, head_size=16, embeddings=EmbeddingConfig(source="random", width=48)
+        hidden_size=64, head_size=16, embeddings=EmbeddingConfig(source="random", dimension=48)
     )
     transfer = str(folder / "transfer.parquet")
     pipeline.train_student(
@@ -413,7 +413,7 @@ def test_a_teacher_that_loses_heads_is_trained_again_and_serves_everywhere(
 
 def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):
     dev = written(tmp_path, "dev.tsv", pair_table)
-    vectors = EmbeddingConfig(source="random", width=8)
+    vectors = EmbeddingConfig(source="random", dimension=8)
     student = StudentConfig(kind="siamese-bilstm", hidden_size=8, head_size=8, embeddings=vectors)
     training = TrainingConfig(epochs=1, precision="fp32")
     pipeline.train_student(

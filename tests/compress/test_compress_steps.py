@@ -116,7 +116,7 @@ def test_a_smaller_vocabulary_answers_as_before_where_its_words_are_known(studen
 def test_words_that_go_are_read_by_their_pieces(student):
     text = ["unhappy unlucky happy lucky happily luckily un happy"] * 3
     model, tokenizer = student(
-        "bilstm", texts=text, vocabulary=VocabularyConfig(unit="word", size=60, pieces=30)
+        "bilstm", texts=text, vocabulary=VocabularyConfig(unit="word", size=60, subwords=30)
     )
     assert "unlucky" in tokenizer.get_vocab()
     counts = Reading(["happy happy"], None).counts(Model(model, tokenizer))

@@ -60,7 +60,7 @@ def texts(seed, count):
 
 
 @pytest.fixture(
-    scope="module", params=[{"pieces": 40}, {}, {"mask": "own"}], ids=["pieces", "words", "mask"]
+    scope="module", params=[{"subwords": 40}, {}, {"mask": "own"}], ids=["pieces", "words", "mask"]
 )
 def tokens(request):
     config = VocabularyConfig(unit="word", size=60, **request.param)

@@ -38,7 +38,7 @@ def student(bert):
     """Return a function that builds a tiny student."""
 
     def build(kind, channels="single", seed=3, unit="word", texts=(*TEXTS, *PAIRS), **options):
-        random = EmbeddingConfig(source="random", width=5, channels=channels)
+        random = EmbeddingConfig(source="random", dimension=5, channels=channels)
         sizes = {
             "hidden_size": 6 if not kind.endswith("transformer") else 0,
             "head_size": 7,

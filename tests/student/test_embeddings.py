@@ -154,7 +154,7 @@ def test_special_tokens_of_the_teachers_own_tokenizer_are_zero(encoder_folder):
 @pytest.mark.parametrize("width", [6, 13])
 def test_a_width_beyond_the_teachers_or_the_vocabulary_is_refused(width):
     with pytest.raises(
-        InputError, match=f"student.embeddings.width is {width}: expected at most 5"
+        InputError, match=f"student.embeddings.dimension is {width}: expected at most 5"
     ):
         start(width)
 
@@ -164,7 +164,7 @@ def test_a_teacher_that_knows_none_of_the_words_is_refused():
         start(2, lambda words, _: torch.ones(len(words), 3))
 
 
-@pytest.mark.parametrize("options", [{"width": 0}, {"context_texts": 0}])
+@pytest.mark.parametrize("options", [{"dimension": 0}, {"context_texts": 0}])
 def test_sizes_below_one_are_refused(options):
     with pytest.raises(InputError, match="must be at least 1"):
         EmbeddingConfig(**options)

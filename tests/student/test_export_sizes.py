@@ -37,7 +37,7 @@ STRANGE += ["[UNK]", "a" * 5000, "\U0001f469\u200d\U0001f469", "\ud7ff\ue000\U00
 @pytest.fixture(scope="module", params=["bilstm", "textcnn", "siamese-bilstm"])
 def both(request, student, tmp_path_factory):
     """A bundle, texts (and second texts) of 0 to 512 tokens, and torch's logits for them."""
-    vocabulary = VocabularyConfig(unit="word", size=60, pieces=20)
+    vocabulary = VocabularyConfig(unit="word", size=60, subwords=20)
     model, tokenizer = student(
         request.param,
         texts=[" ".join(WORDS[:-5])],

@@ -91,7 +91,7 @@ def test_the_auto_classes_know_every_kind_and_registering_twice_is_once(name):
     register()
     register()
     model = untrained(OURS[name])
-    config = AutoConfig.for_model(model.config.model_type, **model.config.to_diff_dict())
+    config = AutoConfig.for_model(**model.config.to_diff_dict())
     assert type(config) is type(model.config)
     assert type(AutoModelForSequenceClassification.from_config(config)) is type(model)
     assert kind_of_model(model).name == name

@@ -7,7 +7,13 @@ from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 from distillkit import LossConfig, pipeline
 from distillkit.data.batches import encode
 from distillkit.errors import InputError
-from distillkit.recipe import EmbeddingConfig, StudentConfig, TrainingConfig, VocabularyConfig
+from distillkit.recipe import (
+    EmbeddingConfig,
+    StudentConfig,
+    TrainingConfig,
+    VocabularyConfig,
+    load_recipe,
+)
 from distillkit.student.vocabulary import build_tokenizer, words_of
 
 TEXTS = ["The film, the FILM isn't good", "the plot"]
@@ -61,8 +67,8 @@ def test_size_counts_the_special_tokens_and_rare_words_go_first():
 WORDS = [f"{a}{b}" for a in ("film", "plot", "play", "work") for b in ("s", "ed", "ing", "er")]
 
 
-def test_pieces_read_words_that_never_came_also_where_every_word_that_came_is_known():
-    tokenizer = build(WORDS, size=200, pieces=60)
+def test_subwords_read_words_that_never_came_also_where_every_word_that_came_is_known():
+    tokenizer = build(WORDS, size=200, subwords=60)
     assert [tokenizer.tokenize(word) for word in WORDS] == [[word] for word in WORDS]
     assert tokenizer.unk_token not in (new := tokenizer.tokenize("ploterings"))
     assert "".join(new).replace("##", "") == "ploterings"
@@ -70,8 +76,8 @@ def test_pieces_read_words_that_never_came_also_where_every_word_that_came_is_kn
     assert len(tokenizer) <= 200
 
 
-def test_pieces_read_the_words_that_the_size_leaves_no_room_for():
-    tokenizer = build(["the film the plot", *WORDS], size=54, pieces=50)
+def test_subwords_read_the_words_that_the_size_leaves_no_room_for():
+    tokenizer = build(["the film the plot", *WORDS], size=54, subwords=50)
     assert words_of(tokenizer)[:4] == ["[PAD]", "[UNK]", "the", "film"]
     assert "[UNK]" not in tokenizer.tokenize(" ".join(WORDS))
 
@@ -128,15 +134,15 @@ def of_bytes():
     [of_word_pieces(), of_byte_pairs("\u2581"), of_bytes()],
     ids=["wordpiece", "sentencepiece", "bytes"],
 )
-@pytest.mark.parametrize("pieces", [0, 20])
-def test_the_teachers_words_follow_those_of_the_text(teacher, pieces):
-    config = VocabularyConfig("word", 100, pieces=pieces, teacher_words=True)
+@pytest.mark.parametrize("subwords", [0, 20])
+def test_the_teachers_words_follow_those_of_the_text(teacher, subwords):
+    config = VocabularyConfig("word", 100, subwords=subwords, teacher_words=True)
     tokenizer = build_tokenizer(["the film", "film"], config, 16, teacher=teacher)
     words = words_of(tokenizer)
     assert words[:4] == ["[PAD]", "[UNK]", "film", "the"]
     assert words[words.index("trauma") :][:2] == ["trauma", "plot"]
     assert not {"ing", "[unused0]", "unused0", "Plot", ""} & set(words)
-    assert (pieces > 0) == ("##e" in words)
+    assert (subwords > 0) == ("##e" in words)
     assert tokenizer.tokenize("Trauma plot 电!") == ["trauma", "plot", "电", "!"]
 
 
@@ -200,3 +206,14 @@ def test_dev_words_are_unknown_to_a_trained_student(tmp_path):
     )
     saved = json.loads((tmp_path / "student" / "tokenizer.json").read_text())
     assert set(saved["model"]["vocab"]) == {"[PAD]", "[UNK]", "good", "bad", "film"}
+
+
+def test_a_recipe_with_the_old_names_means_the_same_and_is_told_the_new_ones(tmp_path, capsys):
+    (tmp_path / "r.yaml").write_text(
+        "student: {use: bilstm-pieces, vocabulary: {pieces: 7}, embeddings: {width: 9}}"
+    )
+    student = load_recipe(str(tmp_path / "r.yaml")).student
+    assert (student.vocabulary.subwords, student.embeddings.dimension) == (7, 9)
+    assert student.embeddings.channels == "multi"
+    told = capsys.readouterr().err
+    assert all(name in told for name in ("bilstm-subwords", "subwords", "dimension"))
