@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distillkit.augment.counter import below
+from distillkit.data.counter import below
 from distillkit.data.files import read_arrow, whole_file, write_arrow
 from distillkit.errors import InputError
 

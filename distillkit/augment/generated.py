@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from distillkit.augment.counter import draw, seed_key
 from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.data.batches import Encoded
+from distillkit.data.counter import draw, seed_key
 from distillkit.data.files import read_arrow, whole_folder, write_arrow
 from distillkit.data.tables import paired, texts_of
 from distillkit.data.workers import each, processes

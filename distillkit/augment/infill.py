@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from distillkit.augment.corpus import Block, Lexicon
-from distillkit.augment.counter import draw, seed_key, threshold
 from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.augment.replacing import with_words, word_draws
 from distillkit.augment.rules import INFILLED, Variants, any_of
 from distillkit.data.batches import Encoded, budget_batches, encode
+from distillkit.data.counter import draw, seed_key, threshold
 from distillkit.data.files import whole_folder
 from distillkit.data.words import split_words
 from distillkit.errors import InputError

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from distillkit.augment.corpus import Block, Lexicon
-from distillkit.augment.counter import below, threshold
 from distillkit.augment.replacing import with_words, word_draws
 from distillkit.augment.rules import NEIGHBOUR, Variants
+from distillkit.data.counter import below, threshold
 from distillkit.data.files import whole_file
 from distillkit.recipe import NeighboursConfig
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from distillkit.augment.corpus import Block, Lexicon
-from distillkit.augment.counter import draw
 from distillkit.augment.rules import FIRST_WORD, Variants, any_of, lists_of
+from distillkit.data.counter import draw
 
 
 def word_draws(

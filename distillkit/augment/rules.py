@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.augment.corpus import Block, Lexicon
-from distillkit.augment.counter import below, draw, high, threshold
+from distillkit.data.counter import below, draw, high, threshold
 from distillkit.recipe import AugmentConfig
 
 # What happened to a variant, as bits of `Variants.fired`.

@@ -13,7 +13,7 @@ import regex
 from nltk.tokenize import TreebankWordTokenizer
 from tqdm import tqdm
 
-from distillkit.augment.counter import draw, seed_key
+from distillkit.data.counter import draw, seed_key
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import resized

@@ -28,15 +28,16 @@ from tqdm import tqdm
 
 from distillkit.augment.augmenter import refuse_mask
 from distillkit.augment.corpus import Lexicon, tagged_batch
-from distillkit.augment.counter import below, draw, seed_key
 from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
 from distillkit.augment.mix import Models, prepare, share_of, variations
 from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
 from distillkit.augment.yields import count_rows, yield_report
+from distillkit.data.counter import below, draw, seed_key
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.labels import LABEL_TYPES
+from distillkit.data.normal import normal_row
 from distillkit.data.tables import (
     content_hashes,
     paired,
@@ -287,7 +288,7 @@ def _lay_out(
     rows = [row for table in held_out for row in paired(*texts_of(table))]
     if config.swap:  # a pair says the same the other way round
         rows += [(pair, text) for text, pair in rows if pair is not None]
-    guarded = sorted({_normal(*row) for row in rows})
+    guarded = sorted({normal_row(*row) for row in rows})
     write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), work / "held-out.arrow")
     laid.digest.update(fingerprint(work / "held-out.arrow").encode())
     return (
@@ -515,7 +516,7 @@ def _without_leaks(table: pa.Table, folder: Path) -> pa.Table:
         zero_copy_only=False
     )
     leak = np.fromiter(
-        (_normal(*row) in guarded for row in paired(*texts_of(table))), bool, len(table)
+        (normal_row(*row) in guarded for row in paired(*texts_of(table))), bool, len(table)
     )
     return table.filter(pa.array(original | ~leak)) if (leak & ~original).any() else table
 
@@ -525,9 +526,3 @@ def _guarded(folder: Path) -> frozenset[str]:
     # Kept by the folder of the settings, whose name depends on what is held out: the file's own
     # path does not.
     return frozenset(read_arrow(folder.parent / "held-out.arrow")["row"].to_pylist())
-
-
-def _normal(text: str, pair: str | None) -> str:
-    """Return a row without what case and white space say; a line end parts the texts of a pair."""
-    one = " ".join(text.casefold().split())
-    return one if pair is None else f"{one}\n{' '.join(pair.casefold().split())}"

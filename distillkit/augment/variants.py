@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.augment.corpus import Block
-from distillkit.augment.counter import draw, high, seed_key
 from distillkit.augment.rules import RULES, SWAPPED, Variants, Variation
+from distillkit.data.counter import draw, high, seed_key
 from distillkit.data.labels import LABEL_TYPES
 from distillkit.recipe import AugmentConfig
 

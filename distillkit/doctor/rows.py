@@ -1,12 +1,12 @@
 """Checks of the rows themselves: how many, how they are labelled, which are there twice, which leak."""
 
 import math
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
 
 import pyarrow as pa
 
+from distillkit.data.normal import normal_row
 from distillkit.data.tables import class_counts, paired, texts_of
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.doctor.findings import Finding, graded, percent
@@ -45,15 +45,7 @@ def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
 
 
 def _normal_rows(table: pa.Table) -> list[str]:
-    """Return each row's text(s) without what Unicode form, case and white space say; a line end parts the texts of a pair."""
-    return [
-        "\n".join(_normal(text) for text in row if text is not None)
-        for row in paired(*texts_of(table))
-    ]
-
-
-def _normal(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+    return [normal_row(*row) for row in paired(*texts_of(table))]
 
 
 def _size(tables: dict[str, pa.Table]) -> Finding:
@@ -123,11 +115,11 @@ def _duplicates(by_text: Mapping[str, Counter[str]], rows: int) -> Finding:
 
 
 def _contradictions(by_text: Mapping[str, Counter[str]], rows: int) -> Finding:
-    torn = {key: labels for key, labels in by_text.items() if len(labels) > 1}
-    count = sum(labels.total() for labels in torn.values())
+    conflicting = {key: labels for key, labels in by_text.items() if len(labels) > 1}
+    count = sum(labels.total() for labels in conflicting.values())
     share, example = count / rows, ""
-    if torn:
-        key, labels = next(iter(torn.items()))
+    if conflicting:
+        key, labels = next(iter(conflicting.items()))
         example = f", for example {key[:60]!r} as {_few(list(labels))}"
     severity = graded(share, CONTRADICTIONS, MANY_CONTRADICTIONS)
     return Finding(

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distillkit.data.counter import GOLDEN, mix_tensor
 from distillkit.errors import InputError
 from distillkit.recipe import MaskingConfig
-from distillkit.teacher.mixing import GOLDEN, mix
 from distillkit.teacher.similar import SimilarWords
 
 # What torch's cross-entropy, and transformers' models, take for "nothing is asked here".
@@ -35,7 +35,9 @@ def keyed_draw(keys: Tensor) -> Draw:
         nonlocal calls
         calls += 1
         columns = torch.arange(count, device=keys.device)
-        mixed = mix(mix(keys + torch.full_like(keys, calls) * GOLDEN)[:, None] + columns * GOLDEN)
+        mixed = mix_tensor(
+            mix_tensor(keys + torch.full_like(keys, calls) * GOLDEN)[:, None] + columns * GOLDEN
+        )
         return ((mixed >> 40) & 0xFFFFFF).float() * 2.0**-24
 
     return draw

@@ -10,11 +10,11 @@ from torch import Tensor
 from tqdm import tqdm
 from upath import UPath
 
+from distillkit.data.counter import GOLDEN, mix_tensor
 from distillkit.data.readers import read_lines
 from distillkit.data.rows import TextRows
 from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
-from distillkit.teacher.mixing import GOLDEN, mix
 
 # Words of more pieces are rare, and hardly have one of the same number that is like them.
 _MAX_PIECES = 4
@@ -214,4 +214,4 @@ def _spelt(tokenizer: Any, word: Sequence[int]) -> str:
 
 def _code(ids: Tensor, place: Tensor) -> Tensor:
     """Return a number for a piece at a place in its word; those of a word add up to the word's key."""
-    return mix(mix(ids + GOLDEN) + place * GOLDEN)
+    return mix_tensor(mix_tensor(ids + GOLDEN) + place * GOLDEN)

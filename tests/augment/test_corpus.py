@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from distillkit.augment.corpus import TAGGED, Lexicon, assemble, tagged_batch
-from distillkit.augment.counter import draw, seed_key
 from distillkit.augment.taggers import load_tagger
+from distillkit.data.counter import draw, seed_key
 from distillkit.data.files import read_arrow, write_arrow
 from distillkit.errors import InputError
 

@@ -17,10 +17,10 @@ from transformers import (
 )
 
 from distillkit.augment.corpus import Lexicon, tagged_batch
-from distillkit.augment.counter import draw, seed_key
 from distillkit.augment.infill import Infill, _whole_words, prepare_infill
 from distillkit.augment.rules import INFILLED
 from distillkit.augment.taggers import load_tagger
+from distillkit.data.counter import draw, seed_key
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig
 

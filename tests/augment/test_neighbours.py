@@ -9,10 +9,10 @@ from scipy.stats import chisquare
 
 from distillkit.augment import neighbours
 from distillkit.augment.corpus import Lexicon, tagged_batch
-from distillkit.augment.counter import draw, seed_key
 from distillkit.augment.neighbours import Neighbours, prepare_neighbours
 from distillkit.augment.rules import NEIGHBOUR
 from distillkit.augment.taggers import load_tagger
+from distillkit.data.counter import draw, seed_key
 from distillkit.recipe import NeighboursConfig
 
 # Angles in degrees, and lengths that a dot product would be led astray by.

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
 from distillkit.augment.corpus import Lexicon, tagged_batch
-from distillkit.augment.counter import draw, seed_key
 from distillkit.augment.rules import CUT, MASKED, REPLACED, RULES, Rules, any_of, lists_of
 from distillkit.augment.taggers import load_tagger
+from distillkit.data.counter import draw, seed_key
 from distillkit.recipe import AugmentConfig
 
 FAIR = 1e-4

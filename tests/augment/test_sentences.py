@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from distillkit.augment import sentences
-from distillkit.augment.counter import draw, seed_key
 from distillkit.augment.sentences import cut_sentences, penn, style_of
+from distillkit.data.counter import draw, seed_key
 from distillkit.data.sentences import sentences_of
 from distillkit.errors import InputError
 from distillkit.recipe import SentencesConfig

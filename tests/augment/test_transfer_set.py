@@ -268,17 +268,17 @@ def test_no_added_row_is_a_held_out_one_case_and_space_aside(tmp_path):
     options = {"p_mask": 0.0, "p_pos": 0.5, "n_iter": 200}
     source = table_of("a b", "b c", "c a", labels="xyx")
     free, _ = build(tmp_path / "free.parquet", source, **options)
-    held = [table_of("A  C ", "zz"), table_of(" C", "generated STRASSE")]
-    more = [table_of("ZZ", "new text")]
+    held = [table_of("A  C ", "zz", "cafe\u0301"), table_of(" C", "generated STRASSE")]
+    more = [table_of("ZZ", "new text", "Caf\u00e9")]
     found, report = build(
         tmp_path / "t.parquet", source, more, [table_of("Generated  straße")], held, **options
     )
     assert {"a c", "c"} <= set(free["text"].to_pylist())  # they would be there
     added = {normal(row["text"]) for row in found.to_pylist() if row["origin"] != "original"}
-    assert not added & {"a c", "zz", "c", "generated strasse"}
+    assert not added & {"a c", "zz", "c", "generated strasse", "caf\u00e9"}
     assert "new text" in added
     assert set(free["text"].to_pylist()) - set(found["text"].to_pylist()) == {"a c", "c"}
-    assert (report["leaks"], report["generated"]) == (4, 0)
+    assert (report["leaks"], report["generated"]) == (5, 0)
 
 
 def test_no_added_pair_is_a_held_out_one(target):

@@ -9,7 +9,6 @@ from scipy.stats import binomtest, chisquare
 
 from distillkit.augment import variants
 from distillkit.augment.corpus import Lexicon, tagged_batch
-from distillkit.augment.counter import draw, high, seed_key
 from distillkit.augment.rules import (
     CUT,
     INFILLED,
@@ -23,6 +22,7 @@ from distillkit.augment.rules import (
 )
 from distillkit.augment.taggers import load_tagger
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
+from distillkit.data.counter import draw, high, seed_key
 from distillkit.recipe import AugmentConfig, MixConfig
 
 FAIR = 1e-4

@@ -1,4 +1,6 @@
-"""Random numbers that are a function of where they are used: no state, so no order, block size or number of workers can change them.
+"""Random numbers that depend on the place of their use alone: SplitMix64 as a counter.
+
+There is no state, so order, block size and number of workers change nothing.
 
 The n-th output of SplitMix64 is a bijective mix of seed + n * gamma. Nesting that function over the
 coordinates (seed, kind, row, iteration, ...) gives every variant a key, and every word of it a
@@ -8,24 +10,38 @@ Source: Steele, Lea and Flood 2014, Fast splittable pseudorandom number generato
 17; counter-based generation as in Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _GAMMA = 0x9E3779B97F4A7C15
 _WRAP = 2**64
+GOLDEN = _GAMMA - _WRAP  # of tensors, which have no unsigned 64-bit arithmetic
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # shift and factor
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
     """SplitMix64's finaliser, in place, (...) uint64."""
-    x ^= x >> np.uint64(30)
-    x *= np.uint64(0xBF58476D1CE4E5B9)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(0x94D049BB133111EB)
+    for shift, factor in _ROUNDS:
+        x ^= x >> np.uint64(shift)
+        x *= np.uint64(factor)
     x ^= x >> np.uint64(31)
     return x
 
 
+def mix_tensor(value: "Tensor") -> "Tensor":
+    """SplitMix64's finaliser of a tensor on any device, (...) int64 with the bits of a uint64."""
+    for shift, factor in _ROUNDS:
+        # The mask makes torch's signed shift an unsigned one.
+        value = (value ^ ((value >> shift) & (2 ** (64 - shift) - 1))) * (factor - _WRAP)
+    return value ^ ((value >> 31) & (2**33 - 1))
+
+
 def seed_key(seed: int, *coordinates: int) -> int:
-    """Return the 64-bit key of a seed and fixed coordinates, say which kind of text and which side of a pair."""
+    """Return the 64-bit key of a seed and fixed coordinates, such as the kind of text."""
     key = np.array([seed % _WRAP], dtype=np.uint64)
     for coordinate in (0, *coordinates):
         key = draw(key, np.array([coordinate]))
@@ -62,5 +78,8 @@ def below(u: np.ndarray, bound: np.ndarray | int) -> np.ndarray:
 
 
 def threshold(p: float) -> int:
-    """Return t such that a uniform uint32 is below t with probability p; compare as uint64, for p = 1 is 2 ** 32."""
+    """Return t such that a uniform uint32 is below t with probability p.
+
+    Compare as uint64: for p = 1 it is 2 ** 32.
+    """
     return round(p * 2**32)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import binomtest, chisquare
 
-from distillkit.augment.counter import below, draw, high, seed_key, threshold
+from distillkit.data.counter import GOLDEN, below, draw, high, mix_tensor, seed_key, threshold
 
 FAIR = 1e-4
 WRAP = 2**64
@@ -38,6 +39,13 @@ def test_draw_pairs_keys_with_numbers_and_changes_neither():
     keys, numbers = np.array([5, 6, 7], np.uint64), np.array([2, 0, 1], np.uint64)
     assert draw(keys, numbers).tolist() == [splitmix64(5, 2), splitmix64(6, 0), splitmix64(7, 1)]
     assert (keys.tolist(), numbers.tolist()) == ([5, 6, 7], [2, 0, 1])
+
+
+def test_tensors_are_mixed_as_arrays_are():
+    numbers = np.array([0, 1, 2, 19, 2**31 - 1, 2**62], dtype=np.int64)
+    for key in (0, 7, -1, 2**62):
+        mixed = mix_tensor(key + (torch.from_numpy(numbers) + 1) * GOLDEN)
+        assert mixed.numpy().view(np.uint64).tolist() == draw(key % WRAP, numbers).tolist()
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**63, 2**64 - 1])
