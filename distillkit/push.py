@@ -1,4 +1,4 @@
-"""`distillkit push`: a run's student on a Hugging Face hub, with a card of the run's own figures."""
+"""`distillkit push`: a run's student on a Hugging Face hub, with a card of the run's own metrics."""
 
 import json
 import shutil
@@ -45,24 +45,24 @@ def push(
     private: bool = False,
     to: Path | None = None,
 ) -> Summary:
-    """Put a run's student on a hub, in one commit: checkpoint, bundle, recipe, figures, and a card written from them.
+    """Put a run's student on a hub, in one commit: checkpoint, bundle, recipe, result and model card.
 
-    Neither data nor logits, nor the teacher's weights, nor what training left are among the files;
-    of paths only the last part.
+    No data, no logits, no weights of the teacher and no training logs go out. Of a path only the
+    last part goes out.
 
     Args:
         run: Folder of a finished run.
-        repo: OWNER/NAME on the hub (HF_ENDPOINT says which hub); made where there is none.
-        bundle: What `distillkit export` or `compress` wrote; None: the run's folder `bundle`, where
-            there is one, which must be of its student.
-        private: A repository that is made is a private one.
+        repo: OWNER/NAME on the hub, made if it is not there; HF_ENDPOINT says which hub.
+        bundle: What `distillkit export` or `compress` wrote; None: the run's folder `bundle`, if
+            there is one, which must answer as the run's student does.
+        private: Make the repository a private one.
         to: Folder to write in place of pushing; nothing leaves the machine.
 
     Returns:
         `files`, and `output` or `repo`, `commit` (its address).
 
     Raises:
-        InputError: The run is not finished, the bundle is not of its student, the name is not one,
+        InputError: The run is not finished, the bundle is another student's, the name is not one,
             or the hub refuses or cannot be reached.
     """
     _check_name(repo)
@@ -96,69 +96,70 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
     with at_work(run):
         recipe, result = _finished(run)
         shown = _without_paths(recipe, run)
-        model = run / "student" / "model"
-        for file in model.iterdir():
-            if file.is_file() and not file.name.startswith("."):
-                shutil.copyfile(file, folder / file.name)
-        (folder / "student.yaml").write_text(dump(shown.student), encoding="utf-8")
-        (folder / "recipe.yaml").write_text(dump(shown), encoding="utf-8")
-        shutil.copyfile(run / "result.json", folder / "result.json")
-        network, tokenizer = load_classifier(str(model))
+        _copy_student(run, shown, folder)
         columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
         dev = read_table(str(run / "data" / "dev.parquet"), columns, task=recipe.data.task)
+        hub_teacher = recipe.teacher.model if _on_hub(recipe.teacher.model, run) else ""
         about = About(
             name=repo,
             recipe=shown,
             result=result,
             latency=_json(run / "proof" / "latency.json"),
-            labels=labels_of(network),
-            config=_json(model / "config.json"),
             teacher_config=_json(run / "teacher" / "model" / "config.json"),
-            **_reading(tokenizer, dev, max_tokens_of(network, tokenizer)),
-            hub_teacher=recipe.teacher.model if _on_hub(recipe.teacher.model, run) else "",
+            **_student(run / "student" / "model", dev),
+            hub_teacher=hub_teacher,
             hub_data=_hub_data(recipe, run),
             ladder=_ladder(run, recipe),
             bundle=_copy_bundle(bundle, run, folder / BUNDLE, dev),
         )
     model_card(about).save(folder / "README.md")
-    return sorted(
-        str(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file()
-    )
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in files)
+
+
+def _copy_student(run: Path, shown: Recipe, folder: Path) -> None:
+    for file in (run / "student" / "model").iterdir():
+        if file.is_file() and not file.name.startswith("."):
+            shutil.copyfile(file, folder / file.name)
+    shutil.copyfile(run / "result.json", folder / "result.json")
+    (folder / "student.yaml").write_text(dump(shown.student), encoding="utf-8")
+    (folder / "recipe.yaml").write_text(dump(shown), encoding="utf-8")
 
 
 def _finished(run: Path) -> tuple[Recipe, Summary]:
     """Read a run's recipe and result, once both are known to be those of its stages."""
     recipe = load_recipe(str(run / "recipe.yaml"))
-    gold = ["student-gold"] if recipe.proof.gold_epochs else []
     mend = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent} goes on from what is there"
+    gold = ["student-gold"] if recipe.proof.gold_epochs else []
     for stage in ("data", "teacher", "transfer", "logits", *gold, "student", "proof"):
         if not (run / stage / "stage.json").is_file() or (run / f".{stage}.partial").exists():
             raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")
     if not (run / "result.json").is_file():
         raise InputError(f"{run}: not finished: its result.json is missing; {mend}")
-    result, proof, data = (
-        _json(run / name) for name in ("result.json", "proof/stage.json", "data/stage.json")
-    )
-    student = load_config(
-        "students", str(run / "student" / "model" / "student.yaml"), StudentConfig()
-    )
-    if (result["models"], result["data"]) != (
-        proof["summary"]["models"],
-        data["summary"],
-    ) or student != recipe.student:
+    result = _json(run / "result.json")
+    models, data = (_json(run / name / "stage.json")["summary"] for name in ("proof", "data"))
+    saved = str(run / "student" / "model" / "student.yaml")
+    found = result["models"], result["data"], load_config("students", saved, StudentConfig())
+    if found != (models["models"], data, recipe.student):
         raise InputError(
             f"{run}: not finished: its recipe or stages are newer than its result.json; {mend}"
         )
     return recipe, result
 
 
-def _reading(tokenizer: Any, dev: pa.Table, max_tokens: int) -> dict[str, Any]:
-    """Measure what the student does not read of dev."""
-    texts, pairs = texts_of(dev)
-    longer = check_truncation("student", tokenizer, texts, pairs, max_tokens).figures["rows_share"]
-    known = check_student_vocabulary(tokenizer, [*texts, *(pairs or [])]).figures
-    unknown = None if tokenizer.unk_token_id is None else known["unknown_share"]
-    return {"max_tokens": max_tokens, "truncated": longer, "unknown": unknown}
+def _student(model: Path, dev: pa.Table) -> dict[str, Any]:
+    """Return what a card says of a checkpoint, and measure how much of dev it does not read."""
+    network, tokenizer = load_classifier(str(model))
+    (texts, pairs), limit = texts_of(dev), max_tokens_of(network, tokenizer)
+    longer = check_truncation("student", tokenizer, texts, pairs, limit).metrics["rows_share"]
+    known = check_student_vocabulary(tokenizer, [*texts, *(pairs or [])]).metrics
+    return {
+        "labels": labels_of(network),
+        "config": _json(model / "config.json"),
+        "max_tokens": limit,
+        "truncated": longer,
+        "unknown": None if tokenizer.unk_token_id is None else known["unknown_share"],
+    }
 
 
 def _ladder(run: Path, recipe: Recipe) -> Summary | None:
@@ -175,7 +176,7 @@ def _ladder(run: Path, recipe: Recipe) -> Summary | None:
 def _copy_bundle(
     given: Path | None, run: Path, target: Path, dev: pa.Table
 ) -> dict[str, Any] | None:
-    """Copy a bundle, and measure the copy on dev; one that lies in the run's folder must be its student's."""
+    """Copy a bundle and measure the copy on dev; the run's own bundle must be its student's."""
     bundle, model = given or run / BUNDLE, run / "student" / "model"
     if given is None and not bundle.exists():
         return None
@@ -201,54 +202,50 @@ def _copy_bundle(
 
 
 def _without_paths(recipe: Recipe, run: Path) -> Recipe:
-    """Return a recipe in which what is a path here is its last part alone."""
-
-    def model(name: str) -> str:
-        return (
-            name if not name or name.startswith("package:") or _on_hub(name, run) else _last(name)
-        )
-
-    def source(name: str, split: str) -> str:
-        if name.startswith("embedded:") or not name:
-            return name
-        if name.startswith("datasets:"):
-            _, dataset, *rest = name.split(":")
-            return ":".join(
-                ["datasets", dataset if _on_hub(dataset, run) else _last(dataset), *rest]
-            )
-        # Two files of one name would become one.
-        return (
-            f"{split}/{_last(name)}"
-            if any(_last(other) == _last(name) for other in {*sources} - {name})
-            else _last(name)
-        )
-
-    sources = [recipe.data.train, recipe.data.dev, recipe.data.test, *recipe.data.unlabelled]
-    data, augment, student = recipe.data, recipe.augment, recipe.student
-    tagger = augment.tagger
+    """Return a recipe in which every path of this machine is its last part alone."""
+    data, augment, embeddings = recipe.data, recipe.augment, recipe.student.embeddings
+    tagger, vectors = augment.tagger, augment.neighbours.vectors
+    names = [data.train, data.dev, data.test, *data.unlabelled]
+    splits = ["train", "dev", "test", *(f"unlabelled-{i + 1}" for i in range(len(data.unlabelled)))]
+    train, dev, test, *unlabelled = (
+        _shown_source(name, split, set(names), run)
+        for name, split in zip(names, splits, strict=True)
+    )
     return replace(
         recipe,
-        data=replace(
-            data,
-            train=source(data.train, "train"),
-            dev=source(data.dev, "dev"),
-            test=source(data.test, "test"),
-            unlabelled=tuple(
-                source(name, f"unlabelled-{i}") for i, name in enumerate(data.unlabelled, start=1)
-            ),
-        ),
-        teacher=replace(recipe.teacher, model=model(recipe.teacher.model)),
+        data=replace(data, train=train, dev=dev, test=test, unlabelled=tuple(unlabelled)),
+        teacher=_with_shown_model(recipe.teacher, run),
         augment=replace(
             augment,
             tagger=f"spacy:{_last(tagger)}" if tagger.startswith("spacy:") else tagger,
-            infill=replace(augment.infill, model=model(augment.infill.model)),
-            generated=replace(augment.generated, model=model(augment.generated.model)),
-            neighbours=replace(augment.neighbours, vectors=_last(augment.neighbours.vectors)),
+            infill=_with_shown_model(augment.infill, run),
+            generated=_with_shown_model(augment.generated, run),
+            neighbours=replace(augment.neighbours, vectors=_last(vectors)),
         ),
         student=replace(
-            student, embeddings=replace(student.embeddings, source=_last(student.embeddings.source))
+            recipe.student, embeddings=replace(embeddings, source=_last(embeddings.source))
         ),
     )
+
+
+def _with_shown_model(config: Any, run: Path) -> Any:
+    """Return a section whose `model`, if it is a path, is its last part alone."""
+    if config.model.startswith("package:") or _on_hub(config.model, run):
+        return config
+    return replace(config, model=_last(config.model))
+
+
+def _shown_source(name: str, split: str, others: set[str], run: Path) -> str:
+    """Return a data source's name without the folders of this machine."""
+    if name.startswith("embedded:") or not name:
+        return name
+    if name.startswith("datasets:"):
+        _, dataset, *rest = name.split(":")
+        dataset = dataset if _on_hub(dataset, run) else _last(dataset)
+        return ":".join(["datasets", dataset, *rest])
+    # The split keeps apart two files of one name.
+    twice = any(_last(other) == _last(name) for other in others - {name})
+    return f"{split}/{_last(name)}" if twice else _last(name)
 
 
 def _last(path: str) -> str:
@@ -256,10 +253,10 @@ def _last(path: str) -> str:
 
 
 def _on_hub(name: str, run: Path) -> bool:
-    """Say whether a checkpoint's or data set's name is one on the hub: of its form, and nothing on this machine."""
+    """Say whether a checkpoint or data set is the hub's: named as one, and not on this machine."""
     if name.startswith(("package:", ".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         return False
-    # Where the run was started is seldom anywhere but here or above its runs/.
+    # A run usually starts here or in the folder that holds its runs/.
     return not any((folder / name).exists() for folder in (Path(), run.resolve().parent.parent))
 
 

@@ -78,13 +78,13 @@ def test_a_healthy_task_has_no_error_and_gets_a_student(recipe, classifier_folde
     report = doctor(recipe, classifier_folder)
     assert report["errors"] == 0
     found = _by_check(report["findings"])
-    assert found["teacher-chance"]["figures"]["accuracy"] == 1
+    assert found["teacher-chance"]["metrics"]["accuracy"] == 1
     assert {check for check, row in found.items() if row["severity"] == "warning"} == {
         "rows",
         "student-vocabulary",  # dev names subjects that train does not
         "teacher-baseline",
     }
-    assert found["word-order"]["figures"]["plain"]["accuracy"] == 1
+    assert found["word-order"]["metrics"]["plain"]["accuracy"] == 1
     assert report["student"] == "static"  # one word decides these labels, so TF-IDF does as well
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -123,7 +123,7 @@ def test_swapped_labels_are_named(recipe, classifier_folder, tmp_path):
     report = doctor(recipe, _renamed(classifier_folder, tmp_path / "swapped", LABELS[::-1]))
     found = _by_check(report["findings"])
     assert found["teacher-meaning"]["severity"] == "error"
-    assert found["teacher-meaning"]["figures"]["permutation"] == {
+    assert found["teacher-meaning"]["metrics"]["permutation"] == {
         "negative": "positive",
         "positive": "negative",
     }
@@ -165,7 +165,7 @@ def test_a_permutation_of_some_classes_is_found_under_noise():
     said = np.array([0, 2, 1])[gold]
     noisy = np.where(random.random(300) < 0.2, random.integers(0, 3, 300), said)
     found = _by_check(check_answers(_logits(noisy), gold, ["a", "b", "c"], "t"))
-    assert found["teacher-meaning"]["figures"]["permutation"] == {"b": "c", "c": "b"}
+    assert found["teacher-meaning"]["metrics"]["permutation"] == {"b": "c", "c": "b"}
     assert "'b' is the data's 'c'" in found["teacher-meaning"]["seen"]
 
 
@@ -220,7 +220,7 @@ def test_a_teacher_is_held_against_tfidf_beyond_noise(teacher, baseline, severit
     found = [_logits((np.arange(100) >= right).astype(int), 2) for right in (teacher, baseline)]
     finding = check_against_baseline(*found, gold, 1000)
     assert finding.severity == severity
-    assert finding.figures["gap"] == pytest.approx((teacher - baseline) / 100)
+    assert finding.metrics["gap"] == pytest.approx((teacher - baseline) / 100)
 
 
 def _table(rows):
@@ -250,19 +250,22 @@ def test_duplicates_are_counted_whatever_their_case_space_and_unicode_form():
             ("café x", "positive"),
         ]
     )
-    assert found["duplicates"]["figures"]["rows"] == 30
+    assert found["duplicates"]["metrics"]["rows"] == 30
     assert found["duplicates"]["severity"] == "warning"
-    assert found["contradictions"]["severity"] == "fine"
+    assert found["conflicting-labels"]["severity"] == "fine"
 
 
-@pytest.mark.parametrize(("torn", "severity"), [(0, "fine"), (5, "warning"), (60, "error")])
-def test_texts_with_two_labels_are_contradictions(torn, severity):
+@pytest.mark.parametrize(("conflicting", "severity"), [(0, "fine"), (5, "warning"), (60, "error")])
+def test_texts_with_two_labels_are_contradictions(conflicting, severity):
     found = _rows(
-        [*_many(400), *[(text, LABELS[1 - LABELS.index(label)]) for text, label in _many(torn)]]
+        [
+            *_many(400),
+            *[(text, LABELS[1 - LABELS.index(label)]) for text, label in _many(conflicting)],
+        ]
     )
-    assert found["contradictions"]["severity"] == severity
-    assert found["contradictions"]["figures"]["rows"] == 2 * torn
-    assert found["duplicates"]["figures"]["rows"] == 0
+    assert found["conflicting-labels"]["severity"] == severity
+    assert found["conflicting-labels"]["metrics"]["rows"] == 2 * conflicting
+    assert found["duplicates"]["metrics"]["rows"] == 0
 
 
 @pytest.mark.parametrize(("leaking", "severity"), [(1, "warning"), (30, "error")])
@@ -270,7 +273,7 @@ def test_dev_and_test_rows_of_train_are_leaks(leaking, severity):
     dev = [*_many(300, 10_000), *[(text.upper() + " ", label) for text, label in _many(leaking)]]
     found = _rows(_many(400), dev)
     assert found["leaks-dev"]["severity"] == severity
-    assert found["leaks-dev"]["figures"]["rows"] == leaking
+    assert found["leaks-dev"]["metrics"]["rows"] == leaking
     tables = {"train": _table(_many(400)), "dev": _table(_many(300, 10_000)), "test": _table(dev)}
     assert _severity(check_rows(tables, "classification"), "leaks-test") == severity
 
@@ -289,7 +292,7 @@ def test_pairs_leak_whole_and_not_by_one_side():
     dev = pairs([("a 1", "b 1"), ("a 2", "b 3"), *[(f"a {i}", f"c {i}") for i in range(298)]])
     assert (
         _by_check(check_rows({"train": train, "dev": dev}, "classification"))["leaks-dev"][
-            "figures"
+            "metrics"
         ]["rows"]
         == 1
     )
@@ -313,7 +316,7 @@ def test_imbalance_is_a_ratio(rare, severity):
 def test_a_class_that_dev_has_not_is_a_warning():
     found = _rows(_many(400), [(f"text {i}", "positive") for i in range(10_000, 10_300)])
     assert found["classes-dev"]["severity"] == "warning"
-    assert found["classes-dev"]["figures"]["missing"] == ["negative"]
+    assert found["classes-dev"]["metrics"]["missing"] == ["negative"]
 
 
 @pytest.mark.parametrize(("rows", "severity"), [(10, "error"), (100, "warning"), (400, "fine")])
@@ -339,10 +342,10 @@ def test_rows_of_other_tasks():
     dev = pa.table({"text": [f"other {i}" for i in range(300)], "label": [["a"]] * 300})
     found = _by_check(check_rows({"train": table, "dev": dev}, "multi-label"))
     assert "classes" not in found
-    assert found["duplicates"]["figures"]["rows"] == 100  # the order of labels says nothing
-    assert found["contradictions"]["figures"]["rows"] == 200
+    assert found["duplicates"]["metrics"]["rows"] == 100  # the order of labels says nothing
+    assert found["conflicting-labels"]["metrics"]["rows"] == 200
     scores = table.set_column(1, "label", pa.array(np.arange(400) / 10))
-    assert "contradictions" not in _by_check(
+    assert "conflicting-labels" not in _by_check(
         check_rows({"train": scores, "dev": dev}, "regression")
     )
 
@@ -356,8 +359,8 @@ def test_another_script_is_an_error(recipe, tmp_path):
     )
     found = _by_check(doctor(replace(recipe, data=data))["findings"])["teacher-language"]
     assert found["severity"] == "error"
-    assert found["figures"]["script"] == "CJK"
-    assert found["figures"]["unknown_share"] > 0.9
+    assert found["metrics"]["script"] == "CJK"
+    assert found["metrics"]["unknown_share"] > 0.9
 
 
 def test_another_language_of_the_same_script_shows_in_its_pieces():
@@ -393,9 +396,9 @@ def test_truncation_is_measured_for_both(recipe, tmp_path):
     )
     found = _by_check(doctor(short)["findings"])
     # Words: 5, 10, 15 and a full stop; the teacher adds [CLS] and [SEP].
-    assert found["truncation-student"]["figures"]["rows_share"] == pytest.approx(2 / 3)
-    assert found["truncation-teacher"]["figures"]["rows_share"] == pytest.approx(1 / 3)
-    assert found["truncation-student"]["figures"]["tokens_99_percent"] == 15
+    assert found["truncation-student"]["metrics"]["rows_share"] == pytest.approx(2 / 3)
+    assert found["truncation-teacher"]["metrics"]["rows_share"] == pytest.approx(1 / 3)
+    assert found["truncation-student"]["metrics"]["tokens_99_percent"] == 15
     assert (
         found["truncation-student"]["severity"]
         == found["truncation-teacher"]["severity"]
@@ -417,13 +420,13 @@ def test_a_tiny_vocabulary_is_an_error(recipe):
     tiny = replace(recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5)))
     found = _by_check(doctor(tiny)["findings"])["student-vocabulary"]
     assert found["severity"] == "error"
-    assert found["figures"]["vocabulary"] == 5
-    assert found["figures"]["unknown_share"] > 0.3
+    assert found["metrics"]["vocabulary"] == 5
+    assert found["metrics"]["unknown_share"] > 0.3
 
 
 def test_unlabelled_text_counts_for_the_vocabulary(recipe, tmp_path, dev_table):
     def unknown(recipe):
-        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["figures"][
+        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["metrics"][
             "unknown_share"
         ]
 
@@ -439,7 +442,7 @@ def test_unlabelled_text_counts_for_the_vocabulary(recipe, tmp_path, dev_table):
 
 def test_the_teachers_words_count_for_the_vocabulary_where_its_tokenizer_is_here(recipe):
     def unknown(recipe):
-        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["figures"][
+        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["metrics"][
             "unknown_share"
         ]
 
@@ -483,7 +486,7 @@ def test_a_store_without_some_of_the_rows_is_an_error(recipe, store, tmp_path, t
         )["findings"]
     )["logits-coverage-train"]
     assert found["severity"] == "error"
-    assert found["figures"]["missing_share"] == pytest.approx(12 / 108)
+    assert found["metrics"]["missing_share"] == pytest.approx(12 / 108)
 
 
 def test_a_store_of_other_labels_or_another_teacher_is_an_error(
@@ -518,8 +521,8 @@ def test_a_store_is_compared_by_the_labels_names(recipe, classifier_folder, stor
     tokenizer.save_pretrained(tmp_path / "turned")
     found = _by_check(doctor(recipe, str(tmp_path / "turned"), store)["findings"])
     assert (
-        found["logits-teacher"]["figures"]["agreement"]
-        == found["teacher-chance"]["figures"]["accuracy"]
+        found["logits-teacher"]["metrics"]["agreement"]
+        == found["teacher-chance"]["metrics"]["accuracy"]
         == 1
     )
 
@@ -546,7 +549,7 @@ def test_a_run_s_own_teacher_and_logits_are_found(
     )
     report = doctor(recipe, folder=run)
     assert report["student"] == "static"
-    assert _by_check(report["findings"])["logits-coverage-transfer"]["figures"][
+    assert _by_check(report["findings"])["logits-coverage-transfer"]["metrics"][
         "missing_share"
     ] == pytest.approx(1 / 97)
 
@@ -577,8 +580,8 @@ def test_a_bag_of_words_does_not_move_when_shuffled():
     assert moved["plain"] == Movement(0, 0, 0, 1)
     assert moved["shuffled"] == moved["runs"] == moved["plain"]
     assert moved["masked"].flips > 0.1
-    assert advise(moved, 0.1, pairs=False, asked="bilstm").figures["kind"] == "static"
-    assert advise(moved, 0.01, pairs=True, asked="bilstm").figures["kind"] == "siamese-static"
+    assert advise(moved, 0.1, pairs=False, asked="bilstm").metrics["kind"] == "static"
+    assert advise(moved, 0.01, pairs=True, asked="bilstm").metrics["kind"] == "siamese-static"
 
 
 def test_flips_are_of_answers_and_not_of_labels():
@@ -604,8 +607,8 @@ def test_near_and_far_order_are_told_apart():
     assert near["shuffled"].flips > 0.4
     assert near["runs"].flips < 0.5 * near["shuffled"].flips
     assert far["runs"].flips > 0.5 * far["shuffled"].flips
-    assert advise(near, 0.1, pairs=False, asked="bilstm").figures["kind"] == "textcnn"
-    assert advise(far, 0.06, pairs=True, asked="bilstm").figures["kind"] == "siamese-bilstm"
+    assert advise(near, 0.1, pairs=False, asked="bilstm").metrics["kind"] == "textcnn"
+    assert advise(far, 0.06, pairs=True, asked="bilstm").metrics["kind"] == "siamese-bilstm"
 
 
 def test_what_only_reading_together_explains_asks_for_a_transformer():
@@ -614,17 +617,17 @@ def test_what_only_reading_together_explains_asks_for_a_transformer():
     assert moved["shuffled"].flips > 0.5  # both sides are shuffled, each by itself
     for movement in (still, moved):
         assert (
-            advise(movement, 0.09, pairs=True, asked="siamese-bilstm").figures["kind"]
+            advise(movement, 0.09, pairs=True, asked="siamese-bilstm").metrics["kind"]
             == "transformer"
         )
-        assert advise(movement, 0.09, pairs=False, asked="bilstm").figures["kind"] != "transformer"
+        assert advise(movement, 0.09, pairs=False, asked="bilstm").metrics["kind"] != "transformer"
     assert (
-        advise(still, 0.05, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-bilstm"
+        advise(still, 0.05, pairs=True, asked="siamese-bilstm").metrics["kind"] == "siamese-bilstm"
     )
     assert (
-        advise(still, 0.02, pairs=True, asked="siamese-bilstm").figures["kind"] == "siamese-static"
+        advise(still, 0.02, pairs=True, asked="siamese-bilstm").metrics["kind"] == "siamese-static"
     )
-    assert advise(still, 0.05, pairs=False, asked="bilstm").figures["kind"] == "static"
+    assert advise(still, 0.05, pairs=False, asked="bilstm").metrics["kind"] == "static"
 
 
 def test_shuffling_keeps_the_words_and_masking_hides_one_at_least():
@@ -668,7 +671,7 @@ def test_pairs_are_examined(recipe, build_classifier, tmp_path, pair_table):
         build_classifier(["other", "same"]),
     )
     found = _by_check(report["findings"])
-    assert found["leaks-dev"]["figures"]["share"] == 1
+    assert found["leaks-dev"]["metrics"]["share"] == 1
     assert found["leaks-dev"]["severity"] == found["teacher-constant"]["severity"] == "error"
 
 
@@ -680,12 +683,12 @@ def test_a_student_that_reads_as_its_teacher_has_no_vocabulary_to_check(recipe, 
         )["findings"]
     )
     assert "student-vocabulary" not in found
-    assert found["truncation-student"]["figures"]["rows_share"] == 1  # [CLS] five words [SEP]
+    assert found["truncation-student"]["metrics"]["rows_share"] == 1  # [CLS] five words [SEP]
 
 
 def test_fewer_rows_are_asked_where_fewer_are_wanted(recipe, classifier_folder):
     found = _by_check(doctor(recipe, classifier_folder, rows=20)["findings"])
-    assert found["teacher-chance"]["figures"]["rows"] == 20
+    assert found["teacher-chance"]["metrics"]["rows"] == 20
     assert "of 10 dev rows" in found["word-order"]["seen"]
     with pytest.raises(InputError, match="--rows is 1"):
         doctor(recipe, rows=1)
@@ -744,5 +747,5 @@ def test_what_is_no_teacher_is_one_line(recipe, encoder_folder, tmp_path):
 def test_a_tokenizer_of_bytes_is_read_as_characters(classifier_folder):
     tokenizer = load_classifier(classifier_folder)[1]
     finding = check_teacher_tokenizer(tokenizer, ["the film is good ."], "tiny")
-    assert finding.figures["vocabulary_share"] == 1
-    assert finding.figures["pieces_a_unit"] == 1
+    assert finding.metrics["vocabulary_share"] == 1
+    assert finding.metrics["subwords_a_unit"] == 1

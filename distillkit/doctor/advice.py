@@ -1,18 +1,18 @@
-"""Which student a teacher's own behaviour speaks for."""
+"""Which kind of student fits what was measured of the teacher."""
 
 from distillkit.doctor.findings import Finding, percent
 from distillkit.doctor.order import RUN, Movement
 from distillkit.recipe.kinds import load_kinds
 
-# Points of accuracy, 0 to 1, that the order of words may be worth and a student without it still be
-# the best buy: half a dev margin.
-WORTH = 0.02
-# Of the answers that shuffling changes, the share that shuffling runs of words may change: below
-# it, order matters near by alone.
+# Points of accuracy, 0 to 1, that word order may gain while a student without it is still the best
+# buy: half a dev margin.
+ORDER_GAIN = 0.02
+# Answers changed by shuffling runs of words, as a share of those changed by shuffling words. At
+# most this share means that only local order matters.
 NEAR = 0.5
-# Of pairs: where the teacher is so many points above TF-IDF, it sees by reading both texts together
-# what two finished vectors do not say. Students of two texts read apart stay five points behind it
-# on QQP (a gap of 9.6) and eleven on MRPC (10), and none on SICK (5.6).
+# Pairs: with this lead over TF-IDF the teacher finds by reading both texts together what two
+# finished vectors lack. Siamese students stay five points behind it on QQP (a lead of 9.6), eleven
+# on MRPC (10) and none on SICK (5.6).
 TOGETHER = 0.08
 
 
@@ -26,55 +26,46 @@ def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -
         asked: The kind that the recipe names.
 
     Returns:
-        The kind, in `figures`, with the reason. It is a rule of thumb: docs/doctor.md has what it
+        The kind, in `metrics`, with the reason. It is a rule of thumb: docs/doctor.md has what it
         was tried on.
     """
-    plain, shuffled, runs = (moved[kind] for kind in ("plain", "shuffled", "runs"))
-    lost = plain.accuracy - shuffled.accuracy
-    # Either is more than order is worth: TF-IDF lacks the teacher's knowledge too, and a teacher is
-    # lost in shuffled text that it never saw.
-    worth = max(min(gap, lost), 0.0)
-    measured = f"the teacher loses {100 * lost:.1f} points on shuffled words and is {100 * gap:.1f} above TF-IDF"
-    reach = f"answers changed by shuffling words: {percent(shuffled.flips)}, by shuffling runs of {RUN}: {percent(runs.flips)}"
-    if pairs and gap >= TOGETHER:
-        need, why = (
-            "together",
-            f"what counts is how the two texts fit, and it alone reads both together: {measured}",
-        )
-    elif pairs and worth <= WORTH < gap:
-        # One word often decides, and a mean of word vectors blurs it: on SICK that costs five
-        # points which no order is worth.
-        need, why = (
-            "order",
-            f"it keeps the single word that two texts differ in, which a mean of vectors does not: {measured}",
-        )
-    elif worth <= WORTH:
-        need, why = (
-            "no order",
-            f"the order of words is worth at most {100 * worth:.1f} points: {measured}",
-        )
-    elif runs.flips <= NEAR * shuffled.flips:
-        need, why = (
-            "near order",
-            f"order is worth up to {100 * worth:.1f} points, most of it near by: {measured}; {reach}",
-        )
-    else:
-        need, why = (
-            "order",
-            f"order is worth up to {100 * worth:.1f} points, and not near by alone: {measured}; {reach}",
-        )
+    lost = moved["plain"].accuracy - moved["shuffled"].accuracy
+    # Both overstate what order gains: TF-IDF lacks the teacher's knowledge too, and the teacher
+    # never saw shuffled text.
+    gain = max(min(gap, lost), 0.0)
+    need, why = _need(moved, gain, gap, pairs)
     kind = next(
         name for name, of in load_kinds().items() if of.suits == need and of.fits(pairs=pairs)
     )
-    do = (
-        ""
-        if kind == asked
-        else f"try {kind} beside the recipe's {asked}; distillkit list shows the students"
-    )
+    measured = f"the teacher loses {100 * lost:.1f} points on shuffled words and is {100 * gap:.1f} above TF-IDF"
+    beside = f"try {kind} beside the recipe's {asked}; distillkit list shows the students"
     return Finding(
         "student",
         "fine",
-        f"{kind}: {why}",
-        do,
-        {"kind": kind, "order_worth": worth, "lost_shuffled": lost, "gap": gap},
+        f"{kind}: {why}; {measured}",
+        "" if kind == asked else beside,
+        {"kind": kind, "order_gain": gain, "lost_shuffled": lost, "gap": gap},
     )
+
+
+def _need(moved: dict[str, Movement], gain: float, gap: float, pairs: bool) -> tuple[str, str]:
+    """Return what the student has to see of a text, as a kind's `suits` names it, and why."""
+    if pairs and gap >= TOGETHER:
+        return "together", "the two texts must be read together, which it alone does"
+    if gain <= ORDER_GAIN:
+        # One word often decides, and a mean of word vectors blurs it. On SICK that costs five
+        # points although word order gains nothing.
+        if pairs and gap > ORDER_GAIN:
+            return (
+                "order",
+                "it keeps the one word that two texts differ in; a mean of vectors does not",
+            )
+        return "no order", f"word order gains at most {100 * gain:.1f} points"
+    shuffled, runs = moved["shuffled"].flips, moved["runs"].flips
+    reach = f"answers changed by shuffling words: {percent(shuffled)}, by shuffling runs of {RUN}: {percent(runs)}"
+    if runs <= NEAR * shuffled:
+        return (
+            "near order",
+            f"order gains up to {100 * gain:.1f} points, most of it near by; {reach}",
+        )
+    return "order", f"order gains up to {100 * gain:.1f} points, and not near by alone; {reach}"

@@ -1,8 +1,10 @@
-"""Checks of a teacher's answers on labelled rows: constant, permuted, at chance, no better than TF-IDF; and of a logit store."""
+"""Checks of a teacher's answers on labelled rows, and of a logit store."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +16,13 @@ from sklearn.metrics import confusion_matrix
 
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
 from distillkit.data.tables import label_ids
-from distillkit.doctor.findings import Finding, graded, percent
+from distillkit.doctor.findings import Finding, Severity, finding, graded, percent
 from distillkit.errors import InputError
 from distillkit.measure.statistics import mcnemar
 from distillkit.recipe import Task
 from distillkit.teacher.checkpoint import match_labels
 
-# Chance of a false alarm that an error may have; a teacher that is merely not proven better is
-# warned of at the usual level.
+# Probability of a false alarm: of an error, and of "not better than TF-IDF", a warning.
 ERROR_LEVEL, WARNING_LEVEL = 0.001, 0.05
 CONSTANT = 1e-3
 UNCOVERED, MANY_UNCOVERED = 0.0005, 0.05
@@ -31,126 +32,115 @@ SAME_TEACHER = 0.95
 def check_answers(
     logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str = "teacher"
 ) -> list[Finding]:
-    """Check that logits are finite, depend on the text, mean what they are called, and are better than guessing.
+    """Check that logits are finite, depend on the text, mean what they are called, and beat guessing.
 
     Args:
         logits: (N, C) float.
         gold: Class numbers, (N,) int.
         labels: C names.
-        who: Whose they are; named in the findings.
+        who: Whose logits they are; the findings name it.
         group: First word of the checks' names.
 
     Returns:
-        The first thing that is wrong, for it explains what follows from it; or that all is fine.
+        All findings up to the first error, which explains the errors that would follow.
     """
-    finite = np.isfinite(logits).all(axis=1)
-    if not finite.all():
-        return [
-            Finding(
-                f"{group}-finite",
-                "error",
-                f"{who}: {int((~finite).sum())} of {len(logits)} rows have a logit that is no number",
-                "fine-tune again with a lower --teacher.training.learning-rate, or label with --label.precision fp32",
-                {"rows": int((~finite).sum())},
-            )
-        ]
-    spread = _constant(logits, labels, who, group)
-    if spread.severity == "error":
-        return [spread]
-    permuted = _permuted(logits, gold, labels, who, group)
-    if permuted.severity == "error":
-        return [spread, permuted]
-    return [spread, permuted, _chance(logits, gold, labels, who, group)]
+    found = logits.argmax(1)
+    checks = (
+        lambda: _finite(logits),
+        lambda: _constant(logits, labels),
+        lambda: _meaning(found, gold, labels),
+        lambda: _chance(found == gold, gold),
+    )
+    findings: list[Finding] = []
+    for check in checks:
+        one = check()
+        if one is not None:
+            findings.append(replace(one, check=f"{group}-{one.check}", seen=f"{who}: {one.seen}"))
+            if one.severity == "error":
+                break
+    return findings
 
 
-def _constant(logits: np.ndarray, labels: Sequence[str], who: str, group: str) -> Finding:
+def _finite(logits: np.ndarray) -> Finding | None:
+    rows = int((~np.isfinite(logits).all(axis=1)).sum())
+    if not rows:
+        return None
+    return finding(
+        "finite",
+        "error",
+        f"{rows} of {len(logits)} rows have a logit that is NaN or infinite",
+        "fine-tune again with a lower --teacher.training.learning-rate, or label with --label.precision fp32",
+        {"rows": rows},
+    )
+
+
+def _constant(logits: np.ndarray, labels: Sequence[str]) -> Finding:
     # A number added to a whole row changes no probability.
     spread = float((logits - logits.mean(axis=1, keepdims=True)).std(axis=0).max())
     share = np.bincount(logits.argmax(1), minlength=len(labels)) / len(logits)
-    bad = spread < CONSTANT
-    return Finding(
-        f"{group}-constant",
-        "error" if bad else "fine",
-        f"{who}: its logits differ from row to row by {spread:.2g} (standard deviation); "
-        f"it says {labels[int(share.argmax())]!r} on {percent(share.max())} of the rows",
-        "fine-tune it (distillkit train-teacher): its head knows nothing of the text; is the checkpoint whole?"
-        if bad
-        else "",
+    return finding(
+        "constant",
+        "error" if spread < CONSTANT else "fine",
+        f"its logits have a standard deviation of {spread:.2g} over the rows; "
+        f"it answers {labels[int(share.argmax())]!r} on {percent(share.max())} of them",
+        "fine-tune it (distillkit train-teacher): its head knows nothing of the text; is the checkpoint whole?",
         {"standard_deviation": spread, "commonest_answer_share": float(share.max())},
     )
 
 
-def _permuted(
-    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str
-) -> Finding:
-    """Look for another meaning of the logits under which far more rows are right."""
-    # rows gold, columns found
-    counts = confusion_matrix(gold, logits.argmax(1), labels=range(len(labels)))
-    there = counts.sum(axis=1) > 0
+def _meaning(found: np.ndarray, gold: np.ndarray, labels: Sequence[str]) -> Finding:
+    """Look for another assignment of the answers to the labels that is right on far more rows."""
+    counts = confusion_matrix(gold, found, labels=range(len(labels)))  # rows gold, columns found
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    # By shares of each class: by rows, a teacher that says one class always would seem to be called
-    # by the wrong name.
-    means, found = linear_sum_assignment(-shares)
-    # what the teacher calls `found` is `meaning[found]` in the data
-    meaning = np.empty(len(labels), int)
-    meaning[found] = means
+    # By shares of each class. By rows, a teacher that always gives one class would look renamed.
+    means, called = linear_sum_assignment(-shares)
+    meaning = means[np.argsort(called)]  # what the teacher calls i is meaning[i] in the data
+    there = counts.sum(axis=1) > 0
+    as_named, best = (float(x[there].mean()) for x in (shares.diagonal(), shares[means, called]))
     moved = [i for i in range(len(labels)) if meaning[i] != i]
-    as_named, best = (
-        float(shares.diagonal()[there].mean()),
-        float(shares[means, found][there].mean()),
-    )
-    right, otherwise = int(counts.diagonal().sum()), int(counts[means, found].sum())
-    # A row right in both readings says nothing; of the others, were the names right, at most half
-    # would be right in the other reading.
-    both = int(sum(counts[i, i] for i in range(len(labels)) if meaning[i] == i))
-    wins, losses = otherwise - both, right - both
-    # The reading was chosen from all C! (Bonferroni).
-    certain = binom.logsf(wins - 1, wins + losses, 0.5) + gammaln(len(labels) + 1) < math.log(
-        ERROR_LEVEL
-    )
-    above_chance = best > _bound(gold)
-    bad = bool(moved) and certain and above_chance
+    metrics: dict[str, Any] = {"balanced_accuracy": as_named, "best_assignment": best}
+    seen = f"{percent(as_named)} of each class are right as the labels are named"
+    if not moved or best <= _bound(gold) or not _is_certain(counts, meaning):
+        return finding("meaning", "fine", seen, "", metrics)
     names = ", ".join(f"{labels[i]!r} is the data's {labels[meaning[i]]!r}" for i in moved[:6])
-    return Finding(
-        f"{group}-meaning",
-        "error" if bad else "fine",
-        f"{who}: {percent(as_named)} of each class are right as the labels are named"
-        + (
-            f", {percent(best)} if its {names}: labels are permuted between teacher and data"
-            if bad
-            else ""
-        ),
-        "correct id2label in the teacher's config.json (or the labels of the data), then label again"
-        if bad
-        else "",
-        {"balanced_accuracy": as_named, "best_assignment": best}
-        | ({"permutation": {labels[i]: labels[meaning[i]] for i in moved}} if bad else {}),
+    return finding(
+        "meaning",
+        "error",
+        f"{seen}, {percent(best)} if its {names}: labels are permuted between teacher and data",
+        "correct id2label in the teacher's config.json (or the labels of the data), then label again",
+        metrics | {"permutation": {labels[i]: labels[meaning[i]] for i in moved}},
     )
+
+
+def _is_certain(counts: np.ndarray, meaning: np.ndarray) -> bool:
+    """Say whether the other meaning wins by a sign test, corrected for all C! that were possible."""
+    classes = np.arange(len(counts))
+    # A row that is right in both readings says nothing. Of the others, if the names were right, at
+    # most half would be right in the other reading.
+    both = counts.diagonal()[meaning == classes].sum()
+    wins = counts[meaning, classes].sum() - both
+    losses = counts.diagonal().sum() - both
+    chance = binom.logsf(wins - 1, wins + losses, 0.5) + gammaln(len(counts) + 1)  # Bonferroni
+    return bool(chance < math.log(ERROR_LEVEL))
 
 
 def _bound(gold: np.ndarray) -> float:
-    """Return the least balanced accuracy that guessing does not reach: three standard errors above its mean."""
+    """Return the balanced accuracy that guessing does not reach: three standard errors above its mean."""
     rows = np.unique(gold, return_counts=True)[1]
     chance = 1 / max(len(rows), 2)
     return chance + 3 * math.sqrt(chance * (1 - chance) * float((1 / rows).mean()) / len(rows))
 
 
-def _chance(
-    logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str
-) -> Finding:
-    right = logits.argmax(1) == gold
+def _chance(right: np.ndarray, gold: np.ndarray) -> Finding:
+    accuracy, bound = float(right.mean()), _bound(gold)
     score = float(np.mean([right[gold == i].mean() for i in np.unique(gold)]))
-    bound = _bound(gold)
-    bad = score < bound
-    return Finding(
-        f"{group}-chance",
-        "error" if bad else "fine",
-        f"{who}: {percent(float(right.mean()))} of {len(gold):,} rows are right, {percent(score)} averaged over classes; guessing gives up to {percent(bound)}",
-        "fine-tune it on this data (distillkit train-teacher): a student of it learns noise"
-        if bad
-        else "",
+    return finding(
+        "chance",
+        "error" if score < bound else "fine",
+        f"{percent(accuracy)} of {len(gold):,} rows are right, {percent(score)} averaged over classes; guessing gives up to {percent(bound)}",
+        "fine-tune it on this data (distillkit train-teacher): a student of it learns noise",
         {
-            "accuracy": float(right.mean()),
+            "accuracy": accuracy,
             "balanced_accuracy": score,
             "least_above_chance": bound,
             "rows": len(gold),
@@ -167,49 +157,42 @@ def check_against_baseline(
         teacher: Logits, (N, C).
         baseline: Log probabilities on the same rows, (N, C).
         gold: Class numbers, (N,).
-        trained_on: Rows the baseline learnt from.
+        trained_on: Rows that the baseline learnt from.
     """
-    teacher_right, baseline_right = teacher.argmax(1) == gold, baseline.argmax(1) == gold
-    wins, losses = (
-        int((teacher_right & ~baseline_right).sum()),
-        int((~teacher_right & baseline_right).sum()),
-    )
-    gap = (wins - losses) / len(gold)
-    p = mcnemar(teacher_right, baseline_right)
-    worse, better = losses > wins and p < ERROR_LEVEL, wins > losses and p < WARNING_LEVEL
-    do = ""
-    if worse:
+    ours, theirs = teacher.argmax(1) == gold, baseline.argmax(1) == gold
+    wins, losses = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    gap, p = (wins - losses) / len(gold), mcnemar(ours, theirs)
+    severity: Severity = "warning"
+    chance = ", which may be chance"
+    do = "a student can hardly be better than its teacher: choose a stronger teacher, label more dev rows to see the difference, or ship TF-IDF"
+    if wins > losses and p < WARNING_LEVEL:
+        severity, chance = "fine", ""
+    elif losses > wins and p < ERROR_LEVEL:
+        severity, chance = "error", ""
         do = "fine-tune longer, at another learning rate, or choose another teacher: whoever can train TF-IDF needs no student of this one"
-    elif not better:
-        do = "a student can hardly be better than its teacher: choose a stronger teacher, label more dev rows to see the difference, or ship TF-IDF"
-    return Finding(
+    return finding(
         "teacher-baseline",
-        "error" if worse else "fine" if better else "warning",
-        f"the teacher is right on {percent(float(teacher_right.mean()))}, "
-        f"TF-IDF + logistic regression (of {trained_on:,} rows) on {percent(float(baseline_right.mean()))}: "
-        f"{100 * gap:+.1f} points, {wins} rows against {losses}"
-        + ("" if worse or better else ", which may be chance"),
+        severity,
+        f"the teacher is right on {percent(float(ours.mean()))}, "
+        f"TF-IDF + logistic regression (of {trained_on:,} rows) on {percent(float(theirs.mean()))}: "
+        f"{100 * gap:+.1f} points, {wins} rows against {losses}{chance}",
         do,
-        {
-            "teacher": float(teacher_right.mean()),
-            "baseline": float(baseline_right.mean()),
-            "gap": gap,
-            "mcnemar_p": p,
-        },
+        {"teacher": float(ours.mean()), "baseline": float(theirs.mean()), "gap": gap}
+        | {"mcnemar_p": p},
     )
 
 
 def check_store(
     store: Path, tables: Mapping[str, pa.Table], labels: Sequence[str], task: Task, max_tokens: int
 ) -> list[Finding]:
-    """Check the logits that are there already: their labels, which rows they cover, what they say on labelled rows.
+    """Check a logit store: its labels, which rows it covers, and its answers on labelled rows.
 
     Args:
         store: A logit store.
         tables: What a student will learn from, by name: the transfer set, or else `train` and
             `unlabelled`; `train` is labelled.
         labels: C names, the data's.
-        task: What a label is; of a classification what the logits say is checked too.
+        task: What a label is; a classification's answers are checked too.
         max_tokens: Where the recipe truncates the teacher's input; 0: not known.
 
     Raises:
@@ -217,60 +200,57 @@ def check_store(
     """
     findings = []
     for name, manifest in read_store(store).items():
-        own = joined_labels(store, {name: 1.0})
         who = f"logits {name!r}"
         try:
-            names = match_labels(own, labels, who)
+            names = match_labels(joined_labels(store, {name: 1.0}), labels, who)
         except InputError as error:
-            findings.append(
-                Finding(
-                    "logits-labels", "error", str(error), "label again with a teacher of this task"
-                )
-            )
+            do = "label again with a teacher of this task"
+            findings.append(finding("logits-labels", "error", str(error), do))
             continue
-        keys = stored_keys(store / name)
-        there = {split: pc.is_in(keys_of(table), value_set=keys) for split, table in tables.items()}
+        there = _there(store / name, tables)
         findings += [_coverage(who, split, mask) for split, mask in there.items()]
-        cut = manifest["max_tokens"]
-        if cut and max_tokens and cut != max_tokens:
-            findings.append(
-                Finding(
-                    "logits-truncation",
-                    "warning",
-                    f"{who}: made with max_tokens {cut}, the recipe says {max_tokens}",
-                    "label again, or set teacher.max_tokens to what they were made with",
-                    {"store": cut, "recipe": max_tokens},
-                )
-            )
+        findings += _same_cut(who, manifest["max_tokens"], max_tokens)
         train = tables["train"].filter(there["train"])
         if len(train) and task == "classification":
-            logits = join_logits(train, store, {name: 1.0})
-            findings += check_answers(
-                logits,
-                np.array(label_ids(train, names)),
-                names,
-                f"{who} on training rows",
-                "logits",
-            )
+            logits, gold = join_logits(train, store, {name: 1.0}), label_ids(train, names)
+            who = f"{who} on training rows"
+            findings += check_answers(logits, np.array(gold), names, who, "logits")
     return findings
+
+
+def _there(teacher: Path, tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """Return a mask for each table: the rows whose logits a teacher of the store has."""
+    keys = stored_keys(teacher)
+    return {split: pc.is_in(keys_of(table), value_set=keys) for split, table in tables.items()}
+
+
+def _same_cut(who: str, stored: int, asked: int) -> list[Finding]:
+    if not stored or not asked or stored == asked:
+        return []
+    return [
+        finding(
+            "logits-truncation",
+            "warning",
+            f"{who}: made with max_tokens {stored}, the recipe says {asked}",
+            "label again, or set teacher.max_tokens to what they were made with",
+            {"store": stored, "recipe": asked},
+        )
+    ]
 
 
 def _coverage(who: str, split: str, there: pa.ChunkedArray | pa.Array) -> Finding:
     missing = 1 - (pc.sum(there).as_py() or 0) / len(there)
-    severity = graded(missing, UNCOVERED, MANY_UNCOVERED)
-    return Finding(
+    return finding(
         f"logits-coverage-{split}",
-        severity,
+        graded(missing, UNCOVERED, MANY_UNCOVERED),
         f"{who}: {percent(missing)} of the {len(there):,} rows of {split} have no logits",
-        ""
-        if severity == "fine"
-        else "run distillkit label on this text: the store grows by what is missing",
+        "run distillkit label on this text: the store grows by what is missing",
         {"missing_share": missing, "rows": len(there)},
     )
 
 
 def check_same_teacher(stored: np.ndarray, asked: np.ndarray, name: str) -> Finding:
-    """Compare stored logits with what the teacher says now to the same rows.
+    """Compare stored logits with what the teacher says now about the same rows.
 
     Args:
         stored: (N, C).
@@ -279,11 +259,10 @@ def check_same_teacher(stored: np.ndarray, asked: np.ndarray, name: str) -> Find
     """
     same = float((stored.argmax(1) == asked.argmax(1)).mean())
     apart = float(np.abs(stored - asked).mean())
-    bad = same < SAME_TEACHER
-    return Finding(
+    return finding(
         "logits-teacher",
-        "error" if bad else "fine",
+        "error" if same < SAME_TEACHER else "fine",
         f"logits {name!r} and the teacher give {percent(same)} of {len(stored)} training rows the same label; their logits are {apart:.2g} apart on average",
-        "these logits are of another teacher: give that one, or label again" if bad else "",
+        "these logits are of another teacher: give that one, or label again",
         {"agreement": same, "mean_difference": apart, "rows": len(stored)},
     )

@@ -1,4 +1,4 @@
-"""`distillkit doctor`: every check in turn, on samples, and which student they speak for."""
+"""`distillkit doctor`: every check in turn, on samples, and the student that they suggest."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -58,42 +58,42 @@ def doctor(
     folder: Path | None = None,
     rows: int = ROWS,
 ) -> Report:
-    """Say what is wrong with a recipe's data and teacher before hours are spent on them; nothing is written.
+    """Say what is wrong with a recipe's data and teacher before hours are spent on them.
+
+    It writes nothing.
 
     Args:
         recipe: What would be run.
-        teacher: A fine-tuned checkpoint; empty: that of `folder`, if it is there.
-        logits: A logit store; empty: that of `folder`, if it is there.
+        teacher: A fine-tuned checkpoint; empty: that of `folder`, if there is one.
+        logits: A logit store; empty: that of `folder`, if there is one.
         folder: The run's folder.
-        rows: Dev rows that the teacher is asked about, at most; for the order of words half of
-            them, ten times over.
+        rows: Most dev rows that the teacher answers; half of them ten times over for word order.
 
     Returns:
         `errors` and `warnings` (how many), `findings` (each with `check`, `severity`, `seen`, `do`,
-        `figures`), `not_checked`, and `student`, the kind that the findings speak for, or None
-        without a teacher that is well.
+        `metrics`), `not_checked`, and `student`: the kind that the findings suggest, or None
+        without a sound teacher.
 
     Raises:
-        InputError: The data cannot be read, or what is given as teacher or logits is none.
+        InputError: The data cannot be read, or `teacher` or `logits` is not what it should be.
     """
     if rows < 2:
         raise InputError(f"--rows is {rows}: expected at least 2")
     if folder is not None:
-        made = folder / "teacher" / "model", folder / "logits" / "store"
-        teacher = teacher or (str(made[0]) if made[0].is_dir() else "")
-        logits = logits or (str(made[1]) if made[1].is_dir() else "")
+        model, store = folder / "teacher" / "model", folder / "logits" / "store"
+        teacher = teacher or (str(model) if model.is_dir() else "")
+        logits = logits or (str(store) if store.is_dir() else "")
     examination = _Examination(recipe, teacher, Path(logits) if logits else None, rows)
     findings: list[Finding] = []
     for found in tqdm(examination.checks(), desc="doctor", unit="check", disable=None):
         findings += found
+    kinds = [one.metrics["kind"] for one in findings if one.check == "student"]
     return {
-        "errors": sum(finding.severity == "error" for finding in findings),
-        "warnings": sum(finding.severity == "warning" for finding in findings),
-        "findings": [asdict(finding) for finding in findings],
+        "errors": sum(one.severity == "error" for one in findings),
+        "warnings": sum(one.severity == "warning" for one in findings),
+        "findings": [asdict(one) for one in findings],
         "not_checked": examination.not_checked,
-        "student": next(
-            (finding.figures["kind"] for finding in findings if finding.check == "student"), None
-        ),
+        "student": kinds[0] if kinds else None,
     }
 
 
@@ -122,7 +122,10 @@ class _Examination:
             yield from self._teacher(model, tokenizer, limit)
 
     def _reader(self) -> tuple[Any, Any, int]:
-        """Return the teacher, its tokenizer, and where its input is truncated; without a fine-tuned one, what reads the recipe's encoder."""
+        """Return the teacher, its tokenizer, and where its input is truncated.
+
+        Without a fine-tuned teacher: None, and the tokenizer of the recipe's encoder.
+        """
         if self.teacher:
             model, tokenizer = load_classifier(self.teacher)
             return model, tokenizer, max_tokens_of(model, tokenizer)
@@ -146,38 +149,30 @@ class _Examination:
     def _text(self, teacher: Any, limit: int) -> list[Finding]:
         """Check the text against both vocabularies; `teacher` is its tokenizer, or None."""
         texts, pairs = self._texts()
-        student, found = self.recipe.student, []
+        student, found, reader = self.recipe.student, [], teacher
         if teacher is not None:
             name = self.teacher or self.recipe.teacher.model
-            found = [
-                check_teacher_tokenizer(teacher, [*texts, *(pairs or [])], name),
-                check_truncation("teacher", teacher, texts, pairs, limit),
-            ]
-        own = student.reads_words and student.vocabulary.unit != "teacher"
-        reader = teacher
-        if own:
-            sources = [
-                self._sample(split, _VOCABULARY_TEXTS)
-                for split in ("train", "unlabelled")
-                if split in self.tables
-            ]
-            vocabulary = (
-                replace(student.vocabulary, teacher_words=False)
-                if teacher is None
-                else student.vocabulary
-            )
-            reader = build_tokenizer(
-                _flat(sources), vocabulary, student.max_tokens, teacher=teacher
-            )
+            found.append(check_teacher_tokenizer(teacher, [*texts, *(pairs or [])], name))
+            found.append(check_truncation("teacher", teacher, texts, pairs, limit))
+        if student.reads_words and student.vocabulary.unit != "teacher":
+            reader = self._student_tokenizer(teacher)
             found.append(check_student_vocabulary(reader, _flat([self._sample("dev", _SAMPLE)])))
         if reader is not None:
             found.append(check_truncation("student", reader, texts, pairs, student.max_tokens))
         return found
 
+    def _student_tokenizer(self, teacher: Any) -> Any:
+        """Build the student's tokenizer from a sample, without a teacher's words if there is none."""
+        student = self.recipe.student
+        splits = [split for split in ("train", "unlabelled") if split in self.tables]
+        texts = _flat([self._sample(split, _VOCABULARY_TEXTS) for split in splits])
+        vocabulary = student.vocabulary
+        if teacher is None:
+            vocabulary = replace(vocabulary, teacher_words=False)
+        return build_tokenizer(texts, vocabulary, student.max_tokens, teacher=teacher)
+
     def _logits(self, store: Path) -> list[Finding]:
-        tables = {
-            split: table for split, table in self.tables.items() if split in ("train", "unlabelled")
-        }
+        tables = {split: t for split, t in self.tables.items() if split in ("train", "unlabelled")}
         transfer = store.parent.parent / "transfer" / "transfer.parquet"  # of the same run
         if transfer.is_file():
             columns = ColumnsConfig(
@@ -189,57 +184,55 @@ class _Examination:
         )
 
     def _teacher(self, model: Any, tokenizer: Any, limit: int) -> Iterator[list[Finding]]:
+        task = self.recipe.data.task
         try:
             names = match_labels(labels_of(model), self.labels, self.teacher)
         except InputError as error:
             yield [Finding("teacher-labels", "error", str(error), "give a teacher of this task")]
             return
-        if self.recipe.data.task != "classification":
+        if task != "classification":
             self.not_checked.append(
-                f"what the teacher answers, and which student to choose: known for classification, not for {self.recipe.data.task}"
+                f"what the teacher answers, and which student to choose: known for classification, not for {task}"
             )
             return
-        dev, few = self._sample("dev", self.rows), self._sample("dev", self.rows // 2)
-        gold = np.array(label_ids(dev, names))
+        rows = min(self.rows, len(self.tables["dev"]))
+        total = rows + ASKS * min(self.rows // 2, rows)
         with tqdm(
-            total=len(dev) + ASKS * len(few),
-            desc="doctor: teacher",
-            unit="row",
-            unit_scale=True,
-            disable=None,
-            leave=False,
+            total=total, desc="doctor: teacher", unit="row", disable=None, leave=False
         ) as bar:
 
             def ask(rows: Rows) -> np.ndarray:
                 encoded = encode(tokenizer, *rows, limit)
                 return predict_logits(model, encoded, precision="auto", on_rows=bar.update).numpy()
 
-            found = ask(texts_of(dev))
-            answers = check_answers(found, gold, names, "the teacher")
-            yield answers
-            if self.store is not None:
-                yield self._same_teacher(self.store, names, ask)
-            if any(finding.severity == "error" for finding in answers):
-                self.not_checked.append(
-                    "the order of words, and which student to choose: mend the teacher first"
-                )
-                return
-            baseline = self._baseline(dev, found, gold, names)
-            yield [baseline]
-            texts, pairs = texts_of(few)
             mask = tokenizer.mask_token or tokenizer.unk_token
-            moved = word_order(
-                texts, pairs, np.array(label_ids(few, names)), ask, mask, self.recipe.seed
+            yield from self._answers(names, ask, mask)
+
+    def _answers(
+        self, names: list[str], ask: Callable[[Rows], np.ndarray], mask: str
+    ) -> Iterator[list[Finding]]:
+        """Check what a teacher answers on dev, then how much it depends on word order."""
+        dev = self._sample("dev", self.rows)
+        found, gold = ask(texts_of(dev)), np.array(label_ids(dev, names))
+        answers = check_answers(found, gold, names, "the teacher")
+        yield answers
+        if self.store is not None:
+            yield self._same_teacher(self.store, names, ask)
+        if any(one.severity == "error" for one in answers):
+            self.not_checked.append(
+                "the order of words, and which student to choose: mend the teacher first"
             )
+            return
+        baseline = self._baseline(dev, found, gold, names)
+        yield [baseline]
+        few = self._sample("dev", self.rows // 2)
+        (texts, pairs), gold = texts_of(few), np.array(label_ids(few, names))
+        moved = word_order(texts, pairs, gold, ask, mask, self.recipe.seed)
         unit = "character" if is_unsegmented(texts) else "word"
+        gap, asked = baseline.metrics["gap"], self.recipe.student.kind
         yield [
             order_finding(moved, len(few), unit),
-            advise(
-                moved,
-                baseline.figures["gap"],
-                pairs=pairs is not None,
-                asked=self.recipe.student.kind,
-            ),
+            advise(moved, gap, pairs=pairs is not None, asked=asked),
         ]
 
     def _baseline(
@@ -252,18 +245,14 @@ class _Examination:
     def _same_teacher(
         self, store: Path, names: list[str], ask: Callable[[Rows], np.ndarray]
     ) -> list[Finding]:
-        """Compare what each teacher of the store said with what this one says, on training rows that are in the store."""
-        found = []
+        """Compare each stored teacher's logits of some training rows with this teacher's."""
+        found, train = [], self.tables["train"]
         for name in read_store(store):
-            own = joined_labels(store, {name: 1.0})
-            train = self.tables["train"]
-            rows = train.filter(
-                pc.is_in(keys_of(train), value_set=stored_keys(store / name))
-            ).slice(0, _SAME_ROWS)
+            own, keys = joined_labels(store, {name: 1.0}), stored_keys(store / name)
+            rows = train.filter(pc.is_in(keys_of(train), value_set=keys)).slice(0, _SAME_ROWS)
             if len(rows) and set(own) == set(names):
-                stored = join_logits(rows, store, {name: 1.0})[
-                    :, [own.index(label) for label in names]
-                ]
+                order = [own.index(label) for label in names]
+                stored = join_logits(rows, store, {name: 1.0})[:, order]
                 found.append(check_same_teacher(stored, ask(texts_of(rows)), name))
         return found
 

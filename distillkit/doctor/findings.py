@@ -1,11 +1,11 @@
-"""What a check found, said in two lines, and the table of all findings."""
+"""What a check found, and the table of all findings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["error", "warning", "fine"]
-_ORDER: tuple[Severity, ...] = ("error", "warning", "fine")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "fine")
 
 
 @dataclass(frozen=True)
@@ -16,20 +16,27 @@ class Finding:
         check: Name of the check.
         severity: `error`: a run would be wasted; `warning`: it would be worse than it could be;
             `fine`.
-        seen: What was seen, with the figure, in one line.
-        do: What to do about it, in one line; empty where nothing has to be done.
-        figures: The figures alone; shares are 0 to 1.
+        seen: What was seen, with its numbers, in one line.
+        do: What to do about it, in one line; empty if there is nothing to do.
+        metrics: The numbers alone; shares are 0 to 1.
     """
 
     check: str
     severity: Severity
     seen: str
     do: str = ""
-    figures: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+def finding(
+    check: str, severity: Severity, seen: str, do: str, metrics: dict[str, Any] | None = None
+) -> Finding:
+    """Return a finding; one that is fine has nothing to do."""
+    return Finding(check, severity, seen, "" if severity == "fine" else do, metrics or {})
 
 
 def graded(value: float, warning: float, error: float = float("inf")) -> Severity:
-    """Grade a figure that is the worse the larger it is.
+    """Grade a number that is worse the larger it is.
 
     >>> graded(0.02, 0.01, 0.1)
     'warning'
@@ -52,11 +59,11 @@ def findings_table(report: Mapping[str, Any]) -> str:
     Args:
         report: What `examine.doctor` returns.
     """
-    findings = sorted(report["findings"], key=lambda finding: _ORDER.index(finding["severity"]))
-    width = max((len(finding["check"]) for finding in findings), default=0)
+    findings = sorted(report["findings"], key=lambda one: SEVERITIES.index(one["severity"]))
+    width = max((len(one["check"]) for one in findings), default=0)
     lines = []
-    for finding in findings:
-        lines.append(f"{finding['severity']:<8} {finding['check']:<{width}}  {finding['seen']}")
-        if finding["do"]:
-            lines.append(f"{'':<8} {'':<{width}}  -> {finding['do']}")
+    for one in findings:
+        lines.append(f"{one['severity']:<8} {one['check']:<{width}}  {one['seen']}")
+        if one["do"]:
+            lines.append(f"{'':<8} {'':<{width}}  -> {one['do']}")
     return "\n".join([*lines, *(f"not checked: {what}" for what in report["not_checked"])])

@@ -1,4 +1,4 @@
-"""How much a teacher's answers depend on the order of words: what a student without order would have to do without.
+"""How much a teacher's answers depend on word order, which some students cannot see.
 
 Each text's words are shuffled, shuffled in runs of three (order inside a run stays, as a
 convolution sees it), and, as a yardstick, masked.
@@ -20,6 +20,7 @@ DRAWS = 3
 _KINDS = ("shuffled", "runs", "masked")
 ASKS = 1 + DRAWS * len(_KINDS)  # how often the teacher is asked about each row
 Rows = tuple[Sequence[str], Sequence[str] | None]
+Change = Callable[[list[str], np.random.Generator], list[str]]
 
 
 @dataclass(frozen=True)
@@ -65,29 +66,27 @@ def word_order(
     cut, glue = (split_characters, "") if is_unsegmented(texts) else (str.split, " ")
     rows = [[None if text is None else cut(text) for text in row] for row in paired(texts, pairs)]
 
-    def spelled(change: Callable[[list[str], np.random.Generator], list[str]], draw: int) -> Rows:
-        out = []
-        for i, row in enumerate(rows):
-            random = np.random.default_rng([seed, draw, i])
-            out.append(
-                [None if words is None else glue.join(change(words, random)) for words in row]
+    def ask_changed(change: Change, draw: int) -> np.ndarray:
+        changed = [
+            [None if words is None else glue.join(change(words, random)) for words in row]
+            for row, random in (
+                (row, np.random.default_rng([seed, draw, i])) for i, row in enumerate(rows)
             )
-        return [row[0] or "" for row in out], None if pairs is None else [
-            row[1] or "" for row in out
         ]
+        first, second = zip(*changed, strict=True)
+        logits = ask((list(first), None if pairs is None else list(second)))
+        return softmax(logits.astype(np.float64), axis=1)
 
-    plain = softmax(ask(spelled(lambda words, _: words, 0)).astype(np.float64), axis=1)
-    moved = {"plain": _movement(plain, [plain], gold)}
-    changes = {
+    changes: dict[str, Change] = {
         "shuffled": lambda words, random: _shuffled([[word] for word in words], random),
         "runs": lambda words, random: _shuffled(_runs(words, random), random),
         "masked": lambda words, random: _masked(words, mask, random),
     }
+    plain = ask_changed(lambda words, _: words, 0)
+    moved = {"plain": _movement(plain, [plain], gold)}
     for kind in _KINDS:
-        asked = [ask(spelled(changes[kind], draw)) for draw in range(DRAWS)]
-        moved[kind] = _movement(
-            plain, [softmax(logits.astype(np.float64), axis=1) for logits in asked], gold
-        )
+        asked = [ask_changed(changes[kind], draw) for draw in range(DRAWS)]
+        moved[kind] = _movement(plain, asked, gold)
     return moved
 
 
@@ -119,7 +118,7 @@ def _movement(plain: np.ndarray, asked: Sequence[np.ndarray], gold: np.ndarray) 
 
 
 def order_finding(moved: dict[str, Movement], rows: int, unit: str) -> Finding:
-    """Say what the order of words is worth to the teacher."""
+    """Report how much the teacher depends on word order."""
     shuffled, runs, masked = (moved[kind] for kind in _KINDS)
     return Finding(
         "word-order",
@@ -128,5 +127,5 @@ def order_finding(moved: dict[str, Movement], rows: int, unit: str) -> Finding:
         f"(probabilities move by {shuffled.mean:.3f}, median {shuffled.median:.3f}); "
         f"in runs of {RUN}: {percent(runs.flips)}; {percent(MASKED)} masked: {percent(masked.flips)}; "
         f"the teacher is right on {percent(moved['plain'].accuracy)}, shuffled {percent(shuffled.accuracy)}, in runs {percent(runs.accuracy)}",
-        figures={kind: vars(movement) for kind, movement in moved.items()},
+        metrics={kind: vars(movement) for kind, movement in moved.items()},
     )

@@ -1,4 +1,4 @@
-"""Checks of the rows themselves: how many, how they are labelled, which are there twice, which leak."""
+"""Checks of the rows themselves: count, labels, duplicates, leaks."""
 
 import math
 from collections import Counter, defaultdict
@@ -9,13 +9,13 @@ import pyarrow as pa
 from distillkit.data.normal import normal_row
 from distillkit.data.tables import class_counts, paired, texts_of
 from distillkit.data.words import is_unsegmented, split_characters, split_words
-from distillkit.doctor.findings import Finding, graded, percent
+from distillkit.doctor.findings import Finding, finding, graded, percent
 from distillkit.recipe import Task
 
-# Below the first nothing is learnt; below the second the figures are rough.
+# Below the first a student learns nothing; below the second scores are rough.
 FEW_ROWS, ROUGH_ROWS = 20, 200
 FEW_A_CLASS = 10
-DUPLICATES, CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.005, 0.1
+DUPLICATES, CONFLICTING, MANY_CONFLICTING = 0.05, 0.005, 0.1
 MANY_LEAKS = 0.05
 IMBALANCE = 20.0
 ONE_WORD = 0.2
@@ -31,16 +31,20 @@ def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
     """
     train = tables["train"]
     keys, labels = _normal_rows(train), train["label"].to_pylist()
+    held_out = [split for split in ("dev", "test") if split in tables]
     found = [_size(tables)]
     if task == "classification":
-        found += _classes(tables)
+        counts = class_counts(train)
+        found.append(_classes(counts))
+        for split in held_out:
+            found += _missing_classes(split, tables[split], counts)
     by_text: dict[str, Counter[str]] = defaultdict(Counter)
     for key, label in zip(keys, labels, strict=True):
         by_text[key][", ".join(sorted(label)) if isinstance(label, list) else str(label)] += 1
     found.append(_duplicates(by_text, len(train)))
     if task != "regression":
-        found.append(_contradictions(by_text, len(train)))
-    found += [_leaks(split, tables[split], by_text) for split in ("dev", "test") if split in tables]
+        found.append(_conflicting_labels(by_text, len(train)))
+    found += [_leaks(split, tables[split], by_text) for split in held_out]
     return [*found, _one_word(train)]
 
 
@@ -53,83 +57,70 @@ def _size(tables: dict[str, pa.Table]) -> Finding:
     # Half the width of the 95 % interval of an accuracy of 0.5, normal approximation.
     margin = 1.96 * math.sqrt(0.25 / rows["dev"])
     fewest = min(rows.values())
-    return Finding(
+    return finding(
         "rows",
         "error" if fewest < FEW_ROWS else "warning" if fewest < ROUGH_ROWS else "fine",
         f"{rows['train']:,} training and {rows['dev']:,} dev rows; two dev scores closer than about {100 * margin:.1f} points may be equal",
-        ""
-        if fewest >= ROUGH_ROWS
-        else f"label more: at least {ROUGH_ROWS} rows each for train and dev",
+        f"label more: at least {ROUGH_ROWS} rows each for train and dev",
         {**rows, "dev_margin": margin},
     )
 
 
-def _classes(tables: dict[str, pa.Table]) -> list[Finding]:
-    counts = class_counts(tables["train"])
+def _classes(counts: dict[str, int]) -> Finding:
     (most, top), (least, bottom) = (list(counts.items())[i] for i in (0, -1))
     share = top / sum(counts.values())
     rare = [name for name, rows in counts.items() if rows < FEW_A_CLASS]
-    bad = top >= IMBALANCE * bottom or rare
-    do = f"judge by macro-F1, not by accuracy ({percent(share)} is had by always saying {most!r}), and label more rows of the rare classes"
-    found = [
-        Finding(
-            "classes",
-            "warning" if bad else "fine",
-            f"{len(counts)} classes; {most!r} has {top:,} training rows ({percent(share)}), {least!r} {bottom:,}"
-            + (f"; fewer than {FEW_A_CLASS} have {_few(rare)}" if rare else ""),
-            do if bad else "",
-            {"classes": len(counts), "commonest_share": share, "ratio": top / bottom},
+    return finding(
+        "classes",
+        "warning" if top >= IMBALANCE * bottom or rare else "fine",
+        f"{len(counts)} classes; {most!r} has {top:,} training rows ({percent(share)}), {least!r} {bottom:,}"
+        + (f"; fewer than {FEW_A_CLASS} have {_few(rare)}" if rare else ""),
+        f"judge by macro-F1, not by accuracy (always answering {most!r} gives {percent(share)}), and label more rows of the rare classes",
+        {"classes": len(counts), "commonest_share": share, "ratio": top / bottom},
+    )
+
+
+def _missing_classes(split: str, table: pa.Table, counts: dict[str, int]) -> list[Finding]:
+    there = class_counts(table)
+    missing = [name for name in counts if name not in there]
+    if not missing:
+        return []
+    empty = ", or leave data.dev empty in the recipe: dev is then cut from train label by label"
+    return [
+        finding(
+            f"classes-{split}",
+            "warning",
+            f"{split} has no row of {_few(missing)}: how well it is learnt stays unknown",
+            f"add such rows to {split}" + (empty if split == "dev" else ""),
+            {"missing": missing},
         )
     ]
-    for split in ("dev", "test"):
-        missing = [
-            name for name in counts if split in tables and name not in class_counts(tables[split])
-        ]
-        if missing:
-            found.append(
-                Finding(
-                    f"classes-{split}",
-                    "warning",
-                    f"{split} has no row of {_few(missing)}: nothing is said of how well it is learnt",
-                    f"add such rows to {split}, or leave data.{split} empty in the recipe: dev is then cut from train label by label"
-                    if split == "dev"
-                    else f"add such rows to {split}",
-                    {"missing": missing},
-                )
-            )
-    return found
 
 
 def _duplicates(by_text: Mapping[str, Counter[str]], rows: int) -> Finding:
     again = sum(count - 1 for labels in by_text.values() for count in labels.values())
-    share = again / rows
-    return Finding(
+    return finding(
         "duplicates",
-        graded(share, DUPLICATES),
-        f"{again:,} training rows ({percent(share)}) repeat another, text and label",
-        ""
-        if share < DUPLICATES
-        else "keep each once: a text that stands there often is learnt at the expense of others",
-        {"rows": again, "share": share},
+        graded(again / rows, DUPLICATES),
+        f"{again:,} training rows ({percent(again / rows)}) repeat another, text and label",
+        "keep one of each: a student learns a repeated text at the expense of others",
+        {"rows": again, "share": again / rows},
     )
 
 
-def _contradictions(by_text: Mapping[str, Counter[str]], rows: int) -> Finding:
+def _conflicting_labels(by_text: Mapping[str, Counter[str]], rows: int) -> Finding:
     conflicting = {key: labels for key, labels in by_text.items() if len(labels) > 1}
     count = sum(labels.total() for labels in conflicting.values())
-    share, example = count / rows, ""
+    example = ""
     if conflicting:
         key, labels = next(iter(conflicting.items()))
         example = f", for example {key[:60]!r} as {_few(list(labels))}"
-    severity = graded(share, CONTRADICTIONS, MANY_CONTRADICTIONS)
-    return Finding(
-        "contradictions",
-        severity,
-        f"{count:,} training rows ({percent(share)}) have a text that has another label elsewhere{example}",
-        ""
-        if severity == "fine"
-        else "decide which label is right, or drop these rows; is a column missing that tells them apart?",
-        {"rows": count, "share": share},
+    return finding(
+        "conflicting-labels",
+        graded(count / rows, CONFLICTING, MANY_CONFLICTING),
+        f"{count:,} training rows ({percent(count / rows)}) have a text that has another label elsewhere{example}",
+        "decide which label is right, or drop these rows; is a column missing that tells them apart?",
+        {"rows": count, "share": count / rows},
     )
 
 
@@ -139,13 +130,11 @@ def _leaks(split: str, table: pa.Table, seen: Container[str]) -> Finding:
     example = (
         f", the first is row {rows[0]}: {table['text'][rows[0] - 1].as_py()[:60]!r}" if rows else ""
     )
-    return Finding(
+    return finding(
         f"leaks-{split}",
-        "fine" if not rows else graded(share, 0, MANY_LEAKS),
-        f"{len(rows)} of {len(table):,} {split} rows ({percent(share)}) stand in train, case and white space aside{example}",
-        f"take them out of train (or of {split}): the {split} score counts them as understood where they are only remembered"
-        if rows
-        else "",
+        graded(share, 0, MANY_LEAKS) if rows else "fine",
+        f"{len(rows)} of {len(table):,} {split} rows ({percent(share)}) are also in train, case and white space aside{example}",
+        f"take them out of train (or of {split}): the {split} score counts them as understood though they are only remembered",
         {"rows": len(rows), "share": share},
     )
 
@@ -156,13 +145,11 @@ def _one_word(train: pa.Table) -> Finding:
     all_texts = [*texts, *(pairs or [])]
     count = sum(len(split(text)) < 2 for text in all_texts)
     share = count / len(all_texts)
-    return Finding(
+    return finding(
         "one-word-texts",
         graded(share, ONE_WORD),
         f"{count:,} training texts ({percent(share)}) are one word or sign",
-        ""
-        if share < ONE_WORD
-        else "give --data.unlabelled: masking and n-grams make nothing new of one word",
+        "give --data.unlabelled: masking and n-grams make nothing new of one word",
         {"rows": count, "share": share},
     )
 
