@@ -117,7 +117,7 @@ def check_student_vocabulary(tokenizer: Any, dev: Sequence[str]) -> Finding:
         "student-vocabulary",
         graded(share, OUT_OF_VOCABULARY, MANY_OUT_OF_VOCABULARY),
         f"{percent(share)} of dev's tokens, in {percent(touched)} of its texts, are out of the student's vocabulary of {len(tokenizer):,}",
-        "choose student.vocabulary.unit teacher or hashed, which know every word; or pieces and teacher_words beside its own; or give --data.unlabelled",
+        "choose student.vocabulary.unit teacher or hashed, which know every word; or subwords and teacher_words beside its own; or give --data.unlabelled",
         {"unknown_share": share, "texts_share": touched, "vocabulary": len(tokenizer)},
     )
 
