@@ -208,28 +208,33 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
             lambda: TrainingConfig(accumulation_steps=0),
             "training.accumulation_steps is 0: expected at least 1",
         ),
-        (lambda: TrainingConfig(epochs=-1), "training.epochs is -1: expected 0 or more"),
+        (lambda: TrainingConfig(epochs=-1), "training.epochs is -1: expected at least 0"),
         (
             lambda: TrainingConfig(learning_rate=-1.0),
-            "training.learning_rate is -1.0: expected 0 or more",
+            "training.learning_rate is -1.0: expected at least 0",
         ),
         (
             lambda: TrainingConfig(warmup_fraction=1.1),
             "training.warmup_fraction is 1.1: expected 0 to 1",
         ),
-        (lambda: AugmentConfig(p_ng=1.5), "augment.p_ng is 1.5: expected a probability, 0 to 1"),
+        (lambda: AugmentConfig(p_ng=1.5), "augment.p_ng is 1.5: expected 0 to 1"),
         (
             lambda: AugmentConfig(p_mask=0.75, p_pos=0.5),
             "augment.p_mask + augment.p_pos is 1.25: expected at most 1",
         ),
-        (lambda: AugmentConfig(max_ngram=0), "augment.max_ngram must be at least 1"),
+        (lambda: AugmentConfig(max_ngram=0), "augment.max_ngram is 0: expected at least 1"),
         (lambda: AugmentConfig(mask=" "), "augment.mask must be a word"),
         (lambda: LossConfig(alpha=-0.1), "loss.alpha is -0.1: expected 0 to 1"),
         (
             lambda: LossConfig(temperature=0.0),
-            "loss.temperature is 0.0: expected a finite number above 0",
+            "loss.temperature is 0.0: expected more than 0",
         ),
         (lambda: LossConfig(alpha=float("nan")), "loss.alpha is nan"),
+        (lambda: LossConfig(kind="kl"), "loss.kind is 'kl': expected one of mse, soft"),
+        (lambda: LossConfig(alpha="high"), "loss.alpha is 'high': expected a number, 0 to 1"),
+        (lambda: LossConfig(teachers="large"), "loss.teachers is 'large': expected several"),
+        (lambda: TrainingConfig(zero_stage=4), "zero_stage is 4: expected one of 1, 2, 3"),
+        (lambda: StudentConfig(kernel_sizes=(3, 0)), "kernel_sizes is (3, 0): expected at least 1"),
         (lambda: LossConfig(temperature=float("nan")), "loss.temperature is nan"),
         (
             lambda: LossConfig(teachers=("a", "b=0")),
@@ -238,7 +243,7 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         (lambda: LossConfig(alpha_end=1.5), "loss.alpha_end is 1.5: expected 0 to 1, or -1"),
         (
             lambda: LossConfig(temperature_end=-1.0),
-            "loss.temperature_end is -1.0: expected a finite number above 0",
+            "loss.temperature_end is -1.0: expected at least 0",
         ),
         (
             lambda: LossConfig(label_smoothing=1.0),

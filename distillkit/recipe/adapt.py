@@ -1,9 +1,19 @@
 """Section `adapt`: how an encoder goes on with its pre-training, on text of the task's domain, before it is fine-tuned."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import (
+    Count,
+    CountOrZero,
+    Fraction,
+    FractionAboveZero,
+    NotNegative,
+    Positive,
+    Range,
+    check,
+)
 from distillkit.recipe.training import TrainingConfig
 
 Masking = Literal["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
@@ -24,27 +34,22 @@ class TextConfig:
     rows: Literal["packed", "sentences", "documents"] = "packed"
     """packed: documents end to end, cut into rows of max_tokens (Liu et al. 2019, FULL-SENTENCES);
     sentences: each one a row; documents: the start of each one."""
-    max_tokens: int = 128
+    max_tokens: Annotated[int, Range(8)] = 128
     """Tokens a row, special ones included."""
     segmenter: str = "auto"
     """What finds words where a script has no spaces: jieba, none, or MODULE:FUNCTION (a text in,
     its words out); auto: jieba for Chinese text, else none."""
-    held_out_fraction: float = 0.02
+    held_out_fraction: Annotated[float, Range(0, 0.5, open_low=True)] = 0.02
     """Share of the documents that is only measured on, 0 to 0.5; the same text is never on both
     sides."""
-    workers: int = 0
+    workers: CountOrZero = 0
     """Processes that tokenise; 0: one a core where there is work enough. The rows do not depend on
     it."""
     cache: str = ""
     """Folder for tokenised text, by its content; empty: distillkit in the user's cache folder."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 8:
-            raise InputError(f"text.max_tokens is {self.max_tokens}: expected at least 8")
-        if not 0 < self.held_out_fraction <= 0.5:
-            raise InputError(
-                f"text.held_out_fraction is {self.held_out_fraction}: expected more than 0, and at most 0.5"
-            )
+        check(self, "adapt.text")
 
 
 @dataclass(frozen=True)
@@ -55,22 +60,22 @@ class MaskingConfig:
     """token (Devlin et al. 2019); whole-word; n-gram: 1 to 4 words; macbert: n-grams replaced by
     similar words (Cui et al. 2020); span: of geometric length (Joshi et al. 2020); task-guided:
     words that matter to a fine-tuned classifier, more often (Gu et al. 2020)."""
-    rate: float = 0.15
+    rate: FractionAboveZero = 0.15
     """Share of the tokens that is chosen, 0 to 1."""
-    final_rate: float = 0.0
+    final_rate: Fraction = 0.0
     """The share falls, or rises, in a line to this one; 0: it stays."""
-    mask_share: float = 0.8
+    mask_share: Fraction = 0.8
     """Of the chosen, how many become the mask token (macbert: a similar word), 0 to 1."""
-    random_share: float = 0.1
+    random_share: Fraction = 0.1
     """Of the chosen, how many become a random token; the others stay as they are."""
-    static_copies: int = 0
+    static_copies: CountOrZero = 0
     """0: masks are drawn anew each epoch (RoBERTa); n: epoch after epoch the same n, drawn once
     (BERT had 10)."""
-    ngram_shares: tuple[float, ...] = (0.4, 0.3, 0.2, 0.1)
+    ngram_shares: Annotated[tuple[float, ...], Range(0)] = (0.4, 0.3, 0.2, 0.1)
     """n-gram and macbert: how often 1, 2, 3, ... words are chosen together."""
-    span_p: float = 0.2
+    span_p: FractionAboveZero = 0.2
     """span: the length in words is geometric with this p, 0 to 1."""
-    max_span: int = 10
+    max_span: Count = 10
     """span: longest, in words."""
     similar: str = ""
     """macbert: a word-vector text file, or a .tsv thesaurus (a word and its synonyms a line);
@@ -80,26 +85,18 @@ class MaskingConfig:
     them would move its loss."""
 
     def __post_init__(self) -> None:
-        shares = (self.rate, self.final_rate, self.mask_share, self.random_share)
-        if (
-            not all(0 <= share <= 1 for share in shares)
-            or not self.rate
-            or self.mask_share + self.random_share > 1
-        ):
+        check(self, "adapt.masking")
+        if self.mask_share + self.random_share > 1:
             raise InputError(
-                "masking: expected a rate of more than 0, and rates and shares of 0 to 1, mask_share and random_share together at most 1"
+                f"masking.mask_share + masking.random_share is {self.mask_share + self.random_share}: expected at most 1"
             )
         if self.strategy in ("n-gram", "macbert", "span") and max(self.rate, self.final_rate) > 0.5:
             raise InputError(
                 f"masking.rate: {self.strategy} leaves a word between any two runs; expected at most 0.5"
             )
-        if not self.ngram_shares or min(self.ngram_shares) < 0 or not sum(self.ngram_shares):
+        if not sum(self.ngram_shares):
             raise InputError(
                 f"masking.ngram_shares is {self.ngram_shares}: expected shares of 0 or more, not all 0"
-            )
-        if not 0 < self.span_p <= 1 or self.max_span < 1 or self.static_copies < 0:
-            raise InputError(
-                "masking: expected span_p of more than 0 and at most 1, max_span of 1 or more, static_copies of 0 or more"
             )
         if (self.strategy == "task-guided") != bool(self.guide):
             raise InputError(
@@ -118,29 +115,27 @@ class MaskingConfig:
 class ObjectivesConfig:
     """What the encoder learns, by weight; 0 switches an objective off."""
 
-    mlm: float = 1.0
+    mlm: NotNegative = 1.0
     """Masked language modelling: the hidden tokens (Devlin et al. 2019)."""
-    rtd: float = 0.0
+    rtd: NotNegative = 0.0
     """Replaced-token detection: which tokens a small generator has changed (Clark et al. 2020); the
     generator learns beside and is thrown away."""
-    nsp: float = 0.0
+    nsp: NotNegative = 0.0
     """Next-sentence prediction: whether a row's second half follows its first, or is from another
     document (Devlin et al. 2019)."""
-    sop: float = 0.0
+    sop: NotNegative = 0.0
     """Sentence-order prediction: whether a row's two halves have changed places (Lan et al.
     2020)."""
-    discriminator_weight: float = 50.0
+    discriminator_weight: Positive = 50.0
     """rtd: weight of the detection beside the generator's own loss."""
-    generator_size: float = 0.25
+    generator_size: FractionAboveZero = 0.25
     """rtd: the generator's width, as a share of the encoder's, 0 to 1."""
 
     def __post_init__(self) -> None:
-        weights = (self.mlm, self.rtd, self.nsp, self.sop)
-        if min(weights) < 0 or not self.mlm + self.rtd:
-            raise InputError("objectives: expected weights of 0 or more, and mlm or rtd among them")
-        if self.discriminator_weight <= 0 or not 0 < self.generator_size <= 1:
+        check(self, "adapt.objectives")
+        if not self.mlm + self.rtd:
             raise InputError(
-                "objectives: expected discriminator_weight of more than 0, generator_size of more than 0 and at most 1"
+                "objectives.mlm and objectives.rtd are 0: expected one of them above 0"
             )
 
     @property
@@ -153,11 +148,11 @@ class ObjectivesConfig:
 class ScratchConfig:
     """The encoder that teacher.model `scratch` stands for: random weights, but word pieces and their first vectors from the text."""
 
-    layers: int = 4
+    layers: Count = 4
     """Layers."""
-    hidden_size: int = 256
+    hidden_size: Annotated[int, Range(64)] = 256
     """Width, a multiple of 64."""
-    vocabulary_size: int = 8000
+    vocabulary_size: Annotated[int, Range(100)] = 8000
     """Word pieces, at most; Han characters each are one."""
     lower_case: bool = True
     """Text is read in lower case and without accents."""
@@ -168,14 +163,10 @@ class ScratchConfig:
     et al. 2015), or random."""
 
     def __post_init__(self) -> None:
-        if (
-            self.layers < 1
-            or self.hidden_size < 64
-            or self.hidden_size % 64
-            or self.vocabulary_size < 100
-        ):
+        check(self, "adapt.scratch")
+        if self.hidden_size % 64:
             raise InputError(
-                "scratch: expected layers of 1 or more, hidden_size a multiple of 64, vocabulary_size of 100 or more"
+                f"scratch.hidden_size is {self.hidden_size}: expected a multiple of 64"
             )
 
 
@@ -195,6 +186,7 @@ class AdaptConfig:
     """Pre-training; the epoch with the lowest loss on the held-out rows is kept."""
 
     def __post_init__(self) -> None:
+        check(self, "adapt")
         if self.training.origins:
             raise InputError(
                 "adapt.training.origins is for students: adaptation has no transfer set"

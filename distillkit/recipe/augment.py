@@ -2,33 +2,39 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import (
+    Count,
+    CountOrZero,
+    Fraction,
+    NotNegative,
+    Positive,
+    Range,
+    check,
+)
 
 
 @dataclass(frozen=True)
 class MixConfig:
     """How the variants are made: each way's weight; n_iter variants a text are shared out by them."""
 
-    rules: float = 1.0
+    rules: NotNegative = 1.0
     """The three rules of the paper."""
-    infill: float = 0.0
+    infill: NotNegative = 0.0
     """Words masked and filled in by a masked language model."""
-    neighbours: float = 0.0
+    neighbours: NotNegative = 0.0
     """Words replaced by their nearest neighbours among word vectors."""
-    sentences: float = 0.0
+    sentences: NotNegative = 0.0
     """Sentences cut from the unlabelled texts, at most as many as there are; they then take the
     place of those texts."""
-    generated: float = 0.0
+    generated: NotNegative = 0.0
     """Texts written by a causal language model fine-tuned on the training texts."""
 
     def __post_init__(self) -> None:
-        weights = dataclasses.asdict(self)
-        for name, weight in weights.items():
-            if not weight >= 0:
-                raise InputError(f"augment.mix.{name} is {weight}: expected a weight, 0 or more")
-        if not sum(weights.values()):
+        check(self, "augment.mix")
+        if not sum(dataclasses.astuple(self)):
             raise InputError(
                 "augment.mix.rules and all other weights are 0; to make no variants set augment.n_iter to 0"
             )
@@ -40,19 +46,16 @@ class InfillConfig:
 
     model: str = ""
     """Checkpoint of an encoder; empty: the teacher's, before fine-tuning."""
-    p: float = 0.15
+    p: Fraction = 0.15
     """Probability that a word is masked and filled in, 0 to 1; signs stay."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Softens (above 1) or sharpens (below 1) the distribution that is drawn from, > 0."""
-    head_steps: int = 300
+    head_steps: CountOrZero = 300
     """Steps of 64 texts over which a checkpoint without a masked-language-model head learns one,
     the encoder with it, from the texts."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
-            raise InputError(f"infill.p is {self.p}: expected a probability, 0 to 1")
-        if not self.temperature > 0 or self.head_steps < 0:
-            raise InputError("infill.temperature must be above 0 and infill.head_steps at least 0")
+        check(self, "augment.infill")
 
 
 @dataclass(frozen=True)
@@ -62,23 +65,20 @@ class NeighboursConfig:
     vectors: str = "teacher"
     """teacher (each word through the encoder), or a word-vector text file (GloVe or word2vec
     form)."""
-    p: float = 0.4
+    p: Fraction = 0.4
     """Probability that a word is replaced, 0 to 1; signs and numbers stay."""
-    k: int = 15
+    k: Count = 15
     """Neighbours by cosine that a word is drawn from, all alike."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
-            raise InputError(f"neighbours.p is {self.p}: expected a probability, 0 to 1")
-        if self.k < 1:
-            raise InputError(f"neighbours.k is {self.k}: expected at least 1")
+        check(self, "augment.neighbours")
 
 
 @dataclass(frozen=True)
 class SentencesConfig:
     """How in-domain text is cut into sentences."""
 
-    min_words: int = 3
+    min_words: Count = 3
     """Shorter sentences are left out."""
     max_words: int = 40
     """Longer sentences are left out."""
@@ -87,9 +87,10 @@ class SentencesConfig:
     training texts look so."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.min_words <= self.max_words:
+        check(self, "augment.sentences")
+        if self.max_words < self.min_words:
             raise InputError(
-                "sentences.min_words must be at least 1 and sentences.max_words no less than it"
+                f"sentences.max_words is {self.max_words}: expected at least sentences.min_words, {self.min_words}"
             )
 
 
@@ -99,20 +100,17 @@ class GeneratedConfig:
 
     model: str = "distilgpt2"
     """Checkpoint: a folder, package:NAME, or a hub name."""
-    epochs: int = 1
+    epochs: CountOrZero = 1
     """Passes over the training texts before it writes."""
-    learning_rate: float = 5e-5
+    learning_rate: NotNegative = 5e-5
     """Peak learning rate of those passes."""
-    max_tokens: int = 48
+    max_tokens: Annotated[int, Range(2)] = 48
     """Longest text written, in the model's own tokens."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Softens (above 1) or sharpens (below 1) the distribution that is drawn from, > 0."""
 
     def __post_init__(self) -> None:
-        if self.epochs < 0 or self.max_tokens < 2 or not self.temperature > 0:
-            raise InputError(
-                "generated.epochs must be at least 0, generated.max_tokens 2, generated.temperature above 0"
-            )
+        check(self, "augment.generated")
 
 
 @dataclass(frozen=True)
@@ -122,15 +120,15 @@ class AugmentConfig:
     tagger: str = "auto"
     """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag
     for all), MODULE:FUNCTION; auto: jieba for Chinese text, else pattern."""
-    p_mask: float = 0.1
+    p_mask: Fraction = 0.1
     """Probability that a word is masked, 0 to 1."""
-    p_pos: float = 0.1
+    p_pos: Fraction = 0.1
     """Probability that a word is replaced by another of its part of speech, 0 to 1."""
-    p_ng: float = 0.25
+    p_ng: Fraction = 0.25
     """Probability that a sentence is cut to one random n-gram of it, 0 to 1."""
-    max_ngram: int = 5
+    max_ngram: Count = 5
     """Longest n-gram kept; n is uniform over 1 to this."""
-    n_iter: int = 20
+    n_iter: CountOrZero = 20
     """Variants drawn from each text before duplicates are dropped; 0: no augmentation."""
     pair_sides: Literal["turn", "first", "second", "both"] = "turn"
     """Which texts of a pair are changed: first, second, both; turn: the first, the second, then
@@ -142,7 +140,7 @@ class AugmentConfig:
     """Draw variants from the unlabelled texts as well, not only from the training texts."""
     mask: str = "[MASK]"
     """Stands for the mask in the transfer set; every model reads it as its own mask token."""
-    memory_mb: int = 50
+    memory_mb: Count = 50
     """Megabytes for finding duplicates; what does not fit is sorted from disk, piece by piece."""
     mix: MixConfig = field(default_factory=MixConfig)
     """How the variants are made, by weight."""
@@ -152,20 +150,12 @@ class AugmentConfig:
     generated: GeneratedConfig = field(default_factory=GeneratedConfig)
 
     def __post_init__(self) -> None:
-        for name in ("p_mask", "p_pos", "p_ng"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(
-                    f"augment.{name} is {getattr(self, name)}: expected a probability, 0 to 1"
-                )
+        check(self, "augment")
         if self.p_mask + self.p_pos > 1:
             raise InputError(
                 f"augment.p_mask + augment.p_pos is {self.p_mask + self.p_pos}: expected at most 1"
             )
-        if self.max_ngram < 1 or self.n_iter < 0:
-            raise InputError("augment.max_ngram must be at least 1 and augment.n_iter at least 0")
         if not self.mask or self.mask.strip() != self.mask:
             raise InputError(
                 "augment.mask must be a word that neither starts nor ends with a space"
             )
-        if self.memory_mb < 1:
-            raise InputError(f"augment.memory_mb is {self.memory_mb}: expected at least 1")

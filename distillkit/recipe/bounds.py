@@ -75,12 +75,14 @@ def _expected(hint: Any, value: Any) -> str:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple and isinstance(value, str):
         return "several, as a tuple or a list"
-    if get_origin(hint) is not Annotated:
+    allowed = next(
+        (item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Range)), None
+    )
+    if allowed is None:
         return ""
-    allowed: Range = hint.__metadata__[0]
     values = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(item, Real) for item in values):
         return f"a number, {allowed}"
     if not all(item in allowed for item in values):
-        return "a finite number" if inf in values else str(allowed)
+        return f"a finite number, {allowed}" if inf in values else str(allowed)
     return ""

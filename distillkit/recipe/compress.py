@@ -1,9 +1,9 @@
 """Section `compress`: what a model is to lose, in the order of the fields."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from distillkit.errors import InputError
+from distillkit.recipe.bounds import Count, CountOrZero, FractionBelowOne, Range, check
 
 Storage = Literal["fp32", "fp16", "int8", "int4", "kmeans", "binary"]
 
@@ -12,22 +12,22 @@ Storage = Literal["fp32", "fp16", "int8", "int4", "kmeans", "binary"]
 class CompressConfig:
     """What a model is to lose, in the order of the fields; 0 leaves a thing as it is."""
 
-    vocabulary_size: int = 0
+    vocabulary_size: CountOrZero = 0
     """Tokens kept: special ones, parts of words, and the most used."""
-    layers: int = 0
+    layers: CountOrZero = 0
     """Layers kept of a transformer, evenly spaced, the last among them."""
-    heads: float = 0.0
+    heads: FractionBelowOne = 0.0
     """Share of a transformer's attention heads that goes, of all layers together, 0 to 1; each
     layer keeps one at least."""
-    feed_forward: float = 0.0
+    feed_forward: FractionBelowOne = 0.0
     """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
-    embedding_size: int = 0
+    embedding_size: CountOrZero = 0
     """Numbers a token kept, of a bilstm or textcnn: the best approximation of what the first layer
     makes of the tokens, as often as each is used."""
-    units: float = 0.0
+    units: FractionBelowOne = 0.0
     """Share of the LSTM units of each direction, or of the filters of each width, and of the ReLU
     units, that goes, 0 to 1."""
-    sparsity: float = 0.0
+    sparsity: FractionBelowOne = 0.0
     """Share of the weights that become zero, 0 to 1; the tensors keep their size, the one file
     shrinks."""
     criterion: Literal["magnitude", "obd"] = "magnitude"
@@ -35,7 +35,7 @@ class CompressConfig:
     the transfer set (LeCun et al. 1989)."""
     scope: Literal["global", "layer"] = "global"
     """Whether the share of zeros is that of all weights together, or of each tensor."""
-    rounds: int = 1
+    rounds: Count = 1
     """Rounds in which weights become zero, ever fewer, with an epoch of training after each (Zhu
     and Gupta 2017)."""
     embeddings: Storage = "fp32"
@@ -43,7 +43,7 @@ class CompressConfig:
     (Han et al. 2016); binary: signs (or zeros, where pruned), and a scale a row."""
     weights: Storage = "fp32"
     """How all other matrices are stored."""
-    clusters: int = 16
+    clusters: Annotated[int, Range(2, 128)] = 16
     """Values of kmeans, 2 to 128."""
 
     @property
@@ -61,15 +61,4 @@ class CompressConfig:
         return any(asked)
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "layers", "embedding_size"):
-            if getattr(self, name) < 0:
-                raise InputError(f"compress.{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("heads", "feed_forward", "units", "sparsity"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(
-                    f"compress.{name} is {getattr(self, name)}: expected 0 or more, and less than 1"
-                )
-        if self.rounds < 1:
-            raise InputError(f"compress.rounds is {self.rounds}: expected at least 1")
-        if not 2 <= self.clusters <= 128:
-            raise InputError(f"compress.clusters is {self.clusters}: expected 2 to 128")
+        check(self, "compress")

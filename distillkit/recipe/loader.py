@@ -156,11 +156,7 @@ class _Loader:
                 node, f"{key} cannot be read: {' '.join(str(error).split())}"
             ) from None
         if typing.get_origin(hint) is Literal:
-            if value not in typing.get_args(hint):
-                raise self._fail(
-                    node, f"{key} is {value!r}: expected one of {', '.join(typing.get_args(hint))}"
-                )
-            return value
+            return value  # the dataclass checks it
         if typing.get_origin(hint) is tuple:
             kind = typing.get_args(hint)[0]
             if kind is float and isinstance(value, list):

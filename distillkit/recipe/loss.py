@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 from typing_extensions import Doc
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import Fraction, FractionBelowOne, NotNegative, Positive, check
 from distillkit.recipe.data import Task
 from distillkit.recipe.kinds import LOSSES, LossKind, choose
 from distillkit.recipe.teacher import TEACHER_NAME
@@ -38,16 +39,16 @@ class LossConfig:
     """What the student is asked to match."""
 
     kind: Annotated[str, Doc("; ".join(f"{k.name}: {k.summary}" for k in LOSSES.values()))] = "mse"
-    alpha: float = 0.0
+    alpha: Fraction = 0.0
     """Weight of the hard term, 0 to 1: cross-entropy with the labels, in regression squared
     distance to the gold score; 1 ignores the teacher's logits."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Softens both distributions of soft targets, > 0; the loss is multiplied by its square."""
     alpha_end: float = -1.0
     """alpha moves in a line to this over the training; -1: it stays."""
-    temperature_end: float = 0.0
+    temperature_end: NotNegative = 0.0
     """temperature moves in a line to this over the training; 0: it stays."""
-    label_smoothing: float = 0.0
+    label_smoothing: FractionBelowOne = 0.0
     """Share of a hard label that is spread over all classes (Szegedy et al. 2016), 0 to less than
     1: with alpha 1 a baseline without a teacher."""
     teachers: tuple[str, ...] = ()
@@ -56,16 +57,20 @@ class LossConfig:
     teacher_weighting: Literal["given", "dev", "confidence"] = "given"
     """given: as `teachers` says; dev: in proportion to the dev score above chance (label the dev
     set into the store as well); confidence: row by row, the more the surer a teacher is."""
-    hidden: float = 0.0
+    hidden: NotNegative = 0.0
     """Weight of the squared distance between a transformer student's hidden states and those of its
     teacher (TinyBERT); it needs --teacher."""
-    attention: float = 0.0
+    attention: NotNegative = 0.0
     """The same of their attention scores."""
 
     def __post_init__(self) -> None:
         if self.kind not in LOSSES:
             raise InputError(f"loss.kind is {self.kind!r}: {choose(self.kind, LOSSES)}")
-        self._check_numbers()
+        check(self, "loss")
+        if not 0 <= self.alpha_end <= 1 and self.alpha_end != -1:
+            raise InputError(
+                f"loss.alpha_end is {self.alpha_end}: expected 0 to 1, or -1: alpha stays"
+            )
         for item in self.teachers:
             if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not _is_weight(
                 item.partition("=")[2] or "1"
@@ -80,29 +85,6 @@ class LossConfig:
         if self.teacher_weighting != "given" and any("=" in item for item in self.teachers):
             raise InputError(
                 f"loss.teacher_weighting is {self.teacher_weighting}, but loss.teachers has weights of its own; drop one of the two"
-            )
-
-    def _check_numbers(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise InputError(f"loss.alpha is {self.alpha}: expected 0 to 1")
-        if not 0 < self.temperature < math.inf:
-            raise InputError(
-                f"loss.temperature is {self.temperature}: expected a finite number above 0"
-            )
-        if not 0 <= self.alpha_end <= 1 and self.alpha_end != -1:
-            raise InputError(
-                f"loss.alpha_end is {self.alpha_end}: expected 0 to 1, or -1: alpha stays"
-            )
-        if not 0 <= self.temperature_end < math.inf:
-            raise InputError(
-                f"loss.temperature_end is {self.temperature_end}: expected a finite number above 0, or 0: it stays"
-            )
-        for name in ("hidden", "attention"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"loss.{name} is {getattr(self, name)}: expected 0 or more")
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(
-                f"loss.label_smoothing is {self.label_smoothing}: expected 0 or more, and less than 1"
             )
 
     def teacher_weights(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from typing_extensions import Doc
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import Count, CountOrZero, FractionBelowOne, Range, check
 from distillkit.recipe.kinds import StudentKind, kind_files, kind_of, load_kinds
 
 
@@ -18,11 +19,11 @@ class VocabularyConfig:
     word-piece: words and parts of words, trained on that text; teacher: the teacher's own
     tokenizer; hashed: n-grams of each word's bytes, hashed, so that no word is unknown (max_tokens
     counts bytes)."""
-    size: int = 30000
+    size: Annotated[int, Range(3)] = 30000
     """Most entries kept, special tokens included; of hashed, rows of the table."""
-    min_count: int = 1
+    min_count: Count = 1
     """Rarer words in the transfer text are unknown to the student."""
-    subwords: int = 0
+    subwords: CountOrZero = 0
     """Entries of `size` that are parts of words: an out-of-vocabulary word is read as some of them,
     not as unknown; for unit word."""
     teacher_words: bool = False
@@ -33,13 +34,10 @@ class VocabularyConfig:
     is worth, or a token of its own."""
 
     def __post_init__(self) -> None:
-        if self.size < 3 or self.min_count < 1:
+        check(self, "student.vocabulary")
+        if self.subwords >= self.size:
             raise InputError(
-                "vocabulary.size must be at least 3 and vocabulary.min_count at least 1"
-            )
-        if not 0 <= self.subwords < self.size:
-            raise InputError(
-                f"vocabulary.subwords is {self.subwords}: expected 0 or more, and less than vocabulary.size"
+                f"vocabulary.subwords is {self.subwords}: expected less than vocabulary.size, {self.size}"
             )
         if self.subwords and self.unit not in ("auto", "word"):
             raise InputError(
@@ -59,7 +57,7 @@ class EmbeddingConfig:
     """teacher (each word alone through the teacher), teacher-context (mean of the teacher's states
     wherever the word stands in the transfer text), both with PCA to `dimension`; random; or a
     word-vector text file (GloVe or word2vec form), scaled to the spread of random ones."""
-    dimension: int = 300
+    dimension: Count = 300
     """Embedding dimension; that of a vector file must be the same."""
     channels: Literal["single", "frozen", "multi"] = "single"
     """single: one trainable table; frozen: one that stays as it starts, so that words outside of
@@ -67,7 +65,7 @@ class EmbeddingConfig:
     weighting: Literal["none", "frequency"] = "none"
     """What a word counts in the PCA of a teacher's vectors: all alike, or as often as it stands in
     the transfer text."""
-    context_texts: int = 20_000
+    context_texts: Count = 20_000
     """Transfer texts that teacher-context reads, drawn by the seed; all where there are no more."""
 
     @property
@@ -76,8 +74,7 @@ class EmbeddingConfig:
         return self.source in ("teacher", "teacher-context")
 
     def __post_init__(self) -> None:
-        if self.dimension < 1 or self.context_texts < 1:
-            raise InputError("embeddings.dimension and embeddings.context_texts must be at least 1")
+        check(self, "student.embeddings")
 
 
 _KIND = f"""Network: {", ".join(kind_files())}; most also as siamese-..., which reads the texts of a
@@ -89,23 +86,23 @@ class StudentConfig:
     """Who learns: architecture, vocabulary, embeddings."""
 
     kind: Annotated[str, Doc(_KIND)] = "bilstm"
-    max_tokens: int = 128
+    max_tokens: Count = 128
     """Longer texts are truncated, in the student's own tokens, both sides of a pair together."""
-    hidden_size: int = 150
+    hidden_size: CountOrZero = 150
     """Units of the network: LSTM units a direction, filters of each size, width of a fresh
     transformer; 0 cuts a transformer from the teacher."""
-    layers: int = 1
+    layers: Count = 1
     """Layers, for kinds that can have several."""
-    kernel_sizes: tuple[int, ...] = (3, 4, 5)
+    kernel_sizes: Annotated[tuple[int, ...], Range(1)] = (3, 4, 5)
     """Words that a convolution's filters see, one number a kind of filter."""
     pooling: Literal["auto", "last", "max", "mean", "attention"] = "auto"
     """One vector a text from those of its words. auto: what is usual for the kind, such as the last
     states of a BiLSTM."""
-    head_size: int = 200
+    head_size: Count = 200
     """Units of the ReLU layer before the logits."""
-    dropout: float = 0.1
+    dropout: FractionBelowOne = 0.1
     """Dropout on embeddings and on the ReLU layer's input, 0 to 1."""
-    word_dropout: float = 0.0
+    word_dropout: FractionBelowOne = 0.0
     """Share of words that training makes unknown, 0 to 1."""
     vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
     """The student's own words."""
@@ -167,27 +164,17 @@ class StudentConfig:
         return self.of_kind.own_words
 
     def __post_init__(self) -> None:
-        self._check_numbers()
+        check(self, "student")
+        if not self.kernel_sizes:
+            raise InputError("student.kernel_sizes is empty: expected one number or more")
         self._check_kind()
         self._check_words()
 
-    def _check_numbers(self) -> None:
-        for name in ("max_tokens", "layers", "head_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"student.{name} is {getattr(self, name)}: expected at least 1")
-        for name in ("dropout", "word_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(
-                    f"student.{name} is {getattr(self, name)}: expected 0 or more, and less than 1"
-                )
-        if not self.kernel_sizes or min(self.kernel_sizes) < 1:
-            raise InputError("student.kernel_sizes must be one number or more, each at least 1")
-
     def _check_kind(self) -> None:
         kind = self.of_kind
-        if self.hidden_size < (1 if kind.own_words else 0):
+        if kind.own_words and not self.hidden_size:
             raise InputError(
-                f"student.hidden_size is {self.hidden_size}: expected at least 1, or 0 for a transformer cut from the teacher"
+                "student.hidden_size is 0: expected at least 1, or 0 for a transformer cut from the teacher"
             )
         if self.pooling not in ("auto", *kind.poolings):
             raise InputError(

@@ -2,9 +2,18 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import (
+    Count,
+    CountOrZero,
+    Fraction,
+    FractionBelowOne,
+    NotNegative,
+    Range,
+    check,
+)
 
 Precision = Literal["auto", "fp32", "bf16", "fp16", "apex-o1", "apex-o2"]
 STRATEGIES = {
@@ -47,10 +56,10 @@ class LoaderConfig:
     rows: Literal["auto", "device", "host"] = "auto"
     """device: all rows live beside the model and batches are gathered there by index; host: loader
     processes gather them; auto: device where they take at most a quarter of its memory."""
-    workers: int = -1
+    workers: Annotated[int, Range(-1)] = -1
     """Loader processes of `host`; -1: as many as the machine has cores to spare, at most 4 a
     training process."""
-    prefetch: int = 4
+    prefetch: Count = 4
     """Batches that each loader process prepares ahead."""
     pin_memory: Literal["auto", "on", "off"] = "auto"
     """Page-locked batches, copied to the device while it computes; auto: where there is a GPU."""
@@ -58,51 +67,50 @@ class LoaderConfig:
     """Loader processes live on from epoch to epoch."""
 
     def __post_init__(self) -> None:
-        if self.workers < -1 or self.prefetch < 1:
-            raise InputError("loader.workers must be at least -1 and loader.prefetch at least 1")
+        check(self, "training.loader")
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
     """How a model is trained: the teacher's fine-tuning and the student's distillation share these."""
 
-    epochs: int = 3
+    epochs: CountOrZero = 3
     """Passes over the training rows; 0 leaves the model as it is."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Rows a forward pass, over all processes together: what a recipe computes does not depend on
     their number."""
     origins: tuple[str, ...] = ()
     """How often an epoch has rows of an origin or rule of the transfer set: NAME=TIMES, as in
     original=3 augmented=0.5 mask=0; the others once."""
-    accumulation_steps: int = 1
+    accumulation_steps: Count = 1
     """Forward passes an optimizer step: the effective batch is batch_size times this."""
     optimizer: Literal["adamw", "lamb", "adadelta", "sgd"] = "adamw"
     """adamw; lamb for large batches (You et al. 2020); the paper's adadelta (rho 0.95); sgd
     (momentum 0.9, Nesterov)."""
-    learning_rate: float = 3e-5
+    learning_rate: NotNegative = 3e-5
     """Peak learning rate."""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = "none"
     """learning_rate is meant for `reference_batch` rows a step and grows with the root of the
     effective batch, or in line with it."""
-    reference_batch: int = 64
+    reference_batch: Count = 64
     """The effective batch that learning_rate was chosen at."""
-    weight_decay: float = 0.01
+    weight_decay: NotNegative = 0.01
     """Decoupled weight decay of matrices; biases and norms have none."""
-    warmup_fraction: float = 0.1
+    warmup_fraction: Fraction = 0.1
     """Share of the steps over which the learning rate rises from 0, 0 to 1."""
     schedule: Literal["linear", "cosine", "polynomial", "constant"] = "linear"
     """Learning rate after the warm-up: falls to 0 in a line, by half a cosine, as a power of what
     is left; or stays."""
-    schedule_power: float = 0.5
+    schedule_power: NotNegative = 0.5
     """Power of `polynomial`; 1 is a line, 0.5 is common with lamb."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: NotNegative = 1.0
     """Gradients are scaled down to this global norm; 0: never."""
     precision: Precision = "auto"
     """Autocast of the forward pass; auto: bf16 where the processor or GPU computes in it, else
     fp32. fp16 scales its loss and needs a GPU; apex-o1 and apex-o2 mean fp16."""
-    patience: int = 0
+    patience: CountOrZero = 0
     """Stop after this many epochs without a better dev score; 0: never."""
-    ema_decay: float = 0.0
+    ema_decay: FractionBelowOne = 0.0
     """Decay a step of an exponential moving average of the weights, which is what is scored and
     kept; 0: none. 0.999 is usual."""
     strategy: str = "auto"
@@ -112,12 +120,12 @@ class TrainingConfig:
     """How ddp's gradients travel between processes."""
     zero_stage: Literal[1, 2, 3] = 2
     """What deepspeed shares out: 1 optimizer state, 2 gradients too, 3 parameters too."""
-    local_sgd_steps: int = 8
+    local_sgd_steps: Count = 8
     """Steps between two averages of local-sgd."""
-    checkpoint_steps: int = 500
+    checkpoint_steps: CountOrZero = 500
     """Optimizer steps between two checkpoints, beside one at each epoch's end: what a kill may
     cost; 0: epochs' ends only."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Count = 2
     """Checkpoints kept while training runs, beside the best; the oldest goes."""
     tensorboard: bool = False
     """Write TensorBoard events beside the JSON log (pip install 'distillkit[tensorboard]')."""
@@ -125,33 +133,8 @@ class TrainingConfig:
     """How training rows reach the model."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "batch_size",
-            "accumulation_steps",
-            "reference_batch",
-            "local_sgd_steps",
-            "keep_checkpoints",
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"training.{name} is {getattr(self, name)}: expected at least 1")
-        for name in (
-            "epochs",
-            "learning_rate",
-            "weight_decay",
-            "max_grad_norm",
-            "schedule_power",
-            "patience",
-            "checkpoint_steps",
-        ):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"training.{name} is {getattr(self, name)}: expected 0 or more")
+        check(self, "training")
         self._check_origins()
-        if not 0 <= self.warmup_fraction <= 1:
-            raise InputError(f"training.warmup_fraction is {self.warmup_fraction}: expected 0 to 1")
-        if not 0 <= self.ema_decay < 1:
-            raise InputError(
-                f"training.ema_decay is {self.ema_decay}: expected 0 or more, and less than 1"
-            )
         if self.strategy in _DEAD:
             raise InputError(f"training.strategy is {self.strategy}: {_DEAD[self.strategy]}")
         if self.strategy not in STRATEGIES:

@@ -166,7 +166,7 @@ def test_a_teacher_that_knows_none_of_the_words_is_refused():
 
 @pytest.mark.parametrize("options", [{"dimension": 0}, {"context_texts": 0}])
 def test_sizes_below_one_are_refused(options):
-    with pytest.raises(InputError, match="must be at least 1"):
+    with pytest.raises(InputError, match="is 0: expected at least 1"):
         EmbeddingConfig(**options)
 
 

@@ -66,7 +66,7 @@ def test_loader_processes_are_the_cores_to_spare(monkeypatch):
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(InputError, match=r"loader.workers must be at least -1"):
+    with pytest.raises(InputError, match=r"loader.workers is -2: expected at least -1"):
         LoaderConfig(workers=-2)
-    with pytest.raises(InputError, match=r"loader.prefetch at least 1"):
+    with pytest.raises(InputError, match=r"loader.prefetch is 0: expected at least 1"):
         LoaderConfig(prefetch=0)
