@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 import time
@@ -18,7 +17,14 @@ from filelock import FileLock, Timeout
 from distillkit import __version__, pipeline
 from distillkit.augment.mix import Models
 from distillkit.augment.taggers import load_tagger
-from distillkit.data.files import disk_errors, fingerprint, whole_file
+from distillkit.data.files import (
+    check_foreign,
+    disk_errors,
+    fingerprint,
+    recover_folder,
+    replace_folder,
+    whole_file,
+)
 from distillkit.data.readers import source_files
 from distillkit.data.tables import gold_of, label_summary, paired, read_table, texts_of, write_table
 from distillkit.errors import InputError
@@ -92,7 +98,9 @@ class RunFolder:
                 changed since.
             code: The kind of stage whose code it depends on; empty: the one of its name.
         """
-        final, partial = self.folder / name, self.folder / f".{name}.partial"
+        final = (self.folder / name).resolve()  # a stage may be a link to another disk
+        partial = final.with_name(f".{name}.partial")
+        recover_folder(final)
         if final.exists() and not (final / "stage.json").is_file():
             raise InputError(
                 f"{final}: not a stage of a run, and would be replaced; choose another --name or --runs"
@@ -102,14 +110,14 @@ class RunFolder:
         if stamp.get("key") == key:
             log(f"{name}: nothing has changed, kept")
             return stamp["summary"]
+        check_foreign(final)
         began = time.monotonic()
         with disk_errors(final):
-            # A run killed between a stage's last byte and its renaming has nothing left to do but
-            # that.
-            if self._stamp(partial.name).get("key") != key:
+            # A kill may fall between a stage's last byte and its renaming.
+            if _stamp(partial).get("key") != key:
                 self._fill(partial, key, build)
             (partial / "key").unlink(missing_ok=True)
-            self._replace(final, partial)
+            replace_folder(partial, final)
         log(f"{name}: done in {timedelta(seconds=round(time.monotonic() - began))}")
         return self._stamp(name)["summary"]
 
@@ -159,16 +167,14 @@ class RunFolder:
             raise
 
     def _stamp(self, name: str) -> Summary:
-        path = self.folder / name / "stage.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        final = (self.folder / name).resolve()
+        recover_folder(final)
+        return _stamp(final)
 
-    def _replace(self, final: Path, partial: Path) -> None:
-        old = self.folder / f".{final.name}.old"
-        shutil.rmtree(old, ignore_errors=True)
-        with suppress(FileNotFoundError):
-            os.replace(final, old)
-        os.replace(partial, final)
-        shutil.rmtree(old, ignore_errors=True)
+
+def _stamp(stage: Path) -> Summary:
+    path = stage / "stage.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def run(recipe: Recipe, folder: Path) -> Summary:

@@ -8,12 +8,27 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 
 from distillkit.errors import InputError
+
+_ASIDE = ".replaced.partial"  # ends the name of a folder while another takes its place
+
+# Names of all files that distillkit, transformers and tokenizers write into a result's folder.
+_RESULTS = (
+    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *("vocab*.json", "vocab.txt", "*_vocab.json", "merges.txt", "*.model", "*.spm", "*.tiktoken"),
+    *("bpe.codes", "dict.txt", "emoji.json", "normalizer.json", "word_*.json", "byte_maps.json"),
+    *("student.yaml", "teacher.yaml", "adapt.yaml", "recipe.yaml", "distillkit.json", "pairs"),
+    *("log.jsonl", "events.out.tfevents.*", "stage.json", "key", "*.parquet", "*.npy"),
+    *("latency.json", "report.md", "manifest.json", "*.onnx", "bundle.zip", "compress.*"),
+    *(".DS_Store", ".nfs*"),
+)
 
 
 @contextlib.contextmanager
@@ -66,21 +81,83 @@ def whole_file(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `target` that becomes `target`, replacing it, if the block succeeds; else it vanishes."""
-    partial = _partial(target)
+    """Yield a temporary folder that becomes `target` if the block succeeds and vanishes if not.
+
+    A folder that is there is replaced as by `replace_folder`. Where `target` is a link, the folder
+    that it points to is replaced.
+    """
+    place = target.resolve() if target.is_symlink() else target
+    partial = _partial(place)
     with disk_errors(target):
-        _sweep(target.parent)
+        _sweep(place.parent)
+        recover_folder(place)
         try:
             partial.mkdir(parents=True)
             mode = _mode(partial / ".mode")
             yield partial
             for path in partial.rglob("*"):
                 _give(path, mode)
-            if target.exists():
-                shutil.rmtree(target)
-            os.replace(partial, target)
+            replace_folder(partial, place)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Rename a finished folder to `target`, in place of a folder that may be there.
+
+    The old folder is renamed aside, the new one is renamed in, then the old one is removed. After
+    a kill at any point `recover_folder` leaves the old or the new folder, whole; after an error
+    either is there at once.
+
+    Args:
+        new: Beside `target`, on the same disk.
+        target: No link.
+    """
+    old = _aside(target)
+    recover_folder(target)
+    if target.is_dir():
+        os.rename(target, old)
+    try:
+        os.rename(new, target)
+    except BaseException:
+        recover_folder(target)
+        raise
+    if old.is_dir():
+        remove_folder(old)
+
+
+def recover_folder(target: Path) -> None:
+    """Finish what a kill interrupted in `replace_folder`: the old folder is back, or is removed."""
+    old = _aside(target)
+    shutil.rmtree(_gone(old), ignore_errors=True)
+    if not old.is_dir():
+        return
+    if target.exists():
+        remove_folder(old)
+    else:
+        os.rename(old, target)
+
+
+def recover_folders(parent: Path) -> None:
+    """Call `recover_folder` for all that `replace_folder` left in a folder."""
+    for old in parent.glob(f".*{_ASIDE}"):
+        recover_folder(old.with_name(old.name[1:].removesuffix(_ASIDE)))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder so that a kill half-way leaves no part of it under its name."""
+    gone = _gone(folder)
+    shutil.rmtree(gone, ignore_errors=True)
+    os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}{_ASIDE}")
+
+
+def _gone(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name.lstrip('.')}.removed.partial")
 
 
 def check_writable(target: Path) -> None:
@@ -99,26 +176,43 @@ def check_writable(target: Path) -> None:
 
 
 def check_replaceable(folder: Path, *ours: str) -> None:
-    """Refuse to replace a folder that holds anything but what an earlier call wrote, or that cannot be written.
+    """Refuse to replace a folder that holds a user's own files, or that cannot be written.
 
     Args:
         folder: To be written; it may be absent or empty.
-        *ours: Files of which such a call leaves one there.
+        *ours: An earlier result has one of these files. None: the folder must be empty.
 
     Raises:
-        InputError: The folder holds other files, is a file, or cannot be made.
+        InputError: The folder holds other files, is a file or a mount point, or cannot be made.
     """
-    check_writable(folder)
+    place = folder.resolve() if folder.is_symlink() else folder
+    check_writable(place)
+    recover_folder(place)
     if folder.is_file():
         raise InputError(f"{folder}: is a file; choose a new or empty folder")
-    if (
-        folder.is_dir()
-        and any(folder.iterdir())
-        and not any((folder / name).is_file() for name in ours)
-    ):
+    if place.is_mount():
+        raise InputError(f"{folder}: is a mount point; choose a folder inside it")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not any((folder / name).is_file() for name in ours):
         raise InputError(
             f"{folder}: holds other files, which would be lost; choose a new or empty folder"
         )
+    check_foreign(folder)
+
+
+def check_foreign(folder: Path) -> None:
+    """Refuse to replace a result folder to which a user has added files.
+
+    Raises:
+        InputError: A file's name is none of `_RESULTS`.
+    """
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not any(fnmatch(path.name, name) for name in _RESULTS):
+            raise InputError(
+                f"{path}: is no file of an earlier result, and would be lost with its folder; "
+                "move it away, or choose another folder"
+            )
 
 
 def _made(target: Path) -> list[str]:

@@ -23,7 +23,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from distillkit.data.files import disk_errors
+from distillkit.data.files import (
+    disk_errors,
+    recover_folders,
+    remove_folder,
+    replace_folder,
+)
 from distillkit.errors import InputError
 from distillkit.recipe.renamed import new_key
 from distillkit.training.strategies.base import Strategy
@@ -91,6 +96,7 @@ class Checkpoints:
         if strategy.rank == 0 and not self.resume:
             self.discard()
         if strategy.rank == 0:
+            recover_folders(self.folder)
             for partial in self.folder.glob(".*partial"):
                 shutil.rmtree(partial, ignore_errors=True)
         found = self.all()
@@ -147,7 +153,7 @@ class Checkpoints:
         self._write(self._path(position.step), strategy, {**tensors, **_random_state()}, about)
         if strategy.rank == 0:
             for old in self.all()[:-keep]:
-                _remove(old)
+                remove_folder(old)
 
     def save_best(self, strategy: Strategy, about: Mapping[str, Any]) -> None:
         """Keep the weights as they are now as the best."""
@@ -185,7 +191,7 @@ class Checkpoints:
     def discard(self) -> None:
         """Remove them all, the log too."""
         if self.folder.is_dir():
-            _remove(self.folder)
+            remove_folder(self.folder)
 
     def _path(self, step: int) -> Path:
         return self.folder / f"checkpoint-{step:09d}"
@@ -206,9 +212,7 @@ class Checkpoints:
                 (partial / "state.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
                 for file in partial.iterdir():
                     _flush(file)
-                if path.exists():
-                    _remove(path)
-                os.replace(partial, path)
+                replace_folder(partial, path)
         strategy.wait()
 
     def _check(self, path: Path, before: Mapping[str, Any]) -> None:
@@ -253,14 +257,6 @@ def _flat(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             else {prefix + name: value}
         )
     return json.loads(json.dumps(flat)) if not prefix else flat
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder so that a kill half-way leaves nothing under its name."""
-    gone = folder.with_name(f".{folder.name}.old.partial")
-    shutil.rmtree(gone, ignore_errors=True)
-    os.replace(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _flush(file: Path) -> None:

@@ -1,5 +1,6 @@
 """Files and folders are whole or absent, and a disk's refusal is one line."""
 
+import contextlib
 import errno
 import os
 import platform
@@ -18,6 +19,7 @@ from distillkit.data.files import (
     whole_folder,
 )
 from distillkit.errors import InputError
+from distillkit.runs import RunFolder
 
 
 def everything_below(folder):
@@ -90,6 +92,123 @@ def test_whole_folder_leaves_nothing_behind_and_the_old_one_alone(tmp_path, erro
         fail()
     assert everything_below(tmp_path) == before
     assert not before or (tmp_path / "model" / "w").read_text() == "old"
+
+
+def _parts(what):
+    return {f"{name}.npy": what for name in ("a", "b", "sub__c")}
+
+
+OLD = {**_parts("old"), "student.yaml": "", "stage.json": '{"key": "", "summary": {}}'}
+CHANGES = ("rename", "replace", "unlink", "rmdir")  # of os: all that replacing a folder does
+
+
+def _stop_at(number, act):
+    """Make the change of that number, counted from 1, do something else."""
+    left = [number]
+
+    def changed(real):
+        def change(*args, **kwargs):
+            left[0] -= 1
+            if not left[0]:
+                act()
+            return real(*args, **kwargs)
+
+        return change
+
+    return {name: changed(getattr(os, name)) for name in CHANGES}
+
+
+def _killed(write, number):
+    """Run `write` in a process that dies at that change; say whether it did."""
+    child = os.fork()
+    if not child:
+        for name, change in _stop_at(number, lambda: os._exit(9)).items():
+            setattr(os, name, change)
+        try:
+            write()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def _write(target):
+    def write():
+        with whole_folder(target) as partial:
+            make(partial, **_parts("new"), **{"student.yaml": ""})
+
+    return write
+
+
+def _write_stage(target):
+    def build(out):
+        make(out, **_parts("new"))
+        return {}
+
+    return lambda: RunFolder(target.parent).stage(target.name, "settings", [], build, code="data")
+
+
+def _start_again(target, write):
+    if write is _write:
+        check_replaceable(target, "student.yaml")
+    else:
+        RunFolder(target.parent).kept(target.name, "", [], code="data")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("write", [_write, _write_stage])
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_folder_whole(tmp_path, write):
+    ends = []
+    for number in range(1, 30):
+        target = make(tmp_path / f"{number}" / "model", **OLD)
+        killed = _killed(write(target), number)
+        _start_again(target, write)
+        found = {path.stem: path.read_text() for path in target.rglob("*.npy")}
+        assert found in ({name: new for name in "abc"} for new in ("old", "new"))
+        ends.append(found["a"])
+        _write(target)()
+        assert not list(target.parent.glob(".*.replaced*"))
+        if not killed:
+            break
+    assert ends == sorted(ends, reverse=True)  # once it is the new one, it stays that
+    assert {*ends} == {"old", "new"}
+
+
+@pytest.mark.parametrize("write", [_write, _write_stage])
+def test_a_refusal_of_the_disk_at_any_step_leaves_a_whole_folder(tmp_path, monkeypatch, write):
+    def refuse():
+        raise OSError(errno.EIO, "mine")
+
+    for number in range(1, 10):
+        target = make(tmp_path / f"{number}" / "model", **OLD)
+        with monkeypatch.context() as patch, contextlib.suppress(OSError):
+            for name, change in _stop_at(number, refuse).items():
+                patch.setattr(os, name, change)
+            write(target)()
+        found = {path.stem: path.read_text() for path in target.rglob("*.npy")}
+        assert found in ({name: new for name in "abc"} for new in ("old", "new"))
+
+
+def test_an_output_that_is_a_link_is_replaced_where_it_points(tmp_path):
+    make(tmp_path / "disk" / "model", **OLD)
+    (tmp_path / "model").symlink_to(tmp_path / "disk" / "model")
+    _write_stage(tmp_path / "model")()
+    check_replaceable(tmp_path / "model", "stage.json")
+    _write(tmp_path / "model")()
+    assert (tmp_path / "model").is_symlink()
+    assert everything_below(tmp_path / "disk") == [
+        "model",
+        *(f"model/{name}" for name in ("a.npy", "b.npy", "student.yaml", "sub", "sub/c.npy")),
+    ]
+
+
+def test_a_users_own_file_in_an_earlier_result_is_not_lost(tmp_path):
+    target = make(tmp_path / "model", **{"student.yaml": "", "training__log.jsonl": ""})
+    check_replaceable(target, "student.yaml")
+    make(target, **{"stage.json": "{}", "training__notes.txt": "mine"})
+    with pytest.raises(InputError, match=r"training/notes\.txt: is no file of an earlier result"):
+        check_replaceable(target, "student.yaml")
+    with pytest.raises(InputError, match=r"training/notes\.txt: is no file of an earlier result"):
+        _write_stage(target)()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
