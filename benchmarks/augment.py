@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from distillkit.augment.corpus import Lexicon, tagged_batch
-from distillkit.augment.counter import draw
 from distillkit.augment.rules import Rules
 from distillkit.augment.taggers import load_tagger
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import VariantMaker
+from distillkit.data.counter import draw
 from distillkit.data.tables import read_table
 from distillkit.measure.report import table as markdown
 from distillkit.recipe import AugmentConfig, ColumnsConfig
