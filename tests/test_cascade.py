@@ -1,6 +1,7 @@
 """A cascade of a student and its teacher: the curve by hand, the threshold that is chosen, and what a bundle makes of it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ import pytest
 from distillkit import pipeline
 from distillkit.cascade import cascade
 from distillkit.cascade.curve import asks, best_within, cascade_curve, least_share
+from distillkit.cascade.run import _held_out
 from distillkit.cli import main
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
-from distillkit.runtime.bundle import read_bundle
+from distillkit.runtime.answers import confidence, softmax
+from distillkit.runtime.bundle import read_bundle, write_bundle
 
 
 def _logits(chances):
@@ -61,42 +64,37 @@ def test_the_least_share_and_the_best_accuracy_are_chosen():
     assert curve.shares[best_within(curve, 0)] == 0
 
 
+def test_held_out_thresholds_are_chosen_on_the_other_half():
+    """On one half the student is always right, on the other its teacher: the other half misleads."""
+    gold, rng = np.zeros(40, int), np.random.default_rng(1)
+    first = np.random.default_rng(0).permutation(40) % 2 == 0
+    right, wrong = (_logits(rng.uniform(*ends, 40)) for ends in ((0.1, 0.4), (0.6, 0.9)))
+    student, teacher = (np.where(best[:, None], right, wrong) for best in (first, ~first))
+
+    def best(curve):
+        return int(curve.accuracies.argmax())
+
+    curve = cascade_curve(student[first], teacher[first], gold[first], 1.0)
+    assert curve.accuracies[best(curve)] == 1
+    assert _held_out(student, teacher, gold, best) == {"accuracy": 0, "share": 0.5}
+
+
 @pytest.fixture(scope="module")
 def models(train_table, dev_table, classifier_folder, tmp_path_factory):
-    """A teacher that answers dev, a student of few steps, both as bundles, and dev as a file."""
+    """A teacher and a weaker student, as checkpoints and as bundles, and dev as a file."""
     folder = tmp_path_factory.mktemp("cascade")
     for name, table in (("train", train_table), ("dev", dev_table)):
         rows = "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
         (folder / f"{name}.tsv").write_text("text\tlabel\n" + rows)
-    common = [
-        "--student.embeddings.source",
-        "random",
-        "--student.embeddings.dimension",
-        "8",
-        "--student.hidden-size",
-        "8",
-    ]
+    sizes = {"embeddings.source": "random", "embeddings.dimension": "8", "hidden-size": "8"}
     for name, epochs, source in (("teacher", "30", "dev"), ("student", "3", "train")):
-        command = [
-            "train-student",
-            "bilstm",
-            "--transfer-set",
-            str(folder / f"{source}.tsv"),
-            "--dev",
-            str(folder / "dev.tsv"),
-        ]
-        command += [
-            "--output",
-            str(folder / name),
-            "--loss.alpha",
-            "1",
-            "--training.epochs",
-            epochs,
-            "--training.batch-size",
-            "8",
-            *common,
-        ]
-        assert main([*command, "--training.learning-rate", "1e-2"]) == 0
+        command = ["train-student", "bilstm", "--transfer-set", str(folder / f"{source}.tsv")]
+        command += ["--dev", str(folder / "dev.tsv"), "--output", str(folder / name)]
+        command += ["--loss.alpha", "1", "--training.epochs", epochs]
+        command += ["--training.batch-size", "8", "--training.learning-rate", "1e-2"]
+        for option, value in sizes.items():
+            command += [f"--student.{option}", value]
+        assert main(command) == 0
         pipeline.export(str(folder / name), folder / f"{name}-bundle")
     return folder
 
@@ -141,6 +139,64 @@ def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_pat
     assert "by" not in ours.predict(texts[:1])[0]
     pytest.importorskip("matplotlib")
     assert "rows that go to the teacher" in (tmp_path / "out" / "cascade.svg").read_text()
+
+
+def test_a_bundle_in_one_file_is_rewritten_with_the_threshold_alone(models, tmp_path):
+    student, dev = tmp_path / "student.zip", str(models / "dev.tsv")
+    before, files = read_bundle(models / "student-bundle")
+    write_bundle(student, replace(before, cascade=None), files, one_file=True)
+    found = cascade(
+        str(student), str(models / "teacher-bundle"), dev, tmp_path / "out", ColumnsConfig()
+    )
+    after, left = read_bundle(student)
+    rule = {key: found[key] for key in ("temperature", "threshold", "accuracy", "share")}
+    assert left == files
+    assert after == replace(before, cascade=rule)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "student.zip"]
+
+
+def test_the_predictor_divides_by_the_temperature_and_takes_the_teachers_labels_in_order(
+    models, tmp_path
+):
+    texts = [line.split("\t")[0] for line in (models / "dev.tsv").read_text().splitlines()[1:]]
+    manifest, files = read_bundle(models / "student-bundle")
+    ours = Predictor(models / "student-bundle").logits(texts) / 5
+    sure = confidence(ours)
+    rule = {"temperature": 5.0, "threshold": float(np.median(sure))}
+    write_bundle(tmp_path / "student", replace(manifest, cascade=rule), files, one_file=True)
+    teacher, weights = read_bundle(models / "teacher-bundle")
+    other = replace(teacher, labels=teacher.labels[::-1])
+    write_bundle(tmp_path / "teacher", other, weights, one_file=True)
+    theirs = Predictor(tmp_path / "teacher")
+    found = Predictor(tmp_path / "student", teacher=theirs).predict(texts)
+    asked = sure < rule["threshold"]
+    assert 0 < asked.sum() < len(texts)
+    assert [answer["by"] for answer in found] == np.where(asked, "teacher", "student").tolist()
+    alone = [dict(zip(manifest.labels, row, strict=True)) for row in softmax(ours)]
+    for answer, who, mine, answered in zip(found, asked, alone, theirs.predict(texts), strict=True):
+        wanted = answered["probabilities"] if who else mine
+        assert answer["probabilities"] == pytest.approx(wanted, abs=1e-6)
+    write_bundle(tmp_path / "stranger", replace(teacher, labels=["a", "b"]), weights, one_file=True)
+    with pytest.raises(InputError, match=r"its labels \(.*\) are not the teacher's \(a, b\)"):
+        Predictor(tmp_path / "student", teacher=Predictor(tmp_path / "stranger"))
+
+
+def test_models_of_another_task_or_with_other_labels_are_refused(models, tmp_path):
+    manifest, files = read_bundle(models / "student-bundle")
+    for name, changes, reason in (
+        ("task", {"task": "multi-label"}, "its task is multi-label; a cascade is for"),
+        ("labels", {"labels": ["negative", "x"]}, r"its labels \(negative, x\) are not the"),
+    ):
+        place = tmp_path / name
+        write_bundle(place, replace(manifest, **changes), files, one_file=True)
+        with pytest.raises(InputError, match=reason):
+            cascade(
+                str(models / "student"),
+                str(place),
+                str(models / "dev.tsv"),
+                tmp_path,
+                ColumnsConfig(),
+            )
 
 
 def test_the_accuracy_that_is_wanted_is_met_or_refused(models, tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distillkit.runtime.answers import sureness
+from distillkit.runtime.answers import confidence
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,7 @@ class Curve:
     """A cascade at every threshold that makes a difference, from the student alone to the teacher alone.
 
     Attributes:
-        thresholds: Rows whose sureness is below go to the teacher, (K,) float, rising from 0.
+        thresholds: Rows whose confidence is below go to the teacher, (K,) float, rising from 0.
         shares: Of the rows that go there, (K,) float, 0 to 1.
         accuracies: Of the answers that come out, (K,) float, 0 to 1.
     """
@@ -34,9 +34,9 @@ def cascade_curve(
         temperature: That the student's logits are divided by.
 
     Returns:
-        The curve. Rows of equal sureness go to the teacher together, so K is at most N + 1.
+        The curve. Rows of equal confidence go to the teacher together, so K is at most N + 1.
     """
-    sure = sureness(student, temperature)
+    sure = confidence(student, temperature)
     order = np.argsort(sure, kind="stable")
     gain = (teacher.argmax(1) == gold)[order].astype(int) - (student.argmax(1) == gold)[order]
     right = int((student.argmax(1) == gold).sum()) + np.concatenate([[0], gain.cumsum()])
@@ -61,4 +61,4 @@ def best_within(curve: Curve, share: float) -> int:
 
 def asks(student: np.ndarray, temperature: float, threshold: float) -> np.ndarray:
     """Say which rows go to the teacher, (N,) bool: those where the student, (N, C) logits, is less sure than the threshold."""
-    return sureness(student, temperature) < threshold
+    return confidence(student, temperature) < threshold

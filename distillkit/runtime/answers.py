@@ -39,7 +39,7 @@ def expit(logits: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
 
 
-def sureness(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+def confidence(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """Return the probability of each row's likeliest class, (N,) float64, once logits (N, C) are divided by a temperature."""
     return softmax(logits / temperature).max(axis=1)
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from distillkit.errors import InputError
-from distillkit.runtime.answers import answers, check_finite, groups, sureness
+from distillkit.runtime.answers import answers, check_finite, confidence, groups
 from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
 from distillkit.runtime.tokens import Rows, Texts, padded
 
@@ -110,7 +110,7 @@ class Predictor:
         if self._teacher is None or self.manifest.cascade is None:
             return list(answers(self.task, logits, self.labels))
         rule = self.manifest.cascade
-        asked = np.flatnonzero(sureness(logits, rule["temperature"]) < rule["threshold"])
+        asked = np.flatnonzero(confidence(logits, rule["temperature"]) < rule["threshold"])
         logits = logits / rule["temperature"]
         if len(asked):
             order = [self._teacher.labels.index(name) for name in self.labels]

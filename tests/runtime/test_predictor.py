@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from distillkit.cli import main
 from distillkit.errors import InputError
 from distillkit.runtime import Predictor
 from distillkit.runtime.answers import check_finite
+from distillkit.runtime.bundle import described, read_bundle, write_bundle
 from distillkit.runtime.predictor import parts_of
 
 TEXTS = [
@@ -267,6 +269,14 @@ def test_another_format_and_a_list_without_the_graph_are_refused(copied):
         Predictor(copied)
     _changed(copied, files={})
     with pytest.raises(InputError, match=r"lists no tokenizer\.json"):
+        Predictor(copied)
+
+
+def test_a_graph_that_cannot_be_loaded_is_refused_by_name(copied):
+    manifest, files = read_bundle(copied)
+    files["model.onnx"] = b"not a graph"
+    write_bundle(copied, replace(manifest, files=described(files)), files, one_file=False)
+    with pytest.raises(InputError, match=r"model\.onnx: ONNX Runtime .* cannot load it"):
         Predictor(copied)
 
 
