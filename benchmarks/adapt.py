@@ -24,7 +24,7 @@ from distillkit.recipe import (
 )
 from distillkit.teacher.adapt import Adapted, adapt
 from distillkit.teacher.documents import documents_of, read_corpus
-from distillkit.teacher.masking import Masker, fresh_draw
+from distillkit.teacher.masker import Masker, fresh_draw
 from distillkit.teacher.pretraining import Pretraining, load_encoder, objective
 from distillkit.teacher.similar import similar_words
 from distillkit.training.precision import autocast, resolve

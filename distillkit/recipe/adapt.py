@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from typing_extensions import Doc
+
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import (
     Count,
@@ -14,9 +16,10 @@ from distillkit.recipe.bounds import (
     Range,
     check,
 )
+from distillkit.recipe.maskings import MaskingStrategy, load_strategies, strategy_of
 from distillkit.recipe.training import TrainingConfig
 
-Masking = Literal["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
+_STRATEGY = "; ".join(f"{kind.name}: {kind.summary}" for kind in load_strategies().values()) + "."
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,7 @@ class TextConfig:
 class MaskingConfig:
     """Which tokens are hidden, and what stands in their place."""
 
-    strategy: Masking = "whole-word"
-    """token (Devlin et al. 2019); whole-word; n-gram: 1 to 4 words; macbert: n-grams replaced by
-    similar words (Cui et al. 2020); span: of geometric length (Joshi et al. 2020); task-guided:
-    words that matter to a fine-tuned classifier, more often (Gu et al. 2020)."""
+    strategy: Annotated[str, Doc(_STRATEGY)] = "whole-word"
     rate: FractionAboveZero = 0.15
     """Share of the tokens that is chosen, 0 to 1."""
     final_rate: Fraction = 0.0
@@ -90,20 +90,16 @@ class MaskingConfig:
             raise InputError(
                 f"masking.mask_share + masking.random_share is {self.mask_share + self.random_share}: expected at most 1"
             )
-        if self.strategy in ("n-gram", "macbert", "span") and max(self.rate, self.final_rate) > 0.5:
-            raise InputError(
-                f"masking.rate: {self.strategy} leaves a word between any two runs; expected at most 0.5"
-            )
         if not sum(self.ngram_shares):
             raise InputError(
                 f"masking.ngram_shares is {self.ngram_shares}: expected shares of 0 or more, not all 0"
             )
-        if (self.strategy == "task-guided") != bool(self.guide):
-            raise InputError(
-                "masking: task-guided needs a guide, a fine-tuned classifier, and no other strategy has one"
-            )
-        if self.similar and self.strategy != "macbert":
-            raise InputError(f"masking.similar is for macbert, not for {self.strategy}")
+        self.of_strategy.check(self)
+
+    @property
+    def of_strategy(self) -> MaskingStrategy:
+        """What is declared of its strategy."""
+        return strategy_of(self.strategy)
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from distillkit.errors import InputError
 from distillkit.recipe import AdaptConfig
 from distillkit.teacher.checkpoint import SCRATCH, load_classifier
 from distillkit.teacher.documents import Corpus, documents_of, read_corpus
-from distillkit.teacher.masking import IGNORED, Masker, fresh_draw, keyed_draw
+from distillkit.teacher.masker import IGNORED, Masker, fresh_draw, keyed_draw
 from distillkit.teacher.pretraining import (
     Pretraining,
     fresh_network,
@@ -105,7 +105,7 @@ def adapt(
     if model == SCRATCH and config.scratch.embeddings == "co-occurrence":
         start_embeddings(network, corpus.train, seed)
     similar = None
-    if config.masking.strategy == "macbert":
+    if config.masking.of_strategy.similar:
         similar = similar_words(
             corpus.train, tokenizer, network.get_input_embeddings().weight, config.masking.similar
         )

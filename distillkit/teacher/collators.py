@@ -9,7 +9,7 @@ from torch import Tensor
 from distillkit.data.rows import FIRST, LATER, SPECIAL
 from distillkit.data.segmenters import Segmenter, word_numbers
 from distillkit.recipe import MaskingConfig
-from distillkit.teacher.masking import Masker, fresh_draw, keyed_draw
+from distillkit.teacher.masker import Masker, fresh_draw, keyed_draw
 from distillkit.teacher.similar import SimilarWords
 
 # Tokens, (B, T) int64, and which are tokens, (B, T), in; how much each matters, (B, T) float, out.

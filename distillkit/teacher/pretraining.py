@@ -13,7 +13,7 @@ from torch.nn import functional
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.recipe import ObjectivesConfig
 from distillkit.teacher.checkpoint import load_config_of, resolve
-from distillkit.teacher.masking import IGNORED, keyed_draw
+from distillkit.teacher.masker import IGNORED, keyed_draw
 
 # Sums over a row's tokens, and two logits: what `Pretraining` answers, a column each.
 COLUMNS = (

@@ -33,7 +33,7 @@ from distillkit.teacher import adapt as module
 from distillkit.teacher.adapt import adapt, guided, masked, token_scores
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.documents import read_corpus
-from distillkit.teacher.masking import IGNORED, Masker
+from distillkit.teacher.masker import IGNORED, Masker
 from distillkit.teacher.pretraining import fresh_network
 from distillkit.teacher.scratch import fresh_encoder
 from distillkit.training.checkpoints import Checkpoints
@@ -462,8 +462,8 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (lambda: MaskingConfig(span_p=0.0), "span_p is 0.0: expected more than 0"),
         (lambda: MaskingConfig(max_span=0), "max_span is 0: expected at least 1"),
         (lambda: MaskingConfig(static_copies=-1), "static_copies is -1: expected at least 0"),
-        (lambda: MaskingConfig(strategy="task-guided"), "needs a guide"),
-        (lambda: MaskingConfig(guide="x"), "no other strategy has one"),
+        (lambda: MaskingConfig(strategy="task-guided"), "guide is empty, and task-guided needs it"),
+        (lambda: MaskingConfig(guide="x"), "is for task-guided, not for whole-word"),
         (lambda: MaskingConfig(similar="x.tsv"), "is for macbert, not for whole-word"),
         (lambda: ObjectivesConfig(mlm=0.0), "expected one of them above 0"),
         (lambda: ObjectivesConfig(sop=-1.0), "sop is -1.0: expected at least 0"),

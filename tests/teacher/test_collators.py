@@ -19,7 +19,7 @@ from distillkit.recipe import MaskingConfig
 from distillkit.teacher.adapt import token_scores
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.collators import MaskingCollator, tokenize
-from distillkit.teacher.masking import IGNORED
+from distillkit.teacher.masker import IGNORED
 from distillkit.teacher.similar import SimilarWords
 
 PIECES = [

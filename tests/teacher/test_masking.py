@@ -14,11 +14,13 @@ from distillkit.data.readers import read_rows
 from distillkit.data.rows import FIRST, LATER, SPECIAL, TextRows
 from distillkit.errors import InputError
 from distillkit.recipe import MaskingConfig, ScratchConfig
-from distillkit.teacher.masking import IGNORED, Masker, fresh_draw, keyed_draw, units
+from distillkit.recipe.maskings import STRATEGIES as DECLARED
+from distillkit.recipe.maskings import MaskingStrategy, load_strategies
+from distillkit.teacher.masker import IGNORED, Masker, fresh_draw, keyed_draw, units
 from distillkit.teacher.scratch import fresh_encoder
 from distillkit.teacher.similar import SimilarWords
 
-STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
+STRATEGIES = [*load_strategies()]
 RUNS = ["n-gram", "macbert", "span"]  # what chooses several words together
 SENTENCES, BATCH, MOST_WORDS = 100_000, 10_000, 24
 NGRAMS = np.array([0.4, 0.3, 0.2, 0.1])
@@ -585,6 +587,19 @@ def test_what_a_strategy_needs_is_asked_for(tokenizer, similar):
         InputError, match="has no mask token; expected that of an encoder such as BERT"
     ):
         Masker(settings("token"), bare)
+
+
+def test_a_strategy_is_one_declaration(tokenizer, monkeypatch):
+    pairs = MaskingStrategy("pairs", "two words at a time", runs=lambda config: (0.0, 1.0))
+    monkeypatch.setitem(DECLARED, "pairs", pairs)
+    ids, words = torch.full((200, 9), 100), torch.full((200, 9), FIRST)
+    _, labels = masker_of("pairs", tokenizer, rate=0.4)(ids, words, drawing(0, 200))
+    runs = "".join(["".join(map(str, row)) + "0" for row in (labels != IGNORED).int().tolist()])
+    assert {len(run) for run in runs.split("0") if run} == {2}
+    with pytest.raises(InputError, match="pairs leaves a word between any two runs"):
+        masker_of("pairs", tokenizer, rate=0.6)
+    with pytest.raises(InputError, match="'pear': did you mean 'pairs'"):
+        MaskingConfig(strategy="pear")
 
 
 # ---- golden sentences

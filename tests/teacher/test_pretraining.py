@@ -18,7 +18,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from distillkit.data.rows import ELSEWHERE, FOLLOWS, SWAPPED
 from distillkit.errors import InputError
 from distillkit.recipe import ObjectivesConfig
-from distillkit.teacher.masking import IGNORED
+from distillkit.teacher.masker import IGNORED
 from distillkit.teacher.pretraining import (
     COLUMNS,
     Pretraining,

@@ -11,7 +11,7 @@ from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
 from distillkit.data.rows import FIRST, LATER, SPECIAL, TextRows
 from distillkit.errors import InputError
-from distillkit.teacher.masking import units
+from distillkit.teacher.masker import units
 from distillkit.teacher.similar import SimilarWords, _frequent_words, similar_words
 
 PIECES = [

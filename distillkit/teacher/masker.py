@@ -1,4 +1,4 @@
-"""Which tokens of a row are hidden, and what stands in their place: the masking strategies of BERT and its successors, vectorised.
+"""Choose which tokens of a row are masked, and what replaces them, by any masking strategy.
 
 Axes: B rows, T tokens, W units (tokens or words) of a row, K chosen runs of units.
 """
@@ -62,11 +62,11 @@ class Masker:
             raise InputError(
                 "adapt: the tokenizer has no mask token; expected that of an encoder such as BERT"
             )
-        if (config.strategy == "macbert") != (similar is not None):
+        self.config, self._similar, self._strategy = config, similar, config.of_strategy
+        if self._strategy.similar != (similar is not None):
             raise InputError(
                 "adapt.masking.strategy macbert, and it alone, replaces words by similar ones"
             )
-        self.config, self._similar = config, similar
         self._mask = int(tokenizer.mask_token_id)
         # A random token is a word piece of the language: neither special nor one of BERT's unused
         # places.
@@ -107,12 +107,11 @@ class Masker:
             if config.final_rate
             else config.rate
         )
-        unit = units(words, whole=config.strategy != "token")
+        unit = units(words, whole=self._strategy.words)
         chosen, run = self._choose(unit, rate, draw, scores)
         labels = ids.masked_fill(~chosen, IGNORED)
-        # What is decided together: a span; for macbert a word; else a token by itself.
         u = draw(ids.shape[1] + 1)
-        together = {"span": run, "macbert": unit}.get(config.strategy)
+        together = {"run": run, "word": unit}.get(self._strategy.together)
         u = u[:, 1:] if together is None else u.gather(1, together)
         ordinary = self._ordinary.to(ids.device)
         random = ordinary[(draw(ids.shape[1]) * len(ordinary)).long()]
@@ -222,12 +221,6 @@ def _weighted(uniform: Tensor, unit: Tensor, scores: Tensor) -> Tensor:
 
 def _length_shares(config: MaskingConfig) -> Tensor:
     """Return how often a run has 1, 2, ... units, (L,) float32, summing to 1."""
-    if config.strategy in ("n-gram", "macbert"):
-        shares = torch.tensor(config.ngram_shares)
-    elif config.strategy == "span":
-        # Joshi et al. 2020, section 3.1: geometric, of at most `max_span`; 0.2 and 10 give a mean
-        # of 3.8 words.
-        shares = (1 - config.span_p) ** torch.arange(config.max_span) * config.span_p
-    else:
-        shares = torch.ones(1)
+    runs = config.of_strategy.runs
+    shares = torch.as_tensor(runs(config) if runs else [1.0])
     return shares / shares.sum()

@@ -1,0 +1,85 @@
+"""Masking strategies: what a recipe and the masker ask of one.
+
+A file in `teacher/masking` declares each strategy, without torch. It is found by its name, so no
+module lists the strategies. Code outside distillkit adds to `STRATEGIES`.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from distillkit.errors import InputError
+from distillkit.recipe.kinds import choose
+
+_FOLDER = Path(__file__).parents[1] / "teacher" / "masking"
+
+
+@dataclass(frozen=True)
+class MaskingStrategy:
+    """One way to choose and replace tokens.
+
+    Attributes:
+        name: `adapt.masking.strategy`.
+        summary: What it is, in one phrase, for help and docs.
+        words: Whether whole words are chosen; else tokens.
+        runs: Returns, from a `MaskingConfig`, how often 1, 2, ... words are chosen together, in any
+            proportion (a sequence or a tensor); None: every word is chosen alone.
+        together: What one draw replaces alike: each token, a word, or a run of words.
+        similar: Whether similar words stand where other strategies have the mask token.
+        settings: Files of `MaskingConfig` that it reads; other strategies refuse them.
+        needs: The one of `settings` that must be given; empty: none.
+    """
+
+    name: str
+    summary: str
+    words: bool = True
+    runs: Callable[[Any], Sequence[float]] | None = None
+    together: Literal["token", "word", "run"] = "token"
+    similar: bool = False
+    settings: tuple[str, ...] = ()
+    needs: str = ""
+
+    def check(self, config: Any) -> None:
+        """Refuse settings of a `MaskingConfig` that do not fit.
+
+        Raises:
+            InputError: A rate is too high for runs, or a file is missing or not read.
+        """
+        if self.runs is not None and max(config.rate, config.final_rate) > 0.5:
+            raise InputError(
+                f"masking.rate: {self.name} leaves a word between any two runs; expected at most 0.5"
+            )
+        if self.needs and not getattr(config, self.needs):
+            raise InputError(f"masking.{self.needs} is empty, and {self.name} needs it")
+        for other in load_strategies().values():
+            for setting in set(other.settings) - set(self.settings):
+                if getattr(config, setting):
+                    raise InputError(f"masking.{setting} is for {other.name}, not for {self.name}")
+
+
+STRATEGIES: dict[str, MaskingStrategy] = {}
+
+
+def strategy_files() -> list[str]:
+    """List the files of `teacher/masking` by name, without importing any."""
+    return sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def load_strategies() -> dict[str, MaskingStrategy]:
+    """Import all files of `teacher/masking` and return `STRATEGIES`."""
+    for name in strategy_files():
+        importlib.import_module(f"distillkit.teacher.masking.{name}")
+    return STRATEGIES
+
+
+def strategy_of(name: str) -> MaskingStrategy:
+    """Return a masking strategy by its name.
+
+    Raises:
+        InputError: There is none; the message lists all.
+    """
+    if name not in load_strategies():
+        raise InputError(f"adapt.masking.strategy is {name!r}: {choose(name, STRATEGIES)}")
+    return STRATEGIES[name]
