@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from distillkit.cli import COMMANDS, main
+from distillkit.cli import COMMANDS, main, parse
 
 OK = "text\tlabel\na good one\tpos\na bad one\tneg\n"
 
@@ -70,6 +70,32 @@ def test_help_of_a_recipe_shows_the_recipes_own_values(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "datasets:nyu-mll/glue:sst2:train" in shown
     assert "(default: spacy)" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "options"),
+    [
+        ("run", "sst2-bilstm", ["--name", "wider", "--data.unlabelled", "a", "b", "--seed=3"]),
+        ("doctor", "sst2-bilstm", ["--data.train", "x.csv"]),
+        ("train-teacher", "minilm-l6", ["--no-resume", "--output", "o"]),
+        ("train-student", "textcnn", ["--transfer-set", "t", "--dev", "d", "--output", "o"]),
+    ],
+)
+def test_options_may_stand_before_the_shelf_file(name, word, options):
+    assert parse(name, [*options, word]) == parse(name, [word, *options])
+
+
+def test_options_before_an_unknown_recipe_are_refused_too(capsys):
+    assert main(["doctor", "--data.train", "x.csv", "nosuchrecipe"]) == 1
+    assert "'nosuchrecipe' is not on the shelf recipes/" in capsys.readouterr().err
+
+
+def test_an_option_that_only_the_recipe_allows_needs_the_recipe_first(capsys):
+    option = ["--student.hidden-size", "0"]  # for a transformer that is cut from its teacher
+    assert parse("run", ["mrpc-transformer", *option]).settings.student.hidden_size == 0
+    with pytest.raises(SystemExit):
+        parse("run", [*option, "mrpc-transformer"])
+    assert "with RECIPE before the options its values count" in capsys.readouterr().err
 
 
 def test_list_names_every_shelf_file_in_json_lines(capsys):

@@ -93,18 +93,19 @@ def _status(name: str, error: BaseException) -> int:
 
 
 def parse(name: str, argv: list[str]) -> Any:
-    """Return a command's arguments, as its dataclass; where the first names a shelf file, the others replace what that says.
+    """Return a command's arguments as its dataclass; a shelf file that is named gives the defaults.
 
     Raises:
         InputError: There is no such shelf file, or it is wrong.
-        SystemExit: The arguments are wrong; what is, stands on stderr.
+        SystemExit: The arguments are wrong; stderr says which.
     """
     kind, _, from_shelf = COMMANDS[name]
     argv = rename_flags(name, argv)
     options: dict[str, Any] = {"prog": f"distillkit {name}", "config": (OmitSubcommandPrefixes,)}
-    if from_shelf is None or not argv or argv[0].startswith("-"):
+    general_help = argv[:1] in ([], ["-h"], ["--help"])
+    if from_shelf is None or general_help:
         return tyro.cli(kind, args=argv, **options)
-    fixed = from_shelf(argv[0])
+    fixed = from_shelf(_first_word(kind, argv, options))
 
     # What the shelf file says stands in for the defaults; a field without a default is still
     # required.
@@ -112,7 +113,20 @@ def parse(name: str, argv: list[str]) -> Any:
         f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
     )
     missing = {name: tyro.MISSING for name in required if name not in fixed}
-    return tyro.cli(kind, args=argv[1:], default=kind(**fixed, **missing), **options)
+    return tyro.cli(kind, args=argv, default=kind(**fixed, **missing), **options)
+
+
+def _first_word(kind: type[Any], argv: list[str], options: dict[str, Any]) -> str:
+    """Return the first positional argument, which may stand behind options."""
+    if not argv[0].startswith("-"):
+        return argv[0]
+    try:
+        return getattr(tyro.cli(kind, args=argv, **options), fields(kind)[0].name)
+    except SystemExit:
+        # Options that fit the shelf file need not fit the general defaults.
+        word = fields(kind)[0].name.partition("_")[0].upper()
+        sys.stderr.write(f"distillkit: with {word} before the options its values count as well\n")
+        raise
 
 
 def _quieten() -> None:
