@@ -37,6 +37,8 @@ HOW = TrainingConfig(
     precision="fp32",
 )
 
+BRIEF = replace(HOW, epochs=2)
+
 
 def build(
     table, labels=LABELS, kind="bilstm", source="random", channels="single", seed=1, **options
@@ -57,15 +59,15 @@ def logits_for(table, scale=2.0, labels=LABELS):
     return (np.eye(2, dtype=np.float32)[gold] * 2 - 1) * scale
 
 
+def distil(model, tokenizer, table, logits, dev, loss=None, how=HOW, seed=1, **options):
+    loss = loss or LossConfig()
+    task = DistillationTask(model, tokenizer, table, logits, dev, loss, how, seed, **options)
+    return fit(*prepare(task))
+
+
 def learn(table, dev, logits, alpha=0.0, how=HOW, seed=1, **options):
     model, tokenizer = build(table, **options)
-    result = fit(
-        *prepare(
-            DistillationTask(
-                model, tokenizer, table, logits, dev, LossConfig(alpha=alpha), how, seed
-            )
-        )
-    )
+    result = distil(model, tokenizer, table, logits, dev, LossConfig(alpha=alpha), how, seed)
     return model, result
 
 
@@ -104,12 +106,11 @@ def test_alpha_1_follows_the_gold_labels_against_the_teacher(train_table, dev_ta
     assert result.best_score == 1
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0])
-def test_rows_without_a_label_take_the_teachers_answer(train_table, dev_table, alpha):
+def test_rows_without_a_label_take_the_teachers_answer(train_table, dev_table):
     bare = train_table.set_column(1, "label", pa.nulls(len(train_table), pa.string()))
     logits = logits_for(train_table)
-    with_nulls, result = learn(bare, dev_table, logits, alpha)
-    without_column, _ = learn(bare.drop_columns(["label"]), dev_table, logits, alpha)
+    with_nulls, result = learn(bare, dev_table, logits, alpha=1.0)
+    without_column, _ = learn(bare.drop_columns(["label"]), dev_table, logits, alpha=1.0)
     assert result.best_score == 1
     assert equal(state(with_nulls), state(without_column))
 
@@ -120,7 +121,8 @@ def test_gold_labels_alone_need_no_teacher(train_table, dev_table):
 
 def test_the_same_seed_gives_the_same_student_and_another_another(train_table, dev_table):
     first, again, other = (
-        state(learn(train_table, dev_table, logits_for(train_table), seed=s)[0]) for s in (4, 4, 5)
+        state(learn(train_table, dev_table, logits_for(train_table), how=BRIEF, seed=s)[0])
+        for s in (4, 4, 5)
     )
     assert equal(first, again)
     assert not equal(first, other)
@@ -144,7 +146,7 @@ def test_training_moves_everything_but_the_frozen_channel(kind, train_table, dev
         epochs=1, batch_size=16, learning_rate=0.02, weight_decay=0.1, precision="fp32"
     )
     logits = logits_for(table, labels=labels)
-    fit(*prepare(DistillationTask(model, tokenizer, table, logits, dev, LossConfig(), how, 1)))
+    distil(model, tokenizer, table, logits, dev, LossConfig(), how, 1)
     still = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
     assert still == ["encoder.embedding.frozen_table.weight"]
     assert not model.encoder.embedding.table.weight[0].any()  # padding stays zero
@@ -156,13 +158,7 @@ def test_the_transfer_sets_mask_is_to_the_student_what_an_unknown_word_is(train_
         model, tokenizer = build(train_table)
         how = TrainingConfig(epochs=2, learning_rate=0.1, weight_decay=0.0, precision="fp32")
         logits = np.array([[1, 2], [3, -1]], np.float32)
-        fit(
-            *prepare(
-                DistillationTask(
-                    model, tokenizer, table, logits, dev_table, LossConfig(), how, 1, mask=mask
-                )
-            )
-        )
+        distil(model, tokenizer, table, logits, dev_table, LossConfig(), how, 1, mask=mask)
         return state(model)
 
     assert equal(trained("[MASK]", "[MASK]"), trained("zebra", ""))
@@ -172,9 +168,12 @@ def test_the_transfer_sets_mask_is_to_the_student_what_an_unknown_word_is(train_
 def test_the_teachers_words_are_understood_where_training_never_met_them(
     train_table, dev_table, classifier_folder
 ):
-    unmet = [POSITIVE[0], NEGATIVE[0]]
+    new_words = [POSITIVE[0], NEGATIVE[0]]
     new = np.array(
-        [any(word in text.split() for word in unmet) for text in train_table["text"].to_pylist()]
+        [
+            any(word in text.split() for word in new_words)
+            for text in train_table["text"].to_pylist()
+        ]
     )
     assert 0 < new.sum() < len(new)
     met, held_out = train_table.filter(~new), train_table.filter(new)
@@ -191,15 +190,9 @@ def test_the_teachers_words_are_understood_where_training_never_met_them(
         model, tokenizer = build_student(
             texts_of(met)[0], LABELS, config, 1, partial(word_vectors, *taught), teacher=taught
         )
-        fit(
-            *prepare(
-                DistillationTask(
-                    model, tokenizer, met, logits_for(met), dev_table, LossConfig(), HOW, 1
-                )
-            )
-        )
+        distil(model, tokenizer, met, logits_for(met), dev_table)
         if teacher_words:
-            ids = tokenizer.convert_tokens_to_ids(unmet)
+            ids = tokenizer.convert_tokens_to_ids(new_words)
             tables = model.encoder.embedding
             assert torch.equal(tables.table.weight[ids], tables.frozen_table.weight[ids])
             assert not torch.equal(tables.table.weight, tables.frozen_table.weight)
@@ -299,11 +292,7 @@ def test_rows_that_never_come_teach_nothing(train_table, dev_table):
     for origins, least, most in (((), 0.0, 0.6), (("augmented=0",), 1.0, 1.0)):
         model, tokenizer = build(both)
         how = replace(HOW, origins=origins)
-        result = fit(
-            *prepare(
-                DistillationTask(model, tokenizer, both, logits, dev_table, LossConfig(), how, 1)
-            )
-        )
+        result = distil(model, tokenizer, both, logits, dev_table, LossConfig(), how, 1)
         assert least <= result.best_score <= most
 
 
@@ -321,13 +310,7 @@ def test_scores_of_augmented_rows_are_the_teachers_and_never_gold(train_table, d
     def learnt(labels, origin=made):
         table = train_table.set_column(1, "label", labels).append_column("origin", origin)
         model, tokenizer = build(table, ["score"])
-        result = fit(
-            *prepare(
-                DistillationTask(
-                    model, tokenizer, table, teacher, dev, LossConfig(alpha=1.0), HOW, 1
-                )
-            )
-        )
+        result = distil(model, tokenizer, table, teacher, dev, LossConfig(alpha=1.0), HOW, 1)
         return state(model), result
 
     without = pc.if_else(pc.equal(made, "original"), scores, None)
@@ -344,23 +327,15 @@ def test_a_loss_that_the_task_has_no_meaning_for_is_refused(train_table):
     )
     model, tokenizer = build(table, ["score"])
     with pytest.raises(InputError, match=r"loss\.kind is soft, but the task is regression"):
-        fit(
-            *prepare(
-                DistillationTask(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
-            )
-        )
+        distil(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
 
 
 def test_alpha_that_grows_learns_the_labels_in_the_end(train_table, dev_table):
     # The teacher says the opposite of every label; its say is gone when training ends.
     model, tokenizer = build(train_table)
     loss = LossConfig(alpha=0.0, alpha_end=1.0)
-    result = fit(
-        *prepare(
-            DistillationTask(
-                model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1
-            )
-        )
+    result = distil(
+        model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1
     )
     assert min(record["dev"] for record in result.history[:10]) < 0.5
     assert result.history[-1]["dev"] == 1
