@@ -1,4 +1,4 @@
-"""`distillkit push`: a run's student on a Hugging Face hub, with a card of the run's own metrics."""
+"""`distillkit push`: a run's student on a Hugging Face hub, with a card of the run's metrics."""
 
 import json
 import shutil

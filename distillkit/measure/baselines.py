@@ -1,4 +1,4 @@
-"""What anyone could do without a neural network: one answer to all, and TF-IDF with logistic or ridge regression."""
+"""Baselines without a network: one answer to all, and TF-IDF with a linear model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,9 @@ from distillkit.recipe import Task
 def majority_logits(
     gold: np.ndarray, classes: int, rows: int, task: Task = "classification"
 ) -> np.ndarray:
-    """Answer every row with the commonest training label, the labels that most rows have, or the mean score.
+    """Answer every row with the commonest training label, the labels of most rows, or the mean score.
+
+    Ours because scikit-learn's `DummyClassifier` has no column for a class without training rows.
 
     Args:
         gold: Training labels as `data.tables.gold_of` gives them, nothing missing.
@@ -25,8 +27,8 @@ def majority_logits(
         task: What a label is.
 
     Returns:
-        Log frequency of each class, log odds of each label, or the mean score, the same for every
-        row, (rows, C) float.
+        Log frequency of each class, log odds of each label, or the mean score; (rows, C) float with
+        equal rows.
     """
     if task == "regression":
         return np.full((rows, 1), gold.mean())
@@ -37,10 +39,10 @@ def majority_logits(
 
 
 class TfidfBaseline:
-    """TF-IDF over one and two words (one and two characters for unsegmented scripts) and logistic regression, one a label or ridge for scores.
+    """TF-IDF of one and two words, and logistic regression (one a label), or ridge for scores.
 
-    Of a pair, both texts' vectors, their product and their absolute difference are the features, as
-    in the siamese student.
+    Unsegmented scripts have characters for words. The features of a pair are both vectors, their
+    product and their absolute difference, as in the siamese student.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class TfidfBaseline:
         if self._task == "regression":
             return self._model.predict(features)[:, None]
         if self._task == "multi-label":
-            # Of one label alone both answers come back, no and yes.
+            # For a single label scikit-learn returns both answers, no and yes.
             return _log_odds(self._model.predict_proba(features)[:, -self._classes :])
         out = np.full((len(texts), self._classes), -1e9)
         out[:, self._model.classes_] = self._model.predict_log_proba(features)

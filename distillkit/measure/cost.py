@@ -23,7 +23,7 @@ def parameter_counts(model: nn.Module) -> dict[str, int]:
 
 
 def megabytes(folder: Path) -> float:
-    """Return the size of a model's files, in MB (10^6 bytes); how it was trained, in `training`, is no part of it."""
+    """Return the size of a model's files in MB (10^6 bytes), without its folder `training`."""
     files = (
         path
         for path in folder.rglob("*")
@@ -33,7 +33,7 @@ def megabytes(folder: Path) -> float:
 
 
 def answer_one(model: Any, tokenizer: Any) -> Callable[[str, str | None], object]:
-    """Return a function that classifies one text (or pair) from its string, as a server without batching would."""
+    """Return a function that classifies one text or pair from its string, without batching."""
     device = next(model.parameters()).device
 
     def answer(text: str, pair: str | None) -> object:
@@ -54,9 +54,8 @@ def milliseconds(
         rows: Texts or pairs.
 
     Returns:
-        Median milliseconds a row. The answerers take turns row by row in an order drawn anew, so
-        that neither a machine that drifts nor the caches that a large neighbour leaves behind
-        favour one.
+        Median milliseconds a row. The answerers take turns row by row in a random order, so neither
+        a drifting machine nor the caches that a large neighbour leaves favour one.
     """
     for answer in answers.values():  # the first calls build caches
         for row in rows[:5]:

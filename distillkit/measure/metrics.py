@@ -1,4 +1,4 @@
-"""How good a model's logits are against gold labels and against the teacher: classes, labels, scores."""
+"""How well a model's logits match gold labels and its teacher: classes, labels, scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def metrics(
     labels: Sequence[str],
     teacher_logits: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Measure a model by what its task calls for.
+    """Measure a model with the metrics of its task.
 
     Args:
         task: The kind of task.
@@ -36,9 +36,9 @@ def metrics(
         teacher_logits: (N, C) float of the teacher on the same rows.
 
     Returns:
-        What `classification_metrics`, `multi_label_metrics` or `regression_metrics` does. All have
-        `rows`, the task's score (`recipe.SCORES`) and, with `teacher_logits`, `agreement`; with
-        several columns `logit_correlation` too.
+        The metrics of `classification_metrics`, `multi_label_metrics` or `regression_metrics`. All
+        have `rows` and the task's score (`recipe.SCORES`). With `teacher_logits` they have
+        `agreement`, and for several columns `logit_correlation`.
     """
     if task == "regression":
         return regression_metrics(logits, gold, teacher_logits)
@@ -61,11 +61,10 @@ def classification_metrics(
         teacher_logits: (N, C) float of the teacher on the same rows.
 
     Returns:
-        `rows`, `accuracy`, `macro_f1` (over the C classes), `f1` (two classes: of the second
-        label), `calibration_error`, `agreement` (share of rows with the teacher's answer; with
-        `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1; `classes`
-        (precision, recall, f1, rows of each label); `confusion` (rows gold, columns found, in the
-        order of `labels`).
+        `rows`; 0 to 1: `accuracy`, `macro_f1` (over the C classes), `f1` (of the second label, for
+        two classes), `calibration_error`; `classes` (precision, recall, f1, rows of each label);
+        `confusion` (rows gold, columns found, in the order of `labels`). With `teacher_logits` also
+        `agreement` (share of rows with the teacher's answer) and `logit_correlation`, -1 to 1.
     """
     found, ids = logits.argmax(1), list(range(len(labels)))
     report: dict[str, Any] = {
@@ -80,7 +79,7 @@ def classification_metrics(
     )
     if teacher_logits is not None:
         report["agreement"] = float((found == teacher_logits.argmax(1)).mean())
-        # A number added to all logits of a row says nothing.
+        # A number added to all logits of a row changes no probability.
         report["logit_correlation"] = logit_correlation(
             _rows_centred(logits), _rows_centred(teacher_logits)
         )
@@ -95,7 +94,7 @@ def multi_label_metrics(
     labels: Sequence[str],
     teacher_logits: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Measure a model that gives each row any number of labels: those whose probability, the logit's sigmoid, is above 0.5.
+    """Measure a model that gives each row the labels with a positive logit.
 
     Args:
         logits: (N, C) float.
@@ -104,15 +103,15 @@ def multi_label_metrics(
         teacher_logits: (N, C) float of the teacher on the same rows.
 
     Returns:
-        `rows`, `micro_f1` (over all answers together), `macro_f1` (mean over the C labels),
-        `exact_match` (share of rows with just the gold labels), `calibration_error` (of each
-        label's answer, yes or no), `agreement` (share of rows with just the teacher's labels; with
-        `teacher_logits` only), all 0 to 1; beside it `logit_correlation`, -1 to 1; `classes`
-        (precision, recall, f1, rows of each label).
+        `rows`; 0 to 1: `micro_f1` (over all answers), `macro_f1` (mean over the C labels),
+        `exact_match` (share of rows with exactly the gold labels), `calibration_error` (of every
+        label's answer, yes or no); `classes` (precision, recall, f1, rows of each label). With
+        `teacher_logits` also `agreement` (share of rows with exactly the teacher's labels) and
+        `logit_correlation`, -1 to 1.
     """
     found, gold = logits > 0, gold > 0
     yes = expit(logits.astype(np.float64)).ravel()
-    # Column by column: each is a class "yes", also where there is one column alone.
+    # Column by column: scikit-learn reads a single column as one binary task.
     classes = {
         name: _by_class(gold[:, i], found[:, i], ["no", "yes"])["yes"]
         for i, name in enumerate(labels)
@@ -144,14 +143,15 @@ def regression_metrics(
         teacher_logits: Scores of the teacher on the same rows, (N, 1) float.
 
     Returns:
-        `rows`; `pearson` and `spearman`, correlations with gold, -1 to 1, 0 where either says the
-        same of all rows; `mse` and `mae`, in the scores' own unit, squared and not; `agreement`
-        (Pearson's correlation with the teacher; with `teacher_logits` only).
+        `rows`; `pearson` and `spearman`, correlations with gold, -1 to 1, 0 if either is constant;
+        `mse` and `mae`, in the scores' own unit, squared and not. With `teacher_logits` also
+        `agreement`, Pearson's correlation with the teacher.
     """
     found = logits[:, 0].astype(np.float64)
     report: dict[str, Any] = {
         "rows": len(gold),
         "pearson": pearson(found, gold),
+        # Not scipy's spearmanr, which is NaN for a constant.
         "spearman": pearson(rankdata(found), rankdata(gold)),
         "mse": float(mean_squared_error(gold, found)),
         "mae": float(mean_absolute_error(gold, found)),
@@ -162,19 +162,18 @@ def regression_metrics(
 
 
 def logit_correlation(logits: np.ndarray, teacher_logits: np.ndarray) -> float:
-    """Pearson's correlation of a model's logits with its teacher's, each column about its own mean, over all columns together.
+    """Return Pearson's correlation of a model's logits with its teacher's.
 
-    Where answers, right or wrong, are a yes or no a row, this hears all of what the teacher says,
-    so that it parts models which hundreds of rows cannot part by accuracy; and a model that is more
-    or less sure throughout loses nothing.
+    Each column is centred on its own mean; then all columns count together. Finer than accuracy,
+    it tells students apart on few rows. A constant factor changes nothing.
 
     Args:
         logits: (N, C) float.
         teacher_logits: (N, C) float on the same rows.
 
     Returns:
-        -1 to 1; 0 where either says the same of all rows. Of two classes, with each row about its
-        mean, it is the correlation of their differences.
+        -1 to 1; 0 if either gives all rows the same logits. For two classes with centred rows it is
+        the correlation of the differences of the two logits.
 
     >>> logit_correlation(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[5.0, 1.0], [1.0, 9.0]]))
     1.0
@@ -205,7 +204,9 @@ def _by_class(gold: np.ndarray, found: np.ndarray, labels: Sequence[str]) -> dic
 def expected_calibration_error(
     probabilities: np.ndarray, gold: np.ndarray, bins: int = 15
 ) -> float:
-    """Mean distance between how sure a classifier is and how often it is right.
+    """Return the mean distance between a classifier's confidence and its accuracy.
+
+    Ours because scikit-learn's `calibration_curve` returns no number of rows a bin to weight by.
 
     Args:
         probabilities: (N, C), rows sum to 1.

@@ -1,4 +1,4 @@
-"""A task's score as a function of means over rows: what a bootstrap resamples, many times over, by one matrix product."""
+"""A task's score as a function of means over rows, which a bootstrap resamples fast."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ _NO_VARIANCE = 1e-12  # of values whose variance over all rows is 1; below it is
 
 
 def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """Return what a model adds to its task's score with each row.
+    """Return what each row adds to a model's score.
 
     Args:
         task: The kind of task.
@@ -18,11 +18,10 @@ def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
         gold: As `data.tables.gold_of` gives it, nothing missing.
 
     Returns:
-        Of a classification whether the answer is right, (N,) bool: accuracy is its mean. Of a
-        multi-label task the labels found rightly, and the labels found and those of gold together,
-        (N, 2). Of a regression x, y, x^2, y^2 and x y, (N, 5) float64, where x is the score found
-        and y gold's, both moved to mean 0 and scaled to variance 1, so that no digits are lost; one
-        that never varies is 0.
+        Classification: whether the answer is right, (N,) bool; accuracy is its mean. Multi-label:
+        the labels found rightly, and the sum of labels found and gold, (N, 2). Regression: x, y,
+        x^2, y^2 and x y, (N, 5) float64, for the score found x and gold y. Both are standardised so
+        that no digits are lost; a constant is 0.
     """
     if task == "classification":
         return right_rows(task, logits, gold)
@@ -34,7 +33,7 @@ def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
 
 
 def right_rows(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """Say which rows have the gold class, or just the gold labels, (N,) bool; no score is ever just right, so no regression is asked."""
+    """Return which rows have the gold class, or exactly the gold labels, (N,) bool."""
     return (
         logits.argmax(1) == gold
         if task == "classification"
@@ -61,8 +60,8 @@ def _pearson(means: np.ndarray) -> np.ndarray:
     return np.where(varies, (xy - x * y) / np.sqrt(np.where(varies, variance * other, 1)), 0.0)
 
 
-# From the means of K parts, (..., K) float, the score, (...): `data.scores.dev_score`, also where
-# it has no meaning. None: the mean itself.
+# Turns the means of K parts, (..., K) float, into the score, (...), as `data.scores.dev_score` has
+# it. None: the mean itself.
 SCORE_OF_PARTS: dict[Task, Callable[[np.ndarray], np.ndarray] | None] = {
     "classification": None,
     "multi-label": _micro_f1,

@@ -1,4 +1,4 @@
-"""The run's table: every model a row, from the commonest class to the teacher."""
+"""Tables of a run's metrics: every model a row, from the commonest class to the teacher."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ _ROWS = {
     "student": "student, distilled",
     "teacher": "teacher",
 }
-# What the rows without a network are in a task that is known by its score.
+# Titles of the rows without a network that differ by task; a task is known by its score.
 BASELINES = {
     "accuracy": {"majority": "majority class"},
     "micro_f1": {"majority": "commonest labels"},
     "pearson": {"majority": "mean score", "tfidf": "TF-IDF + ridge regression"},
 }
-# Columns of the comparison, those that a task has.
+# Titles of the comparison's columns; a task has some of them.
 SCORE_NAMES = {
     "accuracy": "accuracy",
     "micro_f1": "micro-F1",
@@ -24,7 +24,7 @@ SCORE_NAMES = {
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-_FIGURES = (
+_METRICS = (
     "accuracy",
     "micro_f1",
     "macro_f1",
@@ -81,9 +81,9 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
 
 
 def metrics_table(report: dict[str, Any]) -> str:
-    """Lay out what `measure.metrics.metrics` returns: the figures and, as the task has them, a row a class and the confusion matrix."""
-    figures = "  ".join(f"{key} {report[key]:.4f}" for key in _FIGURES if key in report)
-    parts = [f"{report['rows']} rows  {figures}"]
+    """Lay out `metrics.metrics`: one line, and a table of classes and a confusion matrix if any."""
+    values = "  ".join(f"{key} {report[key]:.4f}" for key in _METRICS if key in report)
+    parts = [f"{report['rows']} rows  {values}"]
     if "classes" in report:
         rows = [
             [name, *(f"{row[k]:.3f}" for k in ("precision", "recall", "f1")), str(row["rows"])]
@@ -101,7 +101,10 @@ def metrics_table(report: dict[str, Any]) -> str:
 
 
 def table(rows: list[list[str]]) -> str:
-    """Lay rows of text out as a Markdown table, the first as its head; numbers to the right."""
+    """Lay rows of text out as a Markdown table, the first as its head, all but one column right.
+
+    Ours because `tabulate` would be one more dependency.
+    """
     rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [

@@ -1,4 +1,4 @@
-"""Whether a difference is more than luck, and how sure a classifier should have been."""
+"""Significance of a difference between two models, and temperature scaling."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from scipy.stats import binomtest
 
-# Lowest and highest temperature that is looked for: a classifier that is right on every row would
-# have it fall for ever.
+# Bounds of a fitted temperature, which would go to 0 for a classifier that is always right.
 TEMPERATURES = (0.01, 100.0)
 _COUNTS_AT_ONCE = 2**22  # numbers that a part of the resamples holds
 
@@ -32,24 +31,24 @@ def paired_bootstrap(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Interval of the difference of two models' scores, over rows and over seeds.
+    """Return the difference of two models' scores with its interval, over rows and seeds.
 
     Each resample draws N rows and S seeds, both with replacement, scores both models on the rows
-    with each seed, and takes the mean of first - second over the seeds. A drawn row is the same row
-    for both models and all seeds, a drawn seed the same seed for both.
+    with each seed, and takes the mean of first - second over the seeds. Both models share the drawn
+    rows and seeds. Ours because `scipy.stats.bootstrap` resamples one axis only.
 
     Args:
         first: Score of each row with each seed, (S, N); 1 for right and 0 for wrong gives accuracy.
-            With `score` what it is made of, (S, N, K).
+            With `score` its K parts, (S, N, K).
         second: The other model's, of the same shape.
-        score: From the means over rows of the K parts, (..., K), the score, (...): what no mean
-            over rows is, as F1 and Pearson's correlation; None: the mean itself.
+        score: Turns the means of the K parts over rows, (..., K), into the score, (...), such as F1
+            or Pearson's correlation; None: the score is the mean.
         resamples: How many.
         level: Share of the resamples between the bounds, 0 to 1.
         seed: Draws the resamples.
 
     Raises:
-        ValueError: The shapes differ, or there is nothing to resample.
+        ValueError: The shapes differ or are empty.
 
     Source: Efron & Tibshirani 1993, chapter 13 (percentiles); Koehn 2004 (paired, of a score that
     is no mean).
@@ -61,7 +60,7 @@ def paired_bootstrap(
         )
     parts = np.stack([first, second]).astype(np.float64)  # (2, S, N, K)
     if score is None:
-        # Of a mean the difference is all that counts, and more rows are alike in it than in both.
+        # For a mean only the difference matters, and it has fewer distinct rows than both models.
         parts = (parts[:1] - parts[1:])[..., None]  # (1, S, N, 1)
     _, seeds, rows, _ = parts.shape
 
@@ -69,8 +68,8 @@ def paired_bootstrap(
         """From the means of the parts, (R, 2, S, K), the difference of each seed, (R, S)."""
         return means[:, 0, :, 0] if score is None else score(means[:, 0]) - score(means[:, 1])
 
-    # Rows whose parts are the same in both models with every seed are as good as one another:
-    # drawing how many of each sort there are is drawing rows. (G, 2SK), (G,)
+    # Rows with the same parts in both models and all seeds are interchangeable, so drawing how many
+    # of each sort there are is drawing rows. (G, 2SK), (G,)
     sorts, counts = np.unique(
         np.moveaxis(parts, 2, 0).reshape(rows, -1), axis=0, return_counts=True
     )
@@ -89,18 +88,17 @@ def paired_bootstrap(
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
-    """Exact two-sided p value of two classifiers being right equally often.
+    """Return the exact two-sided p value of two classifiers being right equally often.
 
     Args:
         first: Whether it is right on each row, (N,) bool.
         second: The other one, (N,) bool.
 
     Returns:
-        Probability, 0 to 1, that the rows only one of them gets right are split at least as
-        unevenly by a fair coin; 1 without such a row.
+        Probability, 0 to 1, that a fair coin splits the rows that only one of them gets right at
+        least as unevenly; 1 without such a row.
 
-    Source: McNemar 1947; Dietterich 1998, section 3.1 (which two classifiers it compares); the
-    exact binomial form.
+    Source: McNemar 1947; Dietterich 1998, section 3.1; the exact binomial form.
 
     >>> mcnemar(np.array([True, True, True, False]), np.array([False, False, True, False]))
     0.5
@@ -114,20 +112,20 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
 def negative_log_likelihood(
     logits: np.ndarray, gold: np.ndarray, temperature: float = 1.0
 ) -> float:
-    """Mean of -log p(gold), in nats, of logits (N, C) divided by a temperature; gold is (N,) int."""
+    """Return the mean of -log p(gold), in nats; logits (N, C), gold (N,) int."""
     scaled = log_softmax(logits.astype(np.float64) / temperature, axis=1)
     return float(-scaled[np.arange(len(gold)), gold].mean())
 
 
 def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
-    """Find the temperature that makes logits likeliest.
+    """Find the temperature with the least negative log likelihood.
 
     Args:
         logits: (N, C) float.
         gold: Class numbers, (N,) int.
 
     Returns:
-        Temperature, within `TEMPERATURES`; above 1 where the classifier is too sure of itself.
+        Temperature, within `TEMPERATURES`; above 1 if the classifier is overconfident.
 
     Source: Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """
@@ -149,12 +147,11 @@ def cross_scaled(
     Args:
         logits: (N, C) float.
         gold: Class numbers, (N,) int.
-        folds: The rows are dealt out to so many parts; each is scaled by the temperature of the
-            others.
-        seed: Deals the rows out.
+        folds: Parts of the rows; each is scaled by the temperature of the others.
+        seed: Assigns the rows to folds.
 
     Returns:
-        (N, C) float64; with fewer rows than folds as they were.
+        (N, C) float64; unscaled if there are fewer rows than folds.
     """
     scaled = logits.astype(np.float64)
     if len(gold) < folds:

@@ -17,33 +17,21 @@ LOGITS = np.eye(3)[[0, 0, 1, 1, 0, 1]] * 4.0
 NAMES = ["a", "b", "c"]
 
 
-@pytest.fixture
-def report():
-    return classification_metrics(LOGITS, GOLD, NAMES)
-
-
-def test_figures_are_those_of_a_hand_calculation(report):
-    assert report["rows"] == 6
-    assert report["accuracy"] == pytest.approx(3 / 6)
+def test_metrics_of_classes_are_those_of_a_hand_calculation():
+    report = classification_metrics(LOGITS, GOLD, NAMES)
+    assert (report["rows"], report["accuracy"]) == (6, pytest.approx(3 / 6))
     # a: precision 2/3, recall 2/3; b: precision 1/3, recall 1/2; c: never found.
     assert report["macro_f1"] == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
-    assert "f1" not in report
-    assert "agreement" not in report
-
-
-def test_each_class_has_its_own_figures(report):
+    assert not report.keys() & {"f1", "agreement"}
     assert list(report["classes"]) == NAMES
-    assert report["classes"]["a"] == pytest.approx(
-        {"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "rows": 3}
+    a, b = (
+        [row[k] for k in ("precision", "recall", "f1", "rows")]
+        for row in map(report["classes"].get, "ab")
     )
-    assert report["classes"]["b"] == pytest.approx(
-        {"precision": 1 / 3, "recall": 1 / 2, "f1": 2 / 5, "rows": 2}
-    )
+    assert a == pytest.approx([2 / 3, 2 / 3, 2 / 3, 3])
+    assert b == pytest.approx([1 / 3, 1 / 2, 2 / 5, 2])
     assert report["classes"]["c"] == {"precision": 0, "recall": 0, "f1": 0, "rows": 1}
-
-
-def test_the_confusion_matrix_has_gold_in_rows_and_found_in_columns(report):
-    assert report["confusion"] == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
+    assert report["confusion"] == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]  # gold in rows
 
 
 def test_f1_of_two_classes_is_that_of_the_second_label():
@@ -55,8 +43,7 @@ def test_f1_of_two_classes_is_that_of_the_second_label():
 
 def test_a_class_that_no_row_has_counts_in_the_macro_f1():
     report = classification_metrics(np.eye(3)[[0, 1]], np.array([0, 1]), NAMES)
-    assert report["macro_f1"] == pytest.approx(2 / 3)
-    assert report["accuracy"] == 1
+    assert (report["macro_f1"], report["accuracy"]) == (pytest.approx(2 / 3), 1)
 
 
 def test_agreement_is_with_the_teachers_answers_and_not_with_gold():
@@ -68,28 +55,31 @@ def test_calibration_error_is_that_of_a_hand_calculation():
     # Bins of width 1/5: [0.6, 0.8) has 0.6 right and 0.7 wrong, [0.8, 1] has 0.9 and 1.0, both
     # right.
     probabilities = np.array([[0.6, 0.4], [0.3, 0.7], [0.9, 0.1], [0.0, 1.0]])
-    gold = np.array([0, 0, 0, 1])
     by_hand = 2 / 4 * abs(0.5 - 0.65) + 2 / 4 * abs(1 - 0.95)
+    gold = np.array([0, 0, 0, 1])
     assert expected_calibration_error(probabilities, gold, bins=5) == pytest.approx(by_hand)
 
 
+def test_calibration_has_15_bins():
+    # [9/15, 10/15) has 0.61 wrong and 0.66 right, [10/15, 11/15) has 0.68 and 0.72, both right.
+    sure = np.array([0.61, 0.66, 0.68, 0.72])
+    logits = np.log(np.stack([sure, 1 - sure], axis=1))
+    report = classification_metrics(logits, np.array([1, 0, 0, 0]), ["a", "b"])
+    by_hand = (abs(1 - 0.61 - 0.66) + abs(2 - 0.68 - 0.72)) / 4
+    assert report["calibration_error"] == pytest.approx(by_hand)
+
+
 @pytest.mark.parametrize(("gold", "expected"), [([0, 0], 0.0), ([1, 1], 1.0), ([0, 1], 0.5)])
-def test_calibration_of_the_always_sure(gold, expected):
-    assert expected_calibration_error(np.array([[1.0, 0.0]] * 2), np.array(gold)) == pytest.approx(
-        expected
-    )
+def test_calibration_at_full_confidence(gold, expected):
+    found = expected_calibration_error(np.array([[1.0, 0.0]] * 2), np.array(gold))
+    assert found == pytest.approx(expected)
 
 
 def test_calibration_is_measured_on_the_softmax_of_the_logits():
-    # a constant a row changes nothing
+    # A constant added to a row changes nothing.
     logits = np.log(np.array([[0.75, 0.25]] * 4, dtype=np.float32)) + 7
     report = classification_metrics(logits, np.array([0, 0, 0, 1]), ["a", "b"])
     assert report["calibration_error"] == pytest.approx(0, abs=1e-6)
-
-
-def test_everything_is_a_plain_number_that_json_takes():
-    report = classification_metrics(LOGITS.astype(np.float32), GOLD, NAMES, LOGITS)
-    assert json.loads(json.dumps(report)) == report
 
 
 # ---- several labels
@@ -134,42 +124,37 @@ def test_correlation_of_two_classes_is_that_of_their_differences():
 
 def test_correlation_of_several_labels_is_about_each_labels_mean():
     teacher = np.array([[1.0, 10.0], [3.0, 10.0], [1.0, 12.0], [3.0, 12.0]])
+    labels = (teacher > 2).astype(float)
+
+    def found(student):
+        return multi_label_metrics(student, labels, ["a", "b"], teacher)["logit_correlation"]
+
     # Right of the first label, wrong of the second.
     student = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, -1.0], [1.0, -1.0]])
-    labels = (teacher > 2).astype(float)
-    assert multi_label_metrics(student, labels, ["a", "b"], teacher)[
-        "logit_correlation"
-    ] == pytest.approx(0)
-    assert multi_label_metrics(student * [1, -1], labels, ["a", "b"], teacher)[
-        "logit_correlation"
-    ] == pytest.approx(1)
+    assert found(student) == pytest.approx(0)
+    assert found(student * [1, -1]) == pytest.approx(1)
 
 
 def test_agreement_of_several_labels_is_of_whole_rows():
     teacher = np.array([[0.1, 0.2], [1, -1], [-1, -2], [1, -1]])
-    assert multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)["agreement"] == pytest.approx(
-        2 / 4
-    )
+    report = multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)
+    assert report["agreement"] == pytest.approx(2 / 4)
 
 
 def test_one_label_alone_is_measured_as_said_and_not_as_unsaid():
     report = multi_label_metrics(np.array([[1.0], [-1], [-1]]), np.array([[1.0], [1], [0]]), ["no"])
-    assert report["classes"]["no"] == pytest.approx(
-        {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "rows": 2}
-    )
-    assert (report["macro_f1"], report["micro_f1"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    wanted = {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "rows": 2}
+    assert report["classes"]["no"] == pytest.approx(wanted)
+    assert report["macro_f1"] == report["micro_f1"] == pytest.approx(2 / 3)
 
 
 def test_calibration_of_several_labels_is_of_each_answer():
     # Every answer is 3 to 1; of the eight, six are right.
     logits = np.log(3) * np.array([[1.0, 1], [1, -1], [-1, -1], [1, 1]])
     gold = np.array([[1.0, 1], [1, 0], [0, 1], [1, 0]])
-    assert multi_label_metrics(logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(
-        0, abs=1e-6
-    )
-    assert multi_label_metrics(9 * logits, gold, ["a", "b"])["calibration_error"] == pytest.approx(
-        0.25, abs=1e-3
-    )
+    for scale, error in ((1, 0), (9, 0.25)):
+        report = multi_label_metrics(scale * logits, gold, ["a", "b"])
+        assert report["calibration_error"] == pytest.approx(error, abs=1e-3)
 
 
 # ---- scores
@@ -193,16 +178,17 @@ def test_a_model_that_says_one_score_correlates_with_nothing():
     assert "agreement" not in report
 
 
-def test_the_task_says_what_is_measured_and_json_takes_it_all():
-    logits = FOUND.astype(np.float32)
-    assert metrics("classification", logits, np.array([0, 0, 1, 1]), ["a", "b"])["accuracy"] == 0.5
-    assert metrics("multi-label", logits, LABELS, ["a", "b"], logits)["agreement"] == 1
-    assert metrics("regression", logits[:, :1], LABELS[:, 0], ["score"], logits[:, :1])[
-        "agreement"
-    ] == pytest.approx(1)
-    for task, gold in (
-        ("multi-label", LABELS.astype(np.float32)),
-        ("regression", LABELS[:, 0].astype(np.float32)),
-    ):
-        report = metrics(task, logits[:, : gold.ndim], gold, ["a", "b"], logits)
-        assert json.loads(json.dumps(report)) == report
+@pytest.mark.parametrize(
+    ("task", "gold", "columns", "metric"),
+    [
+        ("classification", np.array([0, 0, 1, 1]), 2, "accuracy"),
+        ("multi-label", LABELS.astype(np.float32), 2, "micro_f1"),
+        ("regression", LABELS[:, 0].astype(np.float32), 1, "pearson"),
+    ],
+)
+def test_the_task_says_what_is_measured_and_json_takes_it_all(task, gold, columns, metric):
+    logits = FOUND.astype(np.float32)[:, :columns]
+    report = metrics(task, logits, gold, ["a", "b"], logits)
+    assert metric in report
+    assert report["agreement"] == pytest.approx(1)
+    assert json.loads(json.dumps(report)) == report
