@@ -1,7 +1,10 @@
 """The command line as a user meets it: help, errors in one line, exit codes."""
 
+import io
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 
@@ -12,13 +15,9 @@ from distillkit.cli import COMMANDS, main, parse
 OK = "text\tlabel\na good one\tpos\na bad one\tneg\n"
 
 
-def command(*args, **kwargs):
+def command(*args):
     return subprocess.run(
-        [sys.executable, "-m", "distillkit", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        **kwargs,
+        [sys.executable, "-m", "distillkit", *args], capture_output=True, text=True, check=False
     )
 
 
@@ -235,39 +234,43 @@ def test_a_folder_with_other_files_is_never_replaced(args, tmp_path, capsys):
     assert (tmp_path / "thesis.tex").read_text() == "ten years of work"
 
 
+def test_wrong_usage_exits_with_2():
+    done = command("rnu")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "distillkit: no command 'rnu'; did you mean 'run'?\n"
+
+
 @pytest.mark.parametrize(
     "args",
-    [
-        ["rnu"],
-        ["augment"],
-        ["run", "quickstart", "--sed", "3"],
-        ["run", "quickstart", "--seed", "three"],
-    ],
+    [["augment"], ["run", "quickstart", "--sed", "3"], ["run", "quickstart", "--seed", "three"]],
 )
-def test_wrong_usage_exits_with_2(args):
-    done = command(*args)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+def test_wrong_options_exit_with_2(args, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(args)
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
-def test_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+def test_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch):
     # A file size limit makes every write fail as on a full disk, without needing one.
-    code = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
-        "from distillkit.cli import main; sys.exit(main(['augment', 'embedded:reviews/train', 'out.parquet']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 1
-    assert "no space left on the disk; free some" in done.stderr.splitlines()[-1]
+    monkeypatch.chdir(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        assert main(["augment", "embedded:reviews/train", "out.parquet"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "no space left on the disk; free some" in capsys.readouterr().err.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_predict_reads_stdin_and_writes_json_lines(classifier_folder):
-    done = command("predict", str(classifier_folder), input="a good one\nnot bad\n")
-    assert done.returncode == 0
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+def test_predict_reads_stdin_and_writes_json_lines(classifier_folder, capsys, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"a good one\nnot bad\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main(["predict", str(classifier_folder)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["text"] for row in rows] == ["a good one", "not bad"]
     assert all(
         abs(sum(row["probabilities"].values()) - 1) < 1e-6 and row["label"] in row["probabilities"]
