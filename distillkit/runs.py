@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from distillkit import __version__, pipeline
-from distillkit.augment.mix import Models
+from distillkit.augment.method import Models
 from distillkit.augment.taggers import load_tagger
 from distillkit.data.files import (
     check_foreign,

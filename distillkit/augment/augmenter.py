@@ -6,6 +6,7 @@ from typing import overload
 import pyarrow as pa
 
 from distillkit.augment.corpus import Block, Lexicon, tagged_batch
+from distillkit.augment.methods import methods_of
 from distillkit.augment.rules import Rules
 from distillkit.augment.taggers import Tagger, load_tagger
 from distillkit.augment.variants import VariantMaker
@@ -36,8 +37,7 @@ class Augmenter:
         self.config = config or AugmentConfig()
         self.seed = seed
         self.tagger = tagger
-        mix = self.config.mix
-        if mix.infill or mix.neighbours or mix.sentences or mix.generated:
+        if any(method.name != "rules" for method in methods_of(self.config)):
             raise InputError(
                 "augment.mix: only the rules are made in memory; distillkit augment makes the rest"
             )

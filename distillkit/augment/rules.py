@@ -11,7 +11,8 @@ from distillkit.data.counter import below, draw, high, threshold
 from distillkit.recipe import AugmentConfig
 
 # What happened to a variant, as bits of `Variants.fired`.
-MASKED, REPLACED, CUT, INFILLED, NEIGHBOUR, SWAPPED = 1, 2, 4, 8, 16, 32
+# OTHER is for methods that are not distillkit's own.
+MASKED, REPLACED, CUT, INFILLED, NEIGHBOUR, SWAPPED, OTHER = 1, 2, 4, 8, 16, 32, 64
 RULES = {
     MASKED: "mask",
     REPLACED: "pos",
@@ -19,6 +20,7 @@ RULES = {
     INFILLED: "infill",
     NEIGHBOUR: "neighbour",
     SWAPPED: "swap",
+    OTHER: "other",
 }
 # A variant's own sequence of random numbers: these first, then one for each word of its text.
 _CUT_OR_NOT, _SPAN, FIRST_WORD = 0, 1, 2

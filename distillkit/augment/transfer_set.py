@@ -29,7 +29,8 @@ from tqdm import tqdm
 from distillkit.augment.augmenter import refuse_mask
 from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
-from distillkit.augment.mix import Models, prepare, share_of, variations
+from distillkit.augment.method import Method, Models, Preparation, RowsJob, share_of
+from distillkit.augment.methods import methods_of
 from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
@@ -189,7 +190,7 @@ def _build(
     cores = processes(workers, len(varied))
 
     def go(what: str, step: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-        asks = what == "make" and config.mix.infill > 0
+        asks = what == "make" and any(m.holds_model for m in methods_of(config))
         results = each(step, items, engine=engine, workers=cores, holds_model=asks)
         return tqdm(results, desc=f"augment: {what}", total=len(items), unit="block", disable=None)
 
@@ -199,14 +200,7 @@ def _build(
         batches = (read_arrow(path) for block in varied for path in _tag_paths(job, block.block))
         Lexicon.build((table.to_batches()[0] for table in batches), config.mask).save(job.folder)
     if varied:
-        prepare(
-            Lexicon.load(job.folder),
-            config,
-            models,
-            partial(_drawn_texts, job, varied),
-            seed,
-            job.folder,
-        )
+        _prepare(job, models, varied)
     candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
     shares = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
     for _ in go("compare", partial(_compare, job, len(units), shares), range(shares)):
@@ -228,6 +222,14 @@ def _build(
     return yield_report(total, candidates)
 
 
+def _prepare(job: _Job, models: Models, varied: Sequence[_Unit]) -> None:
+    """Do once, method by method, what every worker needs."""
+    lexicon, texts = Lexicon.load(job.folder), partial(_drawn_texts, job, varied)
+    for method in methods_of(job.config):
+        if method.prepare is not None:
+            method.prepare(Preparation(lexicon, job.config, models, texts, job.seed, job.folder))
+
+
 def _lay_out(
     sources: Mapping[str, Iterable[pa.Table]],
     work: Path,
@@ -240,51 +242,22 @@ def _lay_out(
 ) -> tuple[_Job, list[_Unit], str]:
     """Write every source's rows, block by block, and the rows to guard against; return a digest of them all."""
     laid = _Laid(work, config, {"text_pair" in table.column_names for table in held_out})
+    bring = [method for method in methods_of(config) if method.rows is not None]
+
+    def job(method: Method, tables: Iterable[pa.Table]) -> RowsJob:
+        wanted, sample = share_of(config, method.name, laid.rows), _first_texts(work)
+        digest = laid.originals
+        return RowsJob(tables, wanted, sample, digest, config, models, seed, work, engine, workers)
+
     for origin, tables in sources.items():
-        if origin == "unlabelled" and config.mix.sentences:
-            from distillkit.augment.sentences import cut_sentences, style_of
-
-            wanted, style = (
-                share_of(config, "sentences", laid.rows),
-                style_of(config.sentences.style, _first_texts(work)),
-            )
-            tables = cut_sentences(
-                tables,
-                wanted,
-                style,
-                config.sentences,
-                seed,
-                work / "sentences",
-                engine=engine,
-                workers=workers,
-            )
+        for method in bring:
+            if method.origin == origin == "unlabelled" and method.rows is not None:
+                tables = method.rows(job(method, tables))
         laid.add(origin, tables)
-    if config.mix.generated:
-        from distillkit.augment.generated import generate
-
-        wanted, print_of = (
-            share_of(config, "generated", laid.rows),
-            json.dumps([asdict(config.generated), seed, models.fingerprints()]),
-        )
-        folder = (
-            work
-            / f"generated-{hashlib.sha256((laid.originals + print_of).encode()).hexdigest()[:16]}"
-        )
-        originals = (read_arrow(path) for path in laid.paths("original"))
-        laid.add(
-            "generated",
-            generate(
-                originals,
-                wanted,
-                models.generated,
-                config.generated,
-                seed,
-                config.mask,
-                folder,
-                engine=engine,
-                workers=workers,
-            ),
-        )
+    for method in bring:
+        if method.origin != "unlabelled" and method.rows is not None:
+            originals = (read_arrow(path) for path in laid.paths("original"))
+            laid.add(method.origin, method.rows(job(method, originals)))
     rows = [row for table in held_out for row in paired(*texts_of(table))]
     if config.swap:  # a pair says the same the other way round
         rows += [(pair, text) for text, pair in rows if pair is not None]
@@ -403,7 +376,7 @@ def _make(job: _Job, numbered: tuple[int, _Unit]) -> int:
     rows = _rows(job, unit.block).slice(unit.start, unit.stop - unit.start)
     blocks = []
     if unit.varied:
-        lexicon, ways = _ways(job.folder, job.config)
+        lexicon, makers = _variations(job.folder, job.config)
         for tags in _tag_paths(job, unit.block):
             blocks.append(
                 lexicon.block(
@@ -415,7 +388,7 @@ def _make(job: _Job, numbered: tuple[int, _Unit]) -> int:
         tables.append(_turned(tables[0]))
     if unit.varied:
         maker = VariantMaker(
-            job.config, job.seed, ways, unlabelled=unit.origin == "unlabelled", label=job.label
+            job.config, job.seed, makers, unlabelled=unit.origin == "unlabelled", label=job.label
         )
         tables.extend(maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row))
     table = pa.concat_tables(tables).combine_chunks()
@@ -436,9 +409,13 @@ def _make(job: _Job, numbered: tuple[int, _Unit]) -> int:
 
 
 @lru_cache(maxsize=1)
-def _ways(folder: Path, config: AugmentConfig) -> tuple[Lexicon, Mapping[str, Variation]]:
+def _variations(folder: Path, config: AugmentConfig) -> tuple[Lexicon, Mapping[str, Variation]]:
     lexicon = Lexicon.load(folder)
-    return lexicon, variations(lexicon, config, folder)
+    return lexicon, {
+        method.name: method.variation(lexicon, config, folder)
+        for method in methods_of(config)
+        if method.variation is not None
+    }
 
 
 def _as_they_are(rows: pa.Table, unit: _Unit, job: _Job) -> pa.Table:

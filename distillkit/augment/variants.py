@@ -1,13 +1,15 @@
-"""n_iter variants of every text or pair, each made one way, with where it comes from: a table, the same whoever asks for it."""
+"""n_iter variants of every text or pair, each by one augmentation method, with its provenance."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.augment.corpus import Block
-from distillkit.augment.rules import RULES, SWAPPED, Variants, Variation
+from distillkit.augment.methods import METHODS
+from distillkit.augment.rules import OTHER, RULES, SWAPPED, Variants, Variation
 from distillkit.data.counter import draw, high, seed_key
 from distillkit.data.labels import LABEL_TYPES
 from distillkit.recipe import AugmentConfig
@@ -17,11 +19,11 @@ ORIGIN = pa.dictionary(pa.int8(), pa.string())
 RULE = pa.dictionary(pa.int8(), pa.string())
 # Every combination of rules as it is written, found by its bits.
 _NAMES = pa.array(
-    ["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * SWAPPED)]
+    ["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * OTHER)]
 )
 # Sequences of a slot's own numbers: how it is made, whether the pair is turned; its sides draw from
 # keys of their own.
-_WAY, _TURN, _SIDES = 0, 1, 2
+_METHOD, _TURN, _SIDES = 0, 1, 2
 _SLICE = 16_384  # variants worked on at a time: their arrays stay in the processor's cache
 
 
@@ -66,7 +68,7 @@ class VariantMaker:
     Args:
         config: Iterations, weights, which sides of a pair.
         seed: Draws everything.
-        ways: A Variation for each way in use: `rules`, `infill`, `neighbours`.
+        variations: By name, one for each augmentation method in use that makes variants.
         unlabelled: The texts are the unlabelled ones, which draw numbers of their own.
         label: Type of the column `label`, where no variant has one.
     """
@@ -75,18 +77,19 @@ class VariantMaker:
         self,
         config: AugmentConfig,
         seed: int,
-        ways: Mapping[str, Variation],
+        variations: Mapping[str, Variation],
         *,
         unlabelled: bool = False,
         label: pa.DataType = LABEL_TYPES["classification"],
     ) -> None:
-        self.config, self.ways, self.label = config, ways, label
+        self.config, self.variations, self.label = config, variations, label
         self.key = seed_key(seed, int(unlabelled))
-        mix = config.mix
-        weights = [mix.rules, mix.infill, mix.neighbours, mix.sentences, mix.generated]
-        # Where the first three end, of 2 ** 32; a slot past them is a sentence's or a generated
-        # text's, made elsewhere.
-        self.bounds = np.round(np.cumsum(weights)[:3] / sum(weights) * 2**32).astype(np.uint64)
+        weights = asdict(config.mix)
+        self.names = [name for name, method in METHODS.items() if method.variation is not None]
+        # Where each method's slots end, of 2 ** 32; a slot past them is a whole row's of a
+        # method that brings rows.
+        ends = np.cumsum([weights.get(name, 0.0) for name in self.names])
+        self.bounds = np.round(ends / sum(weights.values()) * 2**32).astype(np.uint64)
 
     def __call__(
         self, first: Block, second: Block | None, table: pa.Table, first_row: int
@@ -120,10 +123,11 @@ class VariantMaker:
         iterations: np.ndarray,
         keys: np.ndarray,
     ) -> pa.Table:
-        way = np.searchsorted(self.bounds, high(draw(keys, np.full(len(keys), _WAY))), side="right")
-        if way.max(initial=0) > 2:
-            made = way <= 2
-            rows, iterations, keys, way = rows[made], iterations[made], keys[made], way[made]
+        u = high(draw(keys, np.full(len(keys), _METHOD)))
+        method = np.searchsorted(self.bounds, u, side="right")
+        made = method < len(self.names)
+        if not made.all():
+            rows, iterations, keys, method = rows[made], iterations[made], keys[made], method[made]
         sides = [first] if second is None else [first, second]
         results = []
         for number, block in enumerate(sides):
@@ -133,7 +137,7 @@ class VariantMaker:
             own = draw(keys, np.full(len(keys), _SIDES + number))
             results.append(
                 self._side(
-                    block, table.column(("text", "text_pair")[number]), rows, own, way, changes
+                    block, table.column(("text", "text_pair")[number]), rows, own, method, changes
                 )
             )
         fired = np.bitwise_or.reduce([side.fired for side in results])
@@ -173,15 +177,15 @@ class VariantMaker:
         texts: pa.ChunkedArray,
         rows: np.ndarray,
         keys: np.ndarray,
-        way: np.ndarray,
+        method: np.ndarray,
         changes: np.ndarray,
     ) -> Variants:
-        """Make one side's variants, each in its way, and put them back in order."""
+        """Make one side's variants, each by its method, and put them back in order."""
         parts: list[tuple[np.ndarray, Variants]] = []
-        for number, name in enumerate(("rules", "infill", "neighbours")):
-            mine = np.flatnonzero(changes & (way == number))
+        for number, name in enumerate(self.names):
+            mine = np.flatnonzero(changes & (method == number))
             if len(mine):
-                parts.append((mine, self.ways[name](block, rows[mine], keys[mine])))
+                parts.append((mine, self.variations[name](block, rows[mine], keys[mine])))
         same = np.flatnonzero(~changes)
         if len(same) or not parts:
             parts.append((same, _unchanged(block, texts, rows[same])))

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from distillkit.augment.mix import Models
+from distillkit.augment.method import Models
+from distillkit.augment.methods import methods_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.tables import read_blocks, read_table
 from distillkit.data.workers import leading
@@ -87,7 +88,7 @@ def models_of(
     """Find what the mix of a transfer set needs beside the training texts.
 
     Args:
-        config: The mix, and each way's settings.
+        config: The mix, and each method's settings.
         teacher: Encoder where infilling and neighbours do not name another.
         columns: Names of the columns; with a second text the task is of pairs.
         unlabelled: Sources of more text.
@@ -96,32 +97,14 @@ def models_of(
         InputError: A model or file is not there, or there is nothing that could be cut into
             sentences.
     """
-    mix, vectors = config.mix, config.neighbours.vectors
-    if mix.sentences and (columns.text_pair or not unlabelled):
-        why = "the task is of pairs" if columns.text_pair else "there is no unlabelled text"
-        raise InputError(
-            f"augment.mix.sentences is {mix.sentences}, but {why}; it cuts unlabelled single texts: give some, or set it to 0"
-        )
-    asked = teacher if vectors == "teacher" else ""
-    if mix.neighbours and not asked and not Path(vectors).is_file():
-        what = "no teacher is given" if vectors == "teacher" else "no such file"
-        raise InputError(
-            f"augment.neighbours.vectors {vectors!r}: {what}; expected teacher and an encoder for it, or a word-vector text file"
-        )
-    return Models(
-        infill=_checkpoint("augment.infill.model", config.infill.model or teacher)
-        if mix.infill
-        else "",
-        generated=_checkpoint("augment.generated.model", config.generated.model)
-        if mix.generated
-        else "",
-        vectors=""
-        if not mix.neighbours
-        else _checkpoint("augment.neighbours.vectors", asked)
-        if asked
-        else vectors,
-        ask=_word_vectors if asked else None,
-    )
+    found: dict[str, str] = {}
+    for method in methods_of(config):
+        if method.check is not None:
+            method.check(config, bool(columns.text_pair), bool(unlabelled))
+        if method.model is not None:
+            setting, model = method.model(config, teacher)
+            found[method.name] = model if Path(model).is_file() else _checkpoint(setting, model)
+    return Models(found, _word_vectors if found else None)
 
 
 def _checkpoint(setting: str, model: str) -> str:

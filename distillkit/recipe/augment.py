@@ -18,7 +18,7 @@ from distillkit.recipe.bounds import (
 
 @dataclass(frozen=True)
 class MixConfig:
-    """How the variants are made: each way's weight; n_iter variants a text are shared out by them."""
+    """Sampling weight of each augmentation method; they share out the n_iter variants of a text."""
 
     rules: NotNegative = 1.0
     """The three rules of the paper."""

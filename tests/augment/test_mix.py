@@ -8,7 +8,7 @@ import pytest
 from test_generated import model_folder  # noqa: F401
 
 from distillkit.augment import infill, neighbours, transfer_set
-from distillkit.augment.mix import Models, share_of
+from distillkit.augment.method import Models, share_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.errors import InputError
 from distillkit.pipeline import models_of
@@ -38,7 +38,9 @@ def models(encoder_folder, model_folder):  # noqa: F811
     def ask(model, words):
         return word_vectors(*load_classifier(model, ["a", "b"]), words)
 
-    return Models(infill=encoder_folder, generated=model_folder, vectors=encoder_folder, ask=ask)
+    return Models(
+        {"infill": encoder_folder, "generated": model_folder, "neighbours": encoder_folder}, ask
+    )
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +117,12 @@ def test_the_bytes_are_the_same_after_a_kill(made, build, tmp_path, monkeypatch,
 
 def test_another_model_under_the_same_name_is_asked_anew(models, tmp_path):
     before = models.fingerprints()
-    assert before == Models(models.infill, models.generated, models.vectors).fingerprints()
+    assert before == Models(models.of).fingerprints()
     (tmp_path / "v.txt").write_text("a 1\n")
-    first = Models(vectors=str(tmp_path / "v.txt")).fingerprints()
+    first = Models({"neighbours": str(tmp_path / "v.txt")}).fingerprints()
     (tmp_path / "v.txt").write_text("a 2\n")
-    assert first != Models(vectors=str(tmp_path / "v.txt")).fingerprints()
-    assert Models(infill="some/hub-name").fingerprints() == ["some/hub-name", "", ""]
+    assert first != Models({"neighbours": str(tmp_path / "v.txt")}).fingerprints()
+    assert Models({"infill": "some/hub-name"}).fingerprints() == {"infill": "some/hub-name"}
 
 
 def test_vectors_may_come_from_a_file(build, tmp_path):
@@ -131,7 +133,7 @@ def test_vectors_may_come_from_a_file(build, tmp_path):
         mix=MixConfig(rules=0.0, neighbours=1.0),
         neighbours=NeighboursConfig(k=1, p=1.0),
     )
-    build(tmp_path / "t.parquet", config, models=Models(vectors=str(tmp_path / "v.txt")))
+    build(tmp_path / "t.parquet", config, models=Models({"neighbours": str(tmp_path / "v.txt")}))
     rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
     new = {row["text"] for row in rows if row["origin"] == "augmented"}
     assert {"the story is bad .", "this film was good ."} <= new
@@ -151,7 +153,7 @@ def test_what_was_made_with_another_model_is_not_gone_on_with(build, tmp_path, m
         mix=MixConfig(rules=0.0, neighbours=1.0),
         neighbours=NeighboursConfig(k=1, p=1.0),
     )
-    models = Models(vectors=str(tmp_path / "v.txt"))
+    models = Models({"neighbours": str(tmp_path / "v.txt")})
     (tmp_path / "v.txt").write_text("film 1 0\nstory 0.9 0.1\n")
     monkeypatch.setattr(transfer_set, "_compare", kill)
     with pytest.raises(Killed):
@@ -214,5 +216,5 @@ def test_models_are_asked_for_only_where_the_mix_uses_them(encoder_folder, class
         mix=MixConfig(infill=1.0, neighbours=1.0), infill=InfillConfig(model=encoder_folder)
     )
     found = models_of(config, classifier_folder)
-    assert (found.infill, found.vectors, found.generated) == (encoder_folder, classifier_folder, "")
-    assert found.ask(encoder_folder, ["good", "bad"]).shape == (2, 16)
+    assert found.of == {"infill": encoder_folder, "neighbours": classifier_folder}
+    assert found.vectors_of(encoder_folder, ["good", "bad"]).shape == (2, 16)

@@ -1,0 +1,101 @@
+"""What an augmentation method declares: one small object a method, gathered in `methods.METHODS`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from distillkit.augment.corpus import Lexicon
+from distillkit.augment.rules import Variation
+from distillkit.data.files import fingerprint
+from distillkit.recipe import AugmentConfig, Engine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models that the methods of a mix use."""
+
+    of: Mapping[str, str] = field(default_factory=dict)
+    """Model by method: a checkpoint's folder or hub name, or a file."""
+    vectors_of: "Callable[[str, Sequence[str]], Tensor] | None" = None
+    """Checkpoint and V words in, their vectors (V, H) out."""
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return by method the hash of its model's files, or its name if it is on a hub."""
+        return {
+            method: fingerprint(Path(name)) if name and Path(name).exists() else name
+            for method, name in self.of.items()
+        }
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a method has when it prepares, once, what every worker will read.
+
+    `texts` draws so many of the task's texts; `folder` is where the method writes.
+    """
+
+    lexicon: Lexicon
+    config: AugmentConfig
+    models: Models
+    texts: Callable[[int], Sequence[str]]
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class RowsJob:
+    """What a method has that brings whole rows, and not variants of rows.
+
+    `tables` are the unlabelled texts, or, for the origin `generated`, the originals; `sample` are
+    some originals, and `digest` is the hash of all. `wanted` is the number of rows.
+    """
+
+    tables: Iterable[pa.Table]
+    wanted: int
+    sample: Sequence[str]
+    digest: str
+    config: AugmentConfig
+    models: Models
+    seed: int
+    work: Path
+    engine: Engine
+    workers: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """An augmentation method.
+
+    Exactly one of `variation` and `rows` is given.
+    """
+
+    name: str
+    """Of its sampling weight in `augment.mix`."""
+    sentence: str
+    """What it does, for docs and model cards."""
+    variation: Callable[[Lexicon, AugmentConfig, Path], Variation] | None = None
+    """Makes variants of texts, from the lexicon, the settings and what `prepare` wrote."""
+    rows: Callable[[RowsJob], Iterable[pa.Table]] | None = None
+    """Brings rows of `origin`."""
+    origin: str = ""
+    """`unlabelled`: its rows take the place of those texts; `generated`: they are new."""
+    model: Callable[[AugmentConfig, str], tuple[str, str]] | None = None
+    """Settings and teacher in; the setting that names the model it uses, and the model, out."""
+    holds_model: bool = False
+    """`variation` keeps a model loaded, so that as few processes work as there is memory for."""
+    prepare: Callable[[Preparation], None] | None = None
+    """Done once, before `variation`; what the folder holds already stays."""
+    check: Callable[[AugmentConfig, bool, bool], None] | None = None
+    """Settings, whether the task is of pairs, whether there is unlabelled text; raises InputError."""
+
+
+def share_of(config: AugmentConfig, method: str, rows: int) -> int:
+    """Return how many of the variants of some rows a method of the mix makes."""
+    weights = asdict(config.mix)
+    return round(config.n_iter * rows * weights[method] / sum(weights.values()))
