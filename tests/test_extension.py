@@ -11,13 +11,12 @@ from transformers import AutoModelForSequenceClassification
 
 import distillkit.student.kinds as package
 from distillkit import runs
-from distillkit.compress.run import compress
+from distillkit.compress.run import CompressJob, compress
 from distillkit.errors import InputError
 from distillkit.pipeline import export
 from distillkit.push import push
 from distillkit.recipe import (
     AugmentConfig,
-    ColumnsConfig,
     CompressConfig,
     DataConfig,
     EmbeddingConfig,
@@ -150,14 +149,9 @@ def test_tune_searches_what_the_kind_has(recipe, home):
 
 
 def test_compress_takes_units_and_narrows_vectors(recipe, home, tmp_path):
-    compress(
-        str(home / "student" / "model"),
-        tmp_path / "small",
-        recipe.data.dev,
-        CompressConfig(units=0.5, embedding_size=4),
-        training=recipe.training,
-        columns=ColumnsConfig(),
-    )
+    settings = CompressConfig(units=0.5, embedding_size=4)
+    model = str(home / "student" / "model")
+    compress(CompressJob(model, tmp_path / "small", recipe.data.dev, settings))
     config = json.loads((tmp_path / "small" / "model" / "config.json").read_text())
     assert (config["hidden_size"], config["head_size"], config["embedding_size"]) == (4, 4, 4)
     steps = json.loads((tmp_path / "small" / "compress.json").read_text())["steps"]

@@ -68,22 +68,24 @@ class Compress:
 
 
 def _compress(command: Compress) -> dict[str, Any]:
-    from distillkit.compress.run import compress
+    from distillkit.compress.run import CompressJob, compress
 
     result = compress(
-        command.model,
-        command.output,
-        command.dev,
-        command.compress,
-        transfer_set=command.transfer_set,
-        logits=command.logits,
-        loss=command.loss,
-        training=command.training,
-        columns=command.columns,
-        max_mb=command.max_mb,
-        max_drop=command.max_drop,
-        seed=command.seed,
-        resume=command.resume,
+        CompressJob(
+            command.model,
+            command.output,
+            command.dev,
+            command.compress,
+            command.transfer_set,
+            command.logits,
+            command.loss,
+            command.training,
+            command.columns,
+            command.max_mb,
+            command.max_drop,
+            command.seed,
+            command.resume,
+        )
     )
     return {"output": str(command.output), "steps": result["steps"]}
 

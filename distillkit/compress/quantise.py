@@ -142,15 +142,15 @@ class Stored(nn.Module):
         return weight + rounded
 
 
-def watch(model: nn.Module, compress: CompressConfig) -> None:
-    """Have training see a model's tables and matrices as they will be stored, until `settle`."""
+def quantise_in_training(model: nn.Module, compress: CompressConfig) -> None:
+    """Have training see a model's tables and matrices as they will be stored, until `keep_quantised`."""
     for module, name, storage in stored_weights(model, compress):
         weight = getattr(module, name)
         part = Stored(weight.detach(), storage, compress.clusters, sparse=compress.sparsity > 0)
         parametrize.register_parametrization(module, name, part)
 
 
-def settle(model: nn.Module) -> None:
+def keep_quantised(model: nn.Module) -> None:
     """Leave a model with what training saw of its weights."""
     for module in list(model.modules()):
         for name in list(getattr(module, "parametrizations", {})):

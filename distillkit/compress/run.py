@@ -1,11 +1,11 @@
-"""`compress`: a model as small as is asked, step by step, each step measured."""
+"""`compress`: make a model as small as asked, in steps, each of which is measured."""
 
 import copy
 import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from distillkit import __version__
 from distillkit.bench.measure import times
-from distillkit.compress.quantise import settle, watch
+from distillkit.compress.quantise import keep_quantised, quantise_in_training
 from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
 from distillkit.compress.storage import stored_as, stored_graph
@@ -33,7 +33,7 @@ from distillkit.data.tables import (
     texts_of,
 )
 from distillkit.data.weighting import teacher_targets
-from distillkit.errors import InputError
+from distillkit.errors import InputError, say_renamed
 from distillkit.pipeline.export import check_fast, check_installed, export_model
 from distillkit.processes import rank
 from distillkit.recipe import (
@@ -41,6 +41,7 @@ from distillkit.recipe import (
     ColumnsConfig,
     CompressConfig,
     LossConfig,
+    Recipe,
     Task,
     TrainingConfig,
     dump,
@@ -57,104 +58,73 @@ _TIMED = 200  # rows
 _TRIES = 3  # of a wanted size, from the plan that looks best
 
 
-@dataclass
-class Lesson:
-    """What a compressed model is trained on again.
+@dataclass(frozen=True)
+class CompressJob:
+    """A model to compress.
 
     Attributes:
-        table: The transfer set.
-        targets: The teacher's logits for it, (N, C); None: there are none, and nothing is trained.
-        loss: What to match.
-        training: How.
-        seed: Order of the rows, dropout.
-        folder: Where checkpoints go.
-        resume: Whether those that are there are gone on from.
-    """
-
-    table: pa.Table
-    targets: np.ndarray | None
-    loss: LossConfig
-    training: TrainingConfig
-    seed: int
-    folder: Path
-    resume: bool
-
-    @property
-    def is_given(self) -> bool:
-        """Whether anything is trained at all."""
-        return self.targets is not None and self.training.epochs > 0
-
-    def forget(self) -> None:
-        """Remove the checkpoints."""
-        if rank() == 0:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def give(
-        self, model: Model, compress: CompressConfig, dev: pa.Table, name: str, epochs: int
-    ) -> None:
-        """Train a model on it, with weights as they will be stored."""
-        made_from = {
-            "compress": asdict(compress),
-            "loss": asdict(self.loss),
-            "targets (SHA-256)": digest(self.targets),
-        }
-        place = (
-            self.folder / f"{digest(asdict(compress))[:8]}-{name}"
-        )  # other plans have other folders
-        training = replace(self.training, epochs=epochs)
-        watch(model.network, compress)
-        task = DistillationTask(
-            model.network,
-            model.tokenizer,
-            self.table,
-            self.targets,
-            dev,
-            self.loss,
-            training,
-            self.seed,
-            mask=mask_of(self.table),
-            progress=f"compress: {name}",
-            checkpoints=Checkpoints(place, made_from, resume=self.resume),
-        )
-        fit(*prepare(task))
-        settle(model.network.cpu())
-
-
-def compress(
-    model: str,
-    output: Path,
-    dev: str,
-    settings: CompressConfig | None = None,
-    *,
-    transfer_set: str = "",
-    logits: Path | None = None,
-    loss: LossConfig | None = None,
-    training: TrainingConfig,
-    columns: ColumnsConfig,
-    max_mb: float = 0.0,
-    max_drop: float = 0.0,
-    seed: int = 1,
-    resume: bool = True,
-) -> dict[str, Any]:
-    """Make a model smaller, in steps, and say after each what is left.
-
-    Args:
         model: Folder, package or hub name of a classifier with a fast tokenizer, student or
             teacher.
         output: Folder for `bundle.zip`, `model` (a checkpoint with the same answers),
             `compress.json`, `compress.md` and `compress.yaml`.
         dev: Labelled rows, on which each step is measured and an epoch is chosen.
-        settings: What it is to lose.
-        transfer_set: What says which tokens are used, and what the model is trained on again; none:
-            `dev` for the first, and no training.
-        logits: The teacher's, for `transfer_set`; None: no training.
+        settings: What the model loses.
+        transfer_set: Counts how often each token is used, and retrains the model; empty: `dev`
+            counts, and nothing is retrained.
+        logits: The teacher's, for `transfer_set`; None: nothing is retrained.
         loss: What to match.
-        training: How; of 0 epochs, not at all.
+        training: How; with 0 epochs nothing is retrained.
         columns: Names of the sources' columns.
-        max_mb: Size of `bundle.zip`, in MB (10^6 bytes); settings that come to it are looked for.
-        max_drop: Points of the dev score that may be lost, with `max_mb`.
-        seed: Draws order, dropout, and what curvature is taken on.
+        max_mb: Largest size of `bundle.zip`, in MB (10^6 bytes); 0: `settings` says what goes.
+        max_drop: Points of the dev score that may be lost, with `max_mb`; 0: any number.
+        seed: Draws order, dropout, and the rows that curvature is taken on.
         resume: Go on from the checkpoints that a killed training left.
+
+    Raises:
+        InputError: Two of them contradict each other, or there is nothing to do.
+    """
+
+    model: str
+    output: Path
+    dev: str
+    settings: CompressConfig = field(default_factory=CompressConfig)
+    transfer_set: str = ""
+    logits: Path | None = None
+    loss: LossConfig = field(default_factory=LossConfig)
+    training: TrainingConfig = field(default_factory=lambda: replace(Recipe().training, epochs=1))
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    max_mb: float = 0.0
+    max_drop: float = 0.0
+    seed: int = 1
+    resume: bool = True
+
+    def __post_init__(self) -> None:
+        if self.logits is not None and not self.transfer_set:
+            raise InputError("--logits: expected --transfer-set with it, whose rows they are for")
+        changes = self.settings.changes_tensors or self.settings.changes_storage
+        if self.max_mb and changes:
+            raise InputError("--max-mb chooses the settings: give it, or --compress.*, not both")
+        if not self.max_mb and not changes:
+            raise InputError(
+                "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8, --compress.sparsity 0.5, "
+                "--compress.units 0.5 or, of a transformer, --compress.layers 2"
+            )
+        if self.max_mb < 0 or self.max_drop < 0:
+            raise InputError("--max-mb and --max-drop: expected 0 or more")
+
+    @property
+    def retrains(self) -> bool:
+        """Whether the model is trained again after it was cut."""
+        return self.logits is not None and self.training.epochs > 0
+
+
+def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
+    """Make a model smaller, in steps, and measure it after each.
+
+    Args:
+        job: What to compress, and how far.
+        *old: The fields of a `CompressJob` one by one, as before; for one release.
+        **named: The same.
 
     Returns:
         What is written to `compress.json`: the settings, and by step score, agreement with the
@@ -164,181 +134,196 @@ def compress(
         InputError: Something given is wrong, or the target is not met; the line says how near it
             came, and nothing is written.
     """
+    if not isinstance(job, CompressJob):
+        say_renamed("", "compress(MODEL, ...)", "compress(CompressJob(MODEL, ...))")
+        named |= zip(("output", "dev", "settings"), old, strict=False)
+        job = CompressJob(
+            job, **{name: given for name, given in named.items() if given is not None}
+        )
     check_installed("compress")
-    check_replaceable(output, "compress.json")
-    if logits is not None and not transfer_set:
-        raise InputError("--logits: expected --transfer-set with it, whose rows they are for")
-    settings = settings or CompressConfig()
-    changes = (
-        settings.changes_tensors or settings.embeddings != "fp32" or settings.weights != "fp32"
-    )
-    if max_mb and changes:
-        raise InputError("--max-mb chooses the settings: give it, or --compress.*, not both")
-    if not max_mb and not changes:
-        raise InputError(
-            "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8, --compress.sparsity 0.5, "
-            "--compress.units 0.5 or, of a transformer, --compress.layers 2"
-        )
-    if max_mb < 0 or max_drop < 0:
-        raise InputError("--max-mb and --max-drop: expected 0 or more")
-    network, tokenizer = load_classifier(model)
-    check_fast(model, tokenizer)
+    check_replaceable(job.output, "compress.json")
+    network, tokenizer = load_classifier(job.model)
+    check_fast(job.model, tokenizer)
     tokenizer.model_max_length = max_tokens_of(network, tokenizer)
-    first = Model(network, tokenizer)
-    check_fits(first, settings)
-    task, names = task_of_model(network.config), labels_of(network)
-    dev_table = read_table(dev, columns, task=task)
-    check_labels_known(dev_table, names, dev)
-    table = (
-        read_table(transfer_set, columns, task=task, labels="optional") if transfer_set else None
-    )
-    reading = (
-        Reading(*_lists(dev_table))
-        if table is None
-        else Reading(*_lists(table), mask=mask_of(table))
-    )
-    loss = loss or LossConfig()
-    targets = (
-        None
-        if logits is None or table is None
-        else teacher_targets(table, logits, loss, dev_table)[0]
-    )
-    if logits is not None and (found := joined_labels(logits, loss.teacher_weights())) != names:
-        raise InputError(
-            f"{logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)})"
-        )
-    lesson = Lesson(table, targets, loss, training, seed, checkpoint_folder(output), resume)
+    model, settings = Model(network, tokenizer), job.settings
+    check_fits(model, settings)
     with tempfile.TemporaryDirectory() as work:
-        steps = _Steps(
-            Path(work), dev_table, gold_of(dev_table, names, task), task, reading, lesson
-        )
-        steps.measure("as it was", first, None)
-        if max_mb:
-            plans = find_plans(first, settings, max_mb, reading, steps.dev_reading, seed)
-            settings, first = _met(steps, first, plans[:_TRIES], max_mb, max_drop)
+        steps = _Steps.of(job, model, Path(work))
+        steps.measure("as it was", model)
+        if job.max_mb:
+            dev = Reading(*_lists(steps.dev))
+            plans = find_plans(model, settings, job.max_mb, steps.reading, dev, job.seed)
+            settings, model = _met(steps, model, plans[:_TRIES])
         else:
-            steps.take(first, settings)
+            steps.take(model, settings)
         result = {
             "distillkit": __version__,
-            "model": model,
-            "dev": dev,
-            "rows": len(dev_table),
+            "model": job.model,
+            "dev": job.dev,
+            "rows": len(steps.dev),
             "compress": asdict(settings),
             "steps": steps.timed(),
         }
         if rank() == 0:
-            _write(output, result, settings, first, steps.last)
-    lesson.forget()
+            _write(job.output, result, settings, model, steps.last)
+            shutil.rmtree(checkpoint_folder(job.output), ignore_errors=True)
     return result
 
 
+@dataclass
 class _Steps:
-    """Models after each step: their bundles, kept until all are timed beside each other, and their figures."""
+    """The steps of a compression, and what each left.
 
-    def __init__(
-        self,
-        work: Path,
-        dev: pa.Table,
-        gold: np.ndarray,
-        task: Task,
-        reading: Reading,
-        lesson: Lesson,
-    ) -> None:
-        self.work, self.dev, self.gold, self.task, self.reading, self.lesson = (
-            work,
-            dev,
-            gold,
-            task,
-            reading,
-            lesson,
-        )
-        self.dev_reading = Reading(*_lists(dev))
-        self.rows = list(paired(*texts_of(dev)))
-        self.done: list[dict[str, Any]] = []
-        self.first: np.ndarray | None = None
+    Attributes:
+        job: What was asked for.
+        work: Folder for each step's bundle; they are kept until all are timed beside each other.
+        dev: Labelled rows.
+        gold: Their labels, as `dev_score` takes them.
+        task: What the labels are.
+        reading: What the model reads.
+        table: The transfer set; None: there is none.
+        targets: The teacher's logits for it, (N, C); None: there are none.
+        done: The metrics of each step.
+        first: The uncompressed model's logits for dev, (M, C).
+    """
+
+    job: CompressJob
+    work: Path
+    dev: pa.Table
+    gold: np.ndarray
+    task: Task
+    reading: Reading
+    table: pa.Table | None = None
+    targets: np.ndarray | None = None
+    done: list[dict[str, Any]] = field(default_factory=list)
+    first: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, job: CompressJob, model: Model, work: Path) -> "_Steps":
+        """Read the sources of a job, and join the logits.
+
+        Raises:
+            InputError: A source does not fit the model.
+        """
+        task, names = task_of_model(model.network.config), labels_of(model.network)
+        dev = read_table(job.dev, job.columns, task=task)
+        check_labels_known(dev, names, job.dev)
+        gold = gold_of(dev, names, task)
+        if not job.transfer_set:
+            return cls(job, work, dev, gold, task, Reading(*_lists(dev)))
+        table = read_table(job.transfer_set, job.columns, task=task, labels="optional")
+        reading = Reading(*_lists(table), mask=mask_of(table))
+        targets = None
+        if job.logits is not None:
+            targets = teacher_targets(table, job.logits, job.loss, dev)[0]
+            found = joined_labels(job.logits, job.loss.teacher_weights())
+            if found != names:
+                raise InputError(
+                    f"{job.logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)})"
+                )
+        return cls(job, work, dev, gold, task, reading, table, targets)
 
     @property
     def last(self) -> Path:
         """The bundle of the last step."""
         return self.work / f"{len(self.done) - 1}.zip"
 
-    def measure(self, name: str, model: Model, settings: CompressConfig | None) -> None:
-        """Write a model's bundle and measure it; the time comes later."""
-        place = self.work / f"{len(self.done)}.zip"
+    def measure(self, name: str, model: Model, stored: CompressConfig | None = None) -> None:
+        """Write a model's bundle, its weights stored as a configuration says, and measure it."""
+        place, texts = self.work / f"{len(self.done)}.zip", texts_of(self.dev)
         written = export_model(
             model.network,
             model.tokenizer,
             place,
-            self.rows,
+            paired(*texts),
             one_file=True,
-            rewrite=None if settings is None else partial(stored_graph, compress=settings),
-            made_from=None if settings is None else stored_as(settings),
+            rewrite=None if stored is None else partial(stored_graph, compress=stored),
+            made_from=None if stored is None else stored_as(stored),
         )
-        found = Predictor(place, threads=0).logits(*texts_of(self.dev))
+        found = Predictor(place, threads=0).logits(*texts)
         self.first = found if self.first is None else self.first
-        figures = {
-            "step": name,
-            SCORES[self.task]: dev_score(self.task, found, self.gold),
-            "agreement": _agreement(self.task, found, self.first),
-            "megabytes": written["megabytes"],
-            "parameters": sum(weight.numel() for weight in model.network.parameters()),
-            "parity": written["parity"]["largest"],
-        }
-        self.done.append(figures)
-        log(
-            f"compress: {name}: {100 * figures[SCORES[self.task]]:.2f}, {figures['megabytes']:.2f} MB"
+        score = dev_score(self.task, found, self.gold)
+        self.done.append(
+            {
+                "step": name,
+                SCORES[self.task]: score,
+                "agreement": _agreement(self.task, found, self.first),
+                "megabytes": written["megabytes"],
+                "parameters": sum(weight.numel() for weight in model.network.parameters()),
+                "parity": written["parity"]["largest"],
+            }
         )
+        log(f"compress: {name}: {100 * score:.2f}, {written['megabytes']:.2f} MB")
 
     def take(self, model: Model, settings: CompressConfig) -> None:
         """Take all steps of a configuration, measuring after each."""
-        lesson = self.lesson
-        for name in shrink(model, settings, self.reading, lesson.seed):
-            self.measure(name, model, None)
+        retrains, seed = self.job.retrains, self.job.seed
+        for name in shrink(model, settings, self.reading, seed):
+            self.measure(name, model)
         for number in range(1, settings.rounds + 1) if settings.sparsity else ():
-            self.measure(
-                make_zeros(model, settings, self.reading, lesson.seed, number), model, None
-            )
-            if lesson.is_given and number < settings.rounds:
-                lesson.give(
-                    model,
-                    CompressConfig(sparsity=settings.sparsity),
-                    self.dev,
-                    f"round {number}",
-                    1,
-                )
-        stored = settings.embeddings != "fp32" or settings.weights != "fp32"
-        if stored:
+            self.measure(make_zeros(model, settings, self.reading, seed, number), model)
+            if retrains and number < settings.rounds:
+                sparse = CompressConfig(sparsity=settings.sparsity)
+                self.retrain(model, sparse, f"round {number}", 1)
+        if settings.changes_storage:
             whole = copy.deepcopy(model.network)
             self.measure(store(model, settings), model, settings)
-            if lesson.is_given:  # from the weights that are not rounded
+            if retrains:  # from the weights that are not rounded
                 model.network = whole
-        if lesson.is_given:
-            lesson.give(model, settings, self.dev, "at last", lesson.training.epochs)
-            if stored:
+        if retrains:
+            self.retrain(model, settings, "at last", self.job.training.epochs)
+            if settings.changes_storage:
                 store(model, settings)
             self.measure("trained again", model, settings)
 
+    def retrain(self, model: Model, settings: CompressConfig, name: str, epochs: int) -> None:
+        """Train a model on the transfer set, with weights as they will be stored."""
+        made_from = {
+            "compress": asdict(settings),
+            "loss": asdict(self.job.loss),
+            "targets (SHA-256)": digest(self.targets),
+        }
+        # Other plans have other folders.
+        place = checkpoint_folder(self.job.output) / f"{digest(asdict(settings))[:8]}-{name}"
+        quantise_in_training(model.network, settings)
+        task = DistillationTask(
+            model.network,
+            model.tokenizer,
+            self.table,
+            self.targets,
+            self.dev,
+            self.job.loss,
+            replace(self.job.training, epochs=epochs),
+            self.job.seed,
+            mask=mask_of(self.table),
+            progress=f"compress: {name}",
+            checkpoints=Checkpoints(place, made_from, resume=self.job.resume),
+        )
+        fit(*prepare(task))
+        keep_quantised(model.network.cpu())
+
     def timed(self) -> list[dict[str, Any]]:
-        """Time all bundles by turns, one row a call on one thread, and return the figures."""
+        """Time all bundles in turn, one row a call on one thread, and return all metrics."""
         answers = {
             str(i): Predictor(self.work / f"{i}.zip", threads=1).logits
             for i in range(len(self.done))
         }
-        taken = times(answers, self.rows[:_TIMED], 1)
-        for number, figures in enumerate(self.done):
-            figures["milliseconds"] = float(np.median(taken[str(number)])) * 1000
+        taken = times(answers, paired(*texts_of(self.dev))[:_TIMED], 1)
+        for number, metrics in enumerate(self.done):
+            metrics["milliseconds"] = float(np.median(taken[str(number)])) * 1000
         return self.done
 
 
 def _met(
-    steps: _Steps, model: Model, plans: Sequence[CompressConfig], max_mb: float, max_drop: float
+    steps: _Steps, model: Model, plans: Sequence[CompressConfig]
 ) -> tuple[CompressConfig, Model]:
-    """Try plans until one meets the target, and return it with what is left of the model.
+    """Try plans until one meets the target, and return it with the compressed model.
 
     Raises:
         InputError: None does.
     """
     score, start = SCORES[steps.task], len(steps.done)
+    max_mb, max_drop = steps.job.max_mb, steps.job.max_drop
     near: list[str] = []
     for plan in plans:
         del steps.done[start:]
@@ -349,7 +334,7 @@ def _met(
         if found["megabytes"] <= max_mb and (not max_drop or drop <= max_drop + 1e-9):
             return plan, trial
         near.append(f"{found['megabytes']:.2f} MB with {drop:.2f} points lost")
-    how = "" if steps.lesson.is_given else "; --transfer-set and --logits would train it again"
+    how = "" if steps.job.retrains else "; --transfer-set and --logits would train it again"
     raise InputError(
         f"--max-mb {max_mb:g} --max-drop {max_drop:g}: not met, the nearest: {'; '.join(near)}{how}"
     )
@@ -358,7 +343,7 @@ def _met(
 def _write(
     output: Path, result: dict[str, Any], settings: CompressConfig, model: Model, bundle: Path
 ) -> None:
-    """Write what is left of a model and how it came to that."""
+    """Write the compressed model, its bundle and the metrics of each step."""
     shown = steps_table(result)
     with whole_folder(output) as folder:
         model.save(folder / MODEL)
@@ -371,7 +356,7 @@ def _write(
 
 
 def _agreement(task: Task, found: np.ndarray, first: np.ndarray) -> float:
-    """Return the share of rows with the first model's answer; of a regression the correlation with it."""
+    """Return the fraction of rows with the first model's answer; for regression the correlation."""
     if task == "regression":
         return float(np.corrcoef(found[:, 0], first[:, 0])[0, 1])
     if task == "multi-label":

@@ -60,5 +60,10 @@ class CompressConfig:
         )
         return any(asked)
 
+    @property
+    def changes_storage(self) -> bool:
+        """Whether weights are stored in fewer bits."""
+        return self.embeddings != "fp32" or self.weights != "fp32"
+
     def __post_init__(self) -> None:
         check(self, "compress")

@@ -298,7 +298,9 @@ def test_units_of_a_transformer_are_refused_before_anything_is_measured(
     assert "as it was" not in said
 
 
-def test_logits_of_another_task_are_refused(work, tmp_path, build_classifier):
+def test_logits_of_another_task_are_refused_and_the_fields_may_still_be_given_one_by_one(
+    work, tmp_path, build_classifier, capsys
+):
     other = build_classifier(["negative", "other"])
     texts = written(
         tmp_path,
@@ -316,10 +318,13 @@ def test_logits_of_another_task_are_refused(work, tmp_path, build_classifier):
             CompressConfig(units=0.5),
             transfer_set=texts,
             logits=tmp_path / "logits",
-            loss=LossConfig(),
+            loss=None,
             training=TRAINING,
             columns=ColumnsConfig(),
         )
+    assert (
+        "compress(MODEL, ...) is now compress(CompressJob(MODEL, ...))" in capsys.readouterr().err
+    )
 
 
 def test_a_teacher_is_compressed_too(work, tmp_path, capsys, classifier_folder):

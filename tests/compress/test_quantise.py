@@ -10,10 +10,10 @@ from distillkit.compress.quantise import (
     clipped,
     codebook_of,
     coded,
+    keep_quantised,
+    quantise_in_training,
     round_weights,
-    settle,
     stored_weights,
-    watch,
 )
 from distillkit.compress.storage import packed_codes
 from distillkit.recipe import CompressConfig
@@ -132,14 +132,14 @@ def test_a_trained_model_is_left_with_stored_weights_under_their_own_names():
     names = list(model.state_dict())
     before = model.lstm.weight_hh_l0.detach().clone()
     ids = torch.arange(9)[None].repeat(3, 1)
-    watch(model, compress)
+    quantise_in_training(model, compress)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     for _ in range(3):
         optimizer.zero_grad()
         model(ids).square().sum().backward()
         optimizer.step()
     seen = model(ids)
-    settle(model)
+    keep_quantised(model)
     assert sorted(model.state_dict()) == sorted(names)
     torch.testing.assert_close(model(ids), seen)
     assert not torch.equal(model.lstm.weight_hh_l0, before)
