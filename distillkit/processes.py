@@ -1,4 +1,4 @@
-"""Which of the processes that were started together this one is, and how they meet."""
+"""The rank of this process among those started together, and how they connect."""
 
 import os
 import time
@@ -18,11 +18,11 @@ def world() -> int:
 
 
 def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:
-    """Start torch.distributed's process group among the processes of torchrun, also after it has started them anew.
+    """Start torch.distributed's process group, also after torchrun has restarted its processes.
 
-    All starts share one store, and torch reads the addresses that processes of an earlier start,
-    gone by now, have left there (pytorch issue 135712). So process 0 draws a token for this start,
-    and what the group writes stands below it.
+    All starts share one store, and torch reads addresses there that dead processes of an earlier
+    start left (pytorch issue 135712). So process 0 draws a token for this start, and the group
+    writes below it.
 
     Args:
         backend: gloo or nccl.
@@ -46,7 +46,7 @@ def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:
 def _give_token(store: Any, token: str) -> str:
     store.set("distillkit/token", token)
     for other in range(1, world()):
-        # Process `other` has read this very token: no earlier one could know it.
+        # Process `other` has read this token, which no earlier process could know.
         store.set(f"{token}/go/{other}", store.get(f"{token}/here/{other}"))
     return token
 
@@ -56,8 +56,7 @@ def _take_token(store: Any, own: str) -> str:
         token = store.get("distillkit/token").decode()
         store.set(f"{token}/here/{rank()}", own)
         for _ in range(20):
-            # The token may be of an earlier start: then nobody answers with what this process has
-            # drawn.
+            # A token of an earlier start gets no answer with this process's own number.
             if (
                 store.check([f"{token}/go/{rank()}"])
                 and store.get(f"{token}/go/{rank()}").decode() == own

@@ -1,4 +1,4 @@
-"""The command line: parse, one library call, print. Results on stdout, everything else on stderr."""
+"""The command line: parse, one library call, print; results on stdout, all else on stderr."""
 
 import json
 import logging
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     except (InputError, ModuleNotFoundError, Preempted, KeyboardInterrupt) as error:
         return _status(argv[0], error)
     except BrokenPipeError:
-        # The reader of our output has what it wants (| head).
+        # The reader of our output has closed it (| head).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -70,7 +70,7 @@ def _call(name: str, argv: list[str]) -> None:
 
 
 def _status(name: str, error: BaseException) -> int:
-    """Say in a line what ended a command, and return its exit status."""
+    """Write in one line what ended a command; return the exit status."""
     line, status = f"{error}", 1
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "distillkit").partition(".")[0] == "distillkit":
@@ -80,7 +80,7 @@ def _status(name: str, error: BaseException) -> int:
         line = f"{name} needs {error.name}: pip install 'distillkit[{extra}]'"
     elif isinstance(error, Preempted):
         line, status = (
-            f"{error}; the same command goes on from there",
+            f"{error}; the same command resumes",
             130 if error.signal == signal.SIGINT else 0,
         )
     elif isinstance(error, KeyboardInterrupt):
@@ -130,18 +130,18 @@ def _first_word(kind: type[Any], argv: list[str], options: dict[str, Any]) -> st
 
 
 def _quieten() -> None:
-    """Keep transformers' own bars and reports out of the way of ours, unless the user has asked for them."""
+    """Silence the bars and reports of other libraries, unless the user has asked for them."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
-    # Without it two busy processes on one machine wait for each other's spinning threads.
+    # Otherwise two busy processes on one machine wait for each other's spinning threads.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _overview() -> str:
     lines = [
-        "distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof",
+        "distillkit: labelled text -> teacher -> transfer set -> logits -> student -> evaluation",
         "",
         "usage: distillkit COMMAND ...",
         "",

@@ -47,14 +47,14 @@ class TrainTeacher:
     data: DataConfig = field(default_factory=DataConfig)
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     seed: int = 1
-    """Draws the new head, the order of rows, dropout."""
+    """Seed of the new head, the order of rows, dropout."""
     resume: bool = True
-    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
+    """Continue from the checkpoints of a killed training; --no-resume starts over."""
 
 
 @dataclass
 class AdaptTeacher:
-    """Go on with an encoder's pre-training on text of the task's domain, before it is fine-tuned; or train a small one from scratch.
+    """Adapt an encoder to text of the task's domain, or train a small one from scratch.
 
     Example: distillkit adapt-teacher minilm-l6 --adapt.text.sources reviews.txt --output
     runs/adapted
@@ -70,14 +70,14 @@ class AdaptTeacher:
     or scratch."""
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
     seed: int = 1
-    """Draws the held-out masks, new heads, the order of rows, masks, dropout."""
+    """Seed of the held-out rows, new heads, the order of rows, masks, dropout."""
     resume: bool = True
-    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
+    """Continue from the checkpoints of a killed training; --no-resume starts over."""
 
 
 @dataclass
 class Augment:
-    """Build the transfer set of a file by the three rules of Tang et al. 2019 and, where augment.mix says so, in other ways.
+    """Build a transfer set by the rules of Tang et al. 2019 and the methods of augment.mix.
 
     Example: distillkit augment embedded:reviews/train runs/transfer.parquet --held-out
     embedded:reviews/dev embedded:reviews/test
@@ -103,14 +103,16 @@ class Augment:
     """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The
     bytes written are the same."""
     workers: int = 0
-    """Processes; 0: one a core where there is work enough."""
+    """Processes; 0: one per core, fewer for few texts."""
     seed: int = 1
-    """Draws everything."""
+    """Seed of everything random."""
 
 
 @dataclass
 class Label:
-    """Give every row of a table the teacher's logits; interrupted, it resumes, and several processes share the work.
+    """Give every row of a table the teacher's logits.
+
+    The same command resumes after an interruption. Several processes may work on one store.
 
     Example: distillkit label runs/transfer.parquet runs/logits --teacher runs/teacher
     """
@@ -138,7 +140,7 @@ class Label:
     """local: this process, and all others on the same store; ray: actors on a Ray cluster (pip
     install 'distillkit[ray]')."""
     workers: int = 0
-    """On Ray, how many actors; 0: one a GPU, or without any one a CPU but one."""
+    """Actors on Ray; 0: one per GPU; without GPUs, one per CPU except one."""
 
 
 @dataclass
@@ -169,14 +171,14 @@ class TrainStudent:
     training: TrainingConfig = field(default_factory=lambda: Recipe().training)
     loss: LossConfig = field(default_factory=LossConfig)
     seed: int = 1
-    """Draws weights, order, dropout."""
+    """Seed of weights, order of rows, dropout."""
     resume: bool = True
-    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
+    """Continue from the checkpoints of a killed training; --no-resume starts over."""
 
 
 @dataclass
 class Evaluate:
-    """Measure a model, student or teacher, on labelled text; it says itself whether for classes, labels or scores.
+    """Measure a student or teacher on labelled text.
 
     Example: distillkit evaluate runs/quickstart/student/model embedded:reviews/test --teacher
     runs/quickstart/teacher/model
@@ -193,7 +195,7 @@ class Evaluate:
 
 @dataclass
 class Predict:
-    """Answer texts, one JSON line each: text, and label (labels) and probabilities, or score.
+    """Answer texts, one JSON line each: text, label or labels and probabilities, or score.
 
     Example: echo 'I would go again tomorrow.' | distillkit predict runs/quickstart/student/model
     """
@@ -296,7 +298,7 @@ def _predict(command: Predict) -> Iterator[dict[str, Any]]:
 
     # A person at a terminal wants each answer at once; a pipe wants them fast.
     batch_rows = 1 if command.source == "-" and sys.stdin.isatty() else 64
-    if is_bundle(Path(command.model)):  # which wants neither torch nor transformers
+    if is_bundle(Path(command.model)):  # needs neither torch nor transformers
         from distillkit.runtime import Predictor
 
         teacher = Predictor(command.teacher) if command.teacher else None
@@ -304,7 +306,7 @@ def _predict(command: Predict) -> Iterator[dict[str, Any]]:
         return predictor.stream(_rows(command, predictor.manifest.pairs), batch_rows)
     if command.teacher:
         raise InputError(
-            f"--teacher: {command.model} is no bundle; distillkit export writes one, distillkit cascade gives it a threshold"
+            f"--teacher: {command.model} is not a bundle; distillkit export writes one, distillkit cascade gives it a threshold"
         )
     if (
         find_spec("torch") is None

@@ -1,4 +1,4 @@
-"""What a run is made of: frozen dataclasses, a module a section, and the strict loader that fills them from YAML.
+"""Recipes: frozen dataclasses, one module per section, and the strict loader of their YAML.
 
 Field defaults < recipe YAML < command-line flags. The docstring under a field is its help on the
 command line.

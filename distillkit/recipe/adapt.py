@@ -1,4 +1,4 @@
-"""Section `adapt`: how an encoder goes on with its pre-training, on text of the task's domain, before it is fine-tuned."""
+"""Section `adapt`: how pre-training continues on text of the domain, before fine-tuning."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -43,11 +43,10 @@ class TextConfig:
     """What finds words where a script has no spaces: jieba, none, or MODULE:FUNCTION (a text in,
     its words out); auto: jieba for Chinese text, else none."""
     held_out_fraction: Annotated[float, Range(0, 0.5, open_low=True)] = 0.02
-    """Share of the documents that is only measured on, 0 to 0.5; the same text is never on both
+    """Share of the documents that is held out to measure on, 0 to 0.5; the same text is never on both
     sides."""
     workers: CountOrZero = 0
-    """Processes that tokenise; 0: one a core where there is work enough. The rows do not depend on
-    it."""
+    """Processes that tokenise; 0: one per core, fewer for little text. The rows do not depend on it."""
     cache: str = ""
     """Folder for tokenised text, by its content; empty: distillkit in the user's cache folder."""
 
@@ -142,7 +141,7 @@ class ObjectivesConfig:
 
 @dataclass(frozen=True)
 class ScratchConfig:
-    """The encoder that teacher.model `scratch` stands for: random weights, but word pieces and their first vectors from the text."""
+    """The encoder of teacher.model `scratch`: random weights, its word pieces from the text."""
 
     layers: Count = 4
     """Layers."""
@@ -168,7 +167,7 @@ class ScratchConfig:
 
 @dataclass(frozen=True)
 class AdaptConfig:
-    """How the teacher's encoder learns the domain before it is fine-tuned; without adapt.text.sources it does not."""
+    """How the encoder learns the domain before fine-tuning; needs adapt.text.sources."""
 
     text: TextConfig = field(default_factory=TextConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)

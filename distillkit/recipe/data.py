@@ -52,7 +52,7 @@ class DataConfig:
     """Labelled development data, same forms; empty: `dev_fraction` of train is set aside, label by
     label in classification."""
     test: str = ""
-    """Labelled test data, same forms; empty: the proof reports dev only."""
+    """Labelled test data, same forms; empty: the report has dev only."""
     unlabelled: tuple[str, ...] = ()
     """More text for the transfer set, labelled by the teacher alone: same forms, or .txt with one
     text a line."""

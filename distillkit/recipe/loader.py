@@ -1,4 +1,4 @@
-"""The strict loader that fills the sections from YAML, and their way back."""
+"""The strict loader that fills the sections from YAML, and `dump`, its inverse."""
 
 import dataclasses
 import typing
@@ -60,7 +60,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Loader:
-    """Fills dataclasses from the nodes of one YAML file, so that a mistake can be said with its line."""
+    """Fills dataclasses from the nodes of one YAML file; errors name file and line."""
 
     def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class _Loader:
         try:
             return dataclasses.replace(default, **values)  # type: ignore[type-var]
         except InputError as error:
-            # The dataclass knows neither the line nor, if several sections hold it, which one it is.
+            # The dataclass knows neither the line nor the sections above its own.
             said = str(error)
             if prefix not in said:
                 said = said.replace(prefix.split(".")[-2] + ".", prefix, 1)

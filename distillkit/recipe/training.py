@@ -72,7 +72,7 @@ class LoaderConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained: the teacher's fine-tuning and the student's distillation share these."""
+    """How a model is trained: fine-tuning of the teacher, distillation of the student."""
 
     epochs: CountOrZero = 3
     """Passes over the training rows; 0 leaves the model as it is."""
