@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from distillkit.augment.corpus import Lexicon
 from distillkit.augment.rules import Variation
+from distillkit.augment.taggers import Tagger
 from distillkit.data.files import fingerprint
 from distillkit.recipe import AugmentConfig, Engine
 
@@ -34,17 +35,35 @@ class Models:
 
 
 @dataclass(frozen=True)
+class AugmentOptions:
+    """All that a transfer set depends on beside its sources, and where the work is done."""
+
+    config: AugmentConfig
+    """How variants of `original`, and where it says so of `unlabelled`, are made."""
+    seed: int = 1
+    """Draws everything."""
+    held_out: Sequence[pa.Table] = ()
+    """Dev and test tables; an added row equal to one of theirs, by `normal_row`, is left out."""
+    tagger: Tagger | None = None
+    """In place of `config.tagger`; its tags are not kept for another time."""
+    models: Models = field(default_factory=Models)
+    """Those that `config.mix` uses."""
+    engine: Engine = "local"
+    """Where the work is done; the bytes written do not depend on it."""
+    workers: int = 0
+    """Processes; 0: one a core where there is work enough. The bytes do not depend on them."""
+
+
+@dataclass(frozen=True)
 class Preparation:
     """What a method has when it prepares, once, what every worker will read.
 
     `texts` draws so many of the task's texts; `folder` is where the method writes.
     """
 
+    options: AugmentOptions
     lexicon: Lexicon
-    config: AugmentConfig
-    models: Models
     texts: Callable[[int], Sequence[str]]
-    seed: int
     folder: Path
 
 
@@ -56,16 +75,12 @@ class RowsJob:
     some originals, and `digest` is the hash of all. `wanted` is the number of rows.
     """
 
+    options: AugmentOptions
     tables: Iterable[pa.Table]
     wanted: int
     sample: Sequence[str]
     digest: str
-    config: AugmentConfig
-    models: Models
-    seed: int
     work: Path
-    engine: Engine
-    workers: int
 
 
 @dataclass(frozen=True)

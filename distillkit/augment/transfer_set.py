@@ -29,7 +29,7 @@ from tqdm import tqdm
 from distillkit.augment.augmenter import refuse_mask
 from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
-from distillkit.augment.method import Method, Models, Preparation, RowsJob, share_of
+from distillkit.augment.method import AugmentOptions, Method, Preparation, RowsJob, share_of
 from distillkit.augment.methods import methods_of
 from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
@@ -49,14 +49,13 @@ from distillkit.data.tables import (
 )
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
-from distillkit.recipe import AugmentConfig, Engine
+from distillkit.recipe import AugmentConfig
 
 BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
 # sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
 _DRAWN = 4
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
-NO_MODELS = Models()
 _FORMAT = 1  # of the work folder and of what is written: raised when either changes
 _COUNTS = b"counts"  # key of a finished unit's metadata
 # Classes of rows for `duplicates`: an original is never left out for another row.
@@ -92,14 +91,7 @@ class _Job:
 def build_transfer_set(
     sources: Mapping[str, Iterable[pa.Table]],
     target: Path,
-    config: AugmentConfig,
-    seed: int = 1,
-    *,
-    held_out: Sequence[pa.Table] = (),
-    tagger: Tagger | None = None,
-    models: Models = NO_MODELS,
-    engine: Engine = "local",
-    workers: int = 0,
+    options: AugmentOptions,
 ) -> dict[str, Any]:
     """Build the transfer set and write it as one Parquet file.
 
@@ -109,14 +101,7 @@ def build_transfer_set(
             comes back with none), `unlabelled` (cut into sentences where the mix has them),
             `generated`.
         target: Parquet file to write, whole or not at all; docs/files.md has its columns.
-        config: How variants of `original`, and where it says so of `unlabelled`, are made.
-        seed: Draws everything.
-        held_out: Dev and test tables; an added row equal to one of theirs, case and white space
-            aside, is left out.
-        tagger: In place of `config.tagger`; its tags are not kept for another time.
-        models: Those that `config.mix` uses.
-        engine: Where the work is done; the bytes written do not depend on it,
-        workers: nor on the number of processes (0: one a core where there is work enough).
+        options: How, from which seed, guarded against what, and where.
 
     Returns:
         The yield: `rows`, and of these `original`, `unlabelled`, `generated`, `augmented`;
@@ -138,9 +123,7 @@ def build_transfer_set(
             f"{target}: another process is making it; wait for it, or choose another target"
         ) from None
     try:
-        report = _build(
-            sources, target, work, config, seed, held_out, tagger, models, engine, workers
-        )
+        report = _build(sources, target, work, options)
         shutil.rmtree(work, ignore_errors=True)
     except InputError:
         shutil.rmtree(work, ignore_errors=True)
@@ -154,15 +137,10 @@ def _build(
     sources: Mapping[str, Iterable[pa.Table]],
     target: Path,
     work: Path,
-    config: AugmentConfig,
-    seed: int,
-    held_out: Sequence[pa.Table],
-    tagger: Tagger | None,
-    models: Models,
-    engine: Engine,
-    workers: int,
+    options: AugmentOptions,
 ) -> dict[str, Any]:
-    job, blocks, digest = _lay_out(sources, work, config, seed, held_out, models, engine, workers)
+    config, tagger = options.config, options.tagger
+    job, blocks, digest = _lay_out(sources, work, options)
     varied = [block for block in blocks if block.varied]
     name = (
         ""
@@ -176,9 +154,9 @@ def _build(
     settings = [
         _FORMAT,
         asdict(replace(config, tagger=version, memory_mb=1)),
-        seed,
+        options.seed,
         digest,
-        models.fingerprints(),
+        options.models.fingerprints(),
     ]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     job = replace(job, folder=work / key)
@@ -187,11 +165,11 @@ def _build(
             shutil.rmtree(old)  # candidates of other settings
     job.folder.mkdir(exist_ok=True)
     units = [unit for block in blocks for unit in _units(block, config)]
-    cores = processes(workers, len(varied))
+    cores = processes(options.workers, len(varied))
 
     def go(what: str, step: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
         asks = what == "make" and any(m.holds_model for m in methods_of(config))
-        results = each(step, items, engine=engine, workers=cores, holds_model=asks)
+        results = each(step, items, engine=options.engine, workers=cores, holds_model=asks)
         return tqdm(results, desc=f"augment: {what}", total=len(items), unit="block", disable=None)
 
     for _ in go("tag", partial(_tag, job, name, tagger), [block.block for block in varied]):
@@ -200,7 +178,7 @@ def _build(
         batches = (read_arrow(path) for block in varied for path in _tag_paths(job, block.block))
         Lexicon.build((table.to_batches()[0] for table in batches), config.mask).save(job.folder)
     if varied:
-        _prepare(job, models, varied)
+        _prepare(job, options, varied)
     candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
     shares = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
     for _ in go("compare", partial(_compare, job, len(units), shares), range(shares)):
@@ -222,32 +200,27 @@ def _build(
     return yield_report(total, candidates)
 
 
-def _prepare(job: _Job, models: Models, varied: Sequence[_Unit]) -> None:
+def _prepare(job: _Job, options: AugmentOptions, varied: Sequence[_Unit]) -> None:
     """Do once, method by method, what every worker needs."""
     lexicon, texts = Lexicon.load(job.folder), partial(_drawn_texts, job, varied)
     for method in methods_of(job.config):
         if method.prepare is not None:
-            method.prepare(Preparation(lexicon, job.config, models, texts, job.seed, job.folder))
+            method.prepare(Preparation(options, lexicon, texts, job.folder))
 
 
 def _lay_out(
     sources: Mapping[str, Iterable[pa.Table]],
     work: Path,
-    config: AugmentConfig,
-    seed: int,
-    held_out: Sequence[pa.Table],
-    models: Models,
-    engine: Engine,
-    workers: int,
+    options: AugmentOptions,
 ) -> tuple[_Job, list[_Unit], str]:
     """Write every source's rows, block by block, and the rows to guard against; return a digest of them all."""
+    config, held_out = options.config, options.held_out
     laid = _Laid(work, config, {"text_pair" in table.column_names for table in held_out})
     bring = [method for method in methods_of(config) if method.rows is not None]
 
     def job(method: Method, tables: Iterable[pa.Table]) -> RowsJob:
-        wanted, sample = share_of(config, method.name, laid.rows), _first_texts(work)
-        digest = laid.originals
-        return RowsJob(tables, wanted, sample, digest, config, models, seed, work, engine, workers)
+        wanted = share_of(config, method.name, laid.rows)
+        return RowsJob(options, tables, wanted, _first_texts(work), laid.originals, work)
 
     for origin, tables in sources.items():
         for method in bring:
@@ -265,7 +238,7 @@ def _lay_out(
     write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), work / "held-out.arrow")
     laid.digest.update(fingerprint(work / "held-out.arrow").encode())
     return (
-        _Job(work, config, seed, True in laid.kinds, laid.label),
+        _Job(work, config, options.seed, True in laid.kinds, laid.label),
         laid.blocks,
         laid.digest.hexdigest(),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from distillkit.augment.method import Models
+from distillkit.augment.method import AugmentOptions, Models
 from distillkit.augment.methods import methods_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.tables import read_blocks, read_table
@@ -66,16 +66,10 @@ def augment(
                 )
                 sources["unlabelled"] = chain.from_iterable(blocks)
             others = [read_table(name, columns, labels="ignored") for name in held_out]
-            counts = build_transfer_set(
-                sources,
-                target,
-                config,
-                seed,
-                held_out=others,
-                models=models,
-                engine=engine,
-                workers=workers,
+            options = AugmentOptions(
+                config, seed, others, models=models, engine=engine, workers=workers
             )
+            counts = build_transfer_set(sources, target, options)
     return {"output": str(target), **counts}
 
 

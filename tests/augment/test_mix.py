@@ -8,7 +8,7 @@ import pytest
 from test_generated import model_folder  # noqa: F401
 
 from distillkit.augment import infill, neighbours, transfer_set
-from distillkit.augment.method import Models, share_of
+from distillkit.augment.method import AugmentOptions, Models, share_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.errors import InputError
 from distillkit.pipeline import models_of
@@ -59,7 +59,9 @@ def build(models, train_table):
         options = {"models": models} | options
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(transfer_set, "BLOCK_ROWS", 40)  # several blocks of originals
-            return build_transfer_set(sources, target, config, 1, workers=workers, **options)
+            return build_transfer_set(
+                sources, target, AugmentOptions(config, 1, workers=workers, **options)
+            )
 
     return build
 

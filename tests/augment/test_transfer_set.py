@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from distillkit import AugmentConfig, Augmenter
 from distillkit.augment import taggers, transfer_set, variants
+from distillkit.augment.method import AugmentOptions
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import schema
 from distillkit.data.tables import mask_of, read_table
@@ -50,7 +51,9 @@ def build(
     config = AugmentConfig(**{"tagger": named, "n_iter": 6} | options)
     sources = {"original": [original], "unlabelled": unlabelled, "generated": generated}
     report = build_transfer_set(
-        sources, target, config, seed, held_out=held_out, tagger=tagger, workers=workers
+        sources,
+        target,
+        AugmentOptions(config, seed, held_out=held_out, tagger=tagger, workers=workers),
     )
     table = pq.read_table(target)
     assert report["rows"] == len(table)
@@ -208,7 +211,7 @@ def test_an_original_comes_before_all_else_whatever_the_order_of_the_sources(tar
         "unlabelled": [table_of("u", "a")],
         "original": [table_of("z", "a", labels="xy")],
     }
-    build_transfer_set(sources, target, AugmentConfig(n_iter=0))
+    build_transfer_set(sources, target, AugmentOptions(AugmentConfig(n_iter=0)))
     found = {
         row["text"]: (row["origin"], row["label"]) for row in pq.read_table(target).to_pylist()
     }
@@ -253,7 +256,9 @@ def test_a_callable_tagger_replaces_the_named_one(target):
 def test_chinese_is_tagged_word_by_word(target):
     pytest.importorskip("jieba")
     config = AugmentConfig(p_mask=1.0, p_pos=0.0, p_ng=0.0)
-    build_transfer_set({"original": [table_of("电影好看", labels="x")]}, target, config)
+    build_transfer_set(
+        {"original": [table_of("电影好看", labels="x")]}, target, AugmentOptions(config)
+    )
     assert pq.read_table(target)["text"].to_pylist() == ["电影好看", "[MASK][MASK]"]
 
 
@@ -505,7 +510,7 @@ def test_rows_are_those_of_a_plain_dict_in_any_blocks(
         patch.setattr(transfer_set, "BLOCK_ROWS", block)
         patch.setattr(transfer_set, "_UNIT_CANDIDATES", unit)
         patch.setattr(transfer_set, "_GROUP_ROWS", group)
-        build_transfer_set(sources, target, config, 3, workers=1)
+        build_transfer_set(sources, target, AugmentOptions(config, 3, workers=1))
     found = pq.read_table(target).to_pylist()
     assert in_any_order(found) == reference(config, 3, originals, unlabelled, generated)
     # Those of an origin are in the order of their source.
@@ -618,10 +623,12 @@ def make(request, tmp_path, monkeypatch):
         report = build_transfer_set(
             sources,
             target,
-            AugmentConfig(**options),
-            seed,
-            held_out=HELD[request.param],
-            workers=workers,
+            AugmentOptions(
+                AugmentConfig(**options),
+                seed,
+                held_out=HELD[request.param],
+                workers=workers,
+            ),
         )
         assert report["leaks"]
         assert report["duplicates"]
@@ -896,7 +903,7 @@ from distillkit.augment import transfer_set
 transfer_set.BLOCK_ROWS = 10
 os.replace = test.Stop({n}, {after}, lambda: os.kill(os.getpid(), signal.SIGKILL))
 config = test.AugmentConfig(tagger="none", n_iter=5, p_mask=0.2)
-transfer_set.build_transfer_set(test.MANY, test.transfer_set.Path({target!r}), config, held_out=test.HELD["single"], workers=1)
+transfer_set.build_transfer_set(test.MANY, test.transfer_set.Path({target!r}), test.AugmentOptions(config, held_out=test.HELD["single"], workers=1))
 """
 
 
@@ -906,7 +913,9 @@ def test_a_killed_process_is_taken_up_by_another(tmp_path, monkeypatch, share):
     config = AugmentConfig(tagger="none", n_iter=5, p_mask=0.2)
 
     def run(name):
-        build_transfer_set(MANY, tmp_path / name, config, held_out=HELD["single"], workers=1)
+        build_transfer_set(
+            MANY, tmp_path / name, AugmentOptions(config, held_out=HELD["single"], workers=1)
+        )
         return (tmp_path / name).read_bytes()
 
     files = files_made(lambda: run("whole.parquet"))
@@ -961,7 +970,9 @@ def test_pairs_and_single_texts_are_not_mixed(target, where, original):
 @pytest.mark.parametrize("name", ["patern", "no_such_module:tag", "json:no_such_function"])
 def test_an_unknown_tagger_is_refused(target, name):
     with pytest.raises(InputError, match=name.partition(":")[2] or name):
-        build_transfer_set({"original": [SOURCE]}, target, AugmentConfig(tagger=name))
+        build_transfer_set(
+            {"original": [SOURCE]}, target, AugmentOptions(AugmentConfig(tagger=name))
+        )
     assert not work_of(target).exists()
 
 
@@ -995,8 +1006,10 @@ def test_with_swap_a_held_out_pair_is_guarded_the_other_way_round_too(tmp_path):
     report = build_transfer_set(
         {"original": [source]},
         target,
-        AugmentConfig(tagger="none", n_iter=0, swap=True),
-        held_out=[held],
+        AugmentOptions(
+            AugmentConfig(tagger="none", n_iter=0, swap=True),
+            held_out=[held],
+        ),
     )
     assert (report["original"], report["leaks"]) == (1, 1)
     assert pq.read_table(target)["text"].to_pylist() == ["a b"]

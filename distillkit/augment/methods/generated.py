@@ -14,18 +14,20 @@ from distillkit.recipe import AugmentConfig
 def _rows(job: RowsJob) -> Iterable[pa.Table]:
     from distillkit.augment.generated import generate
 
-    made_by = json.dumps([asdict(job.config.generated), job.seed, job.models.fingerprints()])
+    made_by = json.dumps(
+        [asdict(job.options.config.generated), job.options.seed, job.options.models.fingerprints()]
+    )
     key = hashlib.sha256((job.digest + made_by).encode()).hexdigest()[:16]
     return generate(
         job.tables,
         job.wanted,
-        job.models.of["generated"],
-        job.config.generated,
-        job.seed,
-        job.config.mask,
+        job.options.models.of["generated"],
+        job.options.config.generated,
+        job.options.seed,
+        job.options.config.mask,
         job.work / f"generated-{key}",
-        engine=job.engine,
-        workers=job.workers,
+        engine=job.options.engine,
+        workers=job.options.workers,
     )
 
 

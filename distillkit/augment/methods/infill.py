@@ -17,7 +17,13 @@ def _prepare(job: Preparation) -> None:
 
     folder = job.folder / "infill"
     if not folder.is_dir():
-        prepare_infill(job.models.of["infill"], job.texts, job.config.infill, job.seed, folder)
+        prepare_infill(
+            job.options.models.of["infill"],
+            job.texts,
+            job.options.config.infill,
+            job.options.seed,
+            folder,
+        )
 
 
 def _variation(lexicon: Lexicon, config: AugmentConfig, folder: Path) -> Variation:

@@ -33,13 +33,15 @@ def _model(config: AugmentConfig, teacher: str) -> tuple[str, str]:
 def _prepare(job: Preparation) -> None:
     from distillkit.augment.neighbours import prepare_neighbours
 
-    target, model = job.folder / _TABLE, job.models.of["neighbours"]
+    target, model = job.folder / _TABLE, job.options.models.of["neighbours"]
     if target.is_file():
         return
-    vectors_of = job.models.vectors_of
+    vectors_of = job.options.models.vectors_of
     if vectors_of is None or Path(model).is_file():
         vectors_of = _from_file
-    prepare_neighbours(job.lexicon, partial(vectors_of, model), job.config.neighbours.k, target)
+    prepare_neighbours(
+        job.lexicon, partial(vectors_of, model), job.options.config.neighbours.k, target
+    )
 
 
 def _from_file(path: str, words: Sequence[str]) -> "Tensor":

@@ -12,16 +12,16 @@ from distillkit.recipe import AugmentConfig
 def _rows(job: RowsJob) -> Iterable[pa.Table]:
     from distillkit.augment.sentences import cut_sentences, style_of
 
-    config = job.config.sentences
+    config = job.options.config.sentences
     return cut_sentences(
         job.tables,
         job.wanted,
         style_of(config.style, job.sample),
         config,
-        job.seed,
+        job.options.seed,
         job.work / "sentences",
-        engine=job.engine,
-        workers=job.workers,
+        engine=job.options.engine,
+        workers=job.options.workers,
     )
 
 
