@@ -1,4 +1,4 @@
-"""The commands under torchrun, killed and told to end, as a user would see them."""
+"""The commands under torchrun, killed and interrupted, as a user would see them."""
 
 import json
 import os
@@ -10,10 +10,9 @@ import time
 import psutil
 import pyarrow.parquet as pq
 import pytest
-import torch
 from safetensors.torch import load_file
 
-from tests.training.launch import ENVIRONMENT, torchrun
+from tests.training.launch import ENVIRONMENT, PATIENCE, torchrun
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +64,7 @@ def start(*command):
 
 def wait_for_checkpoint(output, process):
     """Wait until training has written a checkpoint, and is far from its end."""
-    until = time.monotonic() + 100
+    until = time.monotonic() + PATIENCE
     while not list(output.parent.glob(f".{output.name}.training/checkpoint-*")):
         assert process.poll() is None, process.stderr.read()[-2000:]
         assert time.monotonic() < until
@@ -94,7 +93,7 @@ def data(tmp_path_factory, train_table, dev_table):
 @pytest.fixture(scope="module")
 def undisturbed(data):
     process = start("-m", "distillkit", *options(data, data / "undisturbed"))
-    out, error = process.communicate(timeout=200)
+    out, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, error
     return json.loads(out), weights(data / "undisturbed")
 
@@ -119,12 +118,12 @@ def test_sigterm_saves_and_exits_0_and_the_same_command_ends_as_if_nothing_had_b
     process = start("-m", "distillkit", *options(data, tmp_path / "told"))
     wait_for_checkpoint(tmp_path / "told", process)
     process.send_signal(signal.SIGTERM)
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (0, "")
     assert error.splitlines()[-1].startswith("distillkit: student: interrupted, saved at step ")
     assert not (tmp_path / "told").exists()
     process = start("-m", "distillkit", *options(data, tmp_path / "told"))
-    assert json.loads(process.communicate(timeout=200)[0]) == undisturbed[0] | {
+    assert json.loads(process.communicate(timeout=PATIENCE)[0]) == undisturbed[0] | {
         "output": str(tmp_path / "told")
     }
     assert distance(weights(tmp_path / "told"), undisturbed[1]) == 0
@@ -140,22 +139,22 @@ def test_a_rank_that_dies_under_elastic_torchrun_comes_back_by_itself(data, undi
     ]
     assert len(ranks) == 2
     ranks[1].kill()
-    out, error = process.communicate(timeout=200)
+    out, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, error[:8000]
     assert len(out.splitlines()) == 1
     assert distance(weights(tmp_path / "elastic"), undisturbed[1]) < 1e-3
 
 
-def test_two_processes_told_to_end_are_followed_by_one(data, undisturbed, tmp_path):
+def test_two_processes_that_are_interrupted_are_followed_by_one(data, undisturbed, tmp_path):
     process = start(*LAUNCH, "-m", "distillkit", *options(data, tmp_path / "fewer"))
     wait_for_checkpoint(tmp_path / "fewer", process)
     process.send_signal(signal.SIGTERM)
-    error = process.communicate(timeout=100)[1]
+    error = process.communicate(timeout=PATIENCE)[1]
     assert error.count("interrupted, saved at step") == 2
     checkpoints = sorted((tmp_path / ".fewer.training").glob("checkpoint-*"))
     assert json.loads((checkpoints[-1] / "state.json").read_text())["world"] == 2
     process = start("-m", "distillkit", *options(data, tmp_path / "fewer"))
-    out, error = process.communicate(timeout=200)
+    out, error = process.communicate(timeout=PATIENCE)
     assert json.loads(out)["best_epoch"] == undisturbed[0]["best_epoch"], error
     assert distance(weights(tmp_path / "fewer"), undisturbed[1]) < 1e-3
 
@@ -164,7 +163,7 @@ def test_processes_that_augment_share_the_work_and_write_the_same_bytes(data, tm
     command = ["-m", "distillkit", "augment", data / "train.parquet"]
     more = ["--held-out", data / "dev.parquet", "--augment.tagger", "pattern"]
     alone = start(*command, tmp_path / "one.parquet", *more)
-    expected = json.loads(alone.communicate(timeout=100)[0])
+    expected = json.loads(alone.communicate(timeout=PATIENCE)[0])
     done = torchrun(*command, tmp_path / "two.parquet", *more)
     assert done.returncode == 0, done.stderr[-2000:]
     (line,) = done.stdout.splitlines()
@@ -184,26 +183,6 @@ def test_what_is_wrong_in_another_process_is_said_once_and_nobody_waits(data, tm
     )
     assert done.returncode == 1
     assert done.stderr.count("distillkit: ") == 1
-
-
-def test_run_is_for_one_process(tmp_path):
-    done = torchrun("-m", "distillkit", "run", "quickstart", "--runs", tmp_path)
-    assert done.returncode == 1
-    assert "run works in one process" in done.stderr
-
-
-def test_training_in_processes_that_do_not_see_one_another_is_refused(data, tmp_path):
-    environment = {"WORLD_SIZE": "2", "RANK": "0"}
-    assert torch.distributed.is_available()
-    done = subprocess.run(
-        [sys.executable, "-m", "distillkit", *options(data, tmp_path / "x")],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=os.environ | ENVIRONMENT | environment,
-    )
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_teacher_is_fine_tuned_in_two_processes_layer_by_layer(data, encoder_folder, tmp_path):
@@ -239,9 +218,6 @@ def test_a_teacher_is_fine_tuned_in_two_processes_layer_by_layer(data, encoder_f
     assert report["labels"] == ["negative", "positive"]
     assert report["dev_accuracy"] > 0.9
     out = start("-m", "distillkit", "evaluate", tmp_path / "two", data / "dev.parquet").communicate(
-        timeout=100
+        timeout=PATIENCE
     )[0]
     assert json.loads(out)["accuracy"] == report["dev_accuracy"]
-    refused = torchrun(*command(tmp_path / "no", "--teacher.training.strategy", "bagua"))
-    assert refused.returncode in (1, 2)
-    assert "local-sgd" in refused.stderr

@@ -179,6 +179,7 @@ def undisturbed(train_table, classifier_folder, tmp_path_factory):
     return folder / "transfer.parquet", files
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_very_same_store_and_the_first_alone_speaks(
     undisturbed, classifier_folder, tmp_path
 ):
@@ -194,6 +195,7 @@ def test_two_processes_make_the_very_same_store_and_the_first_alone_speaks(
     assert contents(tmp_path / "s") == expected
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_and_gone_on_with_it_is_the_very_same_store(
     undisturbed, classifier_folder, tmp_path
 ):

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+# Seconds until processes that wait for each other are given up. A loaded machine takes many times
+# what an idle one does, so this bounds a deadlock and measures nothing.
+PATIENCE = 1200
 WORKER = Path(__file__).with_name("worker.py")
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -18,7 +21,7 @@ ENVIRONMENT = {
 }
 
 
-def torchrun(*arguments, processes=2, timeout=240, **environment):
+def torchrun(*arguments, processes=2, **environment):
     """Run `torchrun --nproc-per-node ... ARGUMENTS` to its end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -29,7 +32,7 @@ def torchrun(*arguments, processes=2, timeout=240, **environment):
         command,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=PATIENCE,
         env=os.environ | ENVIRONMENT | environment,
     )
 

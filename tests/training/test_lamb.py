@@ -198,6 +198,19 @@ class ApexLamb(torch.optim.Optimizer):
                     state[key].copy_(value)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_the_first_step_is_bias_corrected_and_small_gradients_are_not_scaled_up(path):
+    """By hand: m / sqrt(v) is the gradient's sign, and without weight decay the ratio is 1."""
+    gradient = torch.tensor([0.03, -0.04])  # norm 0.05
+    found = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
+    found.grad = gradient.clone()
+    optimizer = Lamb([found], lr=0.1, weight_decay=0.0, max_grad_norm=1.0, path=path)
+    optimizer.step()
+    torch.testing.assert_close(found.detach(), torch.tensor([0.9, 1.1]), atol=1e-5, rtol=0)
+    moment = optimizer.state[found]["exp_avg"]
+    torch.testing.assert_close(moment, 0.1 * gradient, atol=1e-9, rtol=1e-6)
+
+
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
 def test_a_hundred_steps_of_every_combination_are_the_formula(max_grad_norm):
     for options in OPTIONS:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from distillkit.cli import main
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
@@ -187,6 +188,29 @@ def test_the_loss_reported_is_the_mean_over_rows():
 def test_one_process_under_torchrun_is_fine(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert train(epochs=1)[1].best_epoch == 1
+
+
+def test_processes_that_torchrun_did_not_start_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(InputError, match="LOCAL_RANK is not set; start with torchrun"):
+        train()
+
+
+def test_run_is_for_one_process(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["run", "quickstart", "--runs", str(tmp_path)]) == 1
+    assert "run works in one process" in capsys.readouterr().err
+
+
+def test_the_seed_draws_the_order_of_the_rows():
+    orders = {}
+    for seed in (1, 2):
+        orders[seed] = []
+        train(n=20, seed=seed, batch_size=4, epochs=1, seen=orders[seed])
+    seen = [[row for batch in orders[seed] for row in batch] for seed in (1, 2)]
+    assert sorted(seen[0]) == sorted(seen[1]) == list(range(20))
+    assert seen[0] != seen[1]
 
 
 def test_a_loss_that_is_no_number_is_refused():

@@ -2,7 +2,7 @@
 
 Fixtures, each configurations by name and then what `launch.train` returns of them: `one` process;
 `two` processes, of each strategy; `again`: fresh processes that go on where those of `two` were
-told to end.
+interrupted.
 """
 
 import shutil
@@ -20,8 +20,8 @@ BERT = {
     "n": 160,
     "max_grad_norm": 0.05,
 }
-# 200 steps; Adam would not mind gradients that are all twice as long.
-STEPS = BERT | {"n": 320, "epochs": 10, "optimizer": "sgd", "learning_rate": 0.3}
+# 80 steps; Adam would not mind gradients that are all twice as long.
+STEPS = BERT | {"n": 320, "epochs": 4, "optimizer": "sgd", "learning_rate": 0.3}
 BF16 = STEPS | {"precision": "bf16", "epochs": 1}
 LAMB = BERT | {
     "optimizer": "lamb",
