@@ -1,4 +1,4 @@
-"""What a student is asked to match: logits, soft targets, hard labels, or a mix; for classes, labels and scores alike.
+"""What a student is asked to match: logits, soft targets, hard labels, or a mix.
 
 Every loss is a sum over the classes of a row, and a mean over the rows: the terms of a mix keep
 their proportion whatever C is.
@@ -43,7 +43,7 @@ def logits_mse_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """KL divergence from the teacher's softened distribution to the student's, times temperature squared.
+    """KL divergence from the teacher's softened distribution, times temperature squared.
 
     Args:
         student: Logits, (B, C) float.
@@ -67,10 +67,9 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0)
 
 
 def soft_multi_label_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Label by label, binary cross-entropy with the teacher's softened probability, times temperature squared.
+    """KL divergence of each label's softened probability, times temperature squared.
 
-    The probability's own entropy is taken off, which no gradient sees: what is left is the KL
-    divergence of each label's answer.
+    It is the binary cross-entropy less the teacher's own entropy, which has no gradient.
 
     Args:
         student: Logits, (B, C) float; each label's probability is their sigmoid.
@@ -98,7 +97,7 @@ def soft_multi_label_loss(student: Tensor, teacher: Tensor, temperature: float =
 
 
 def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy with the gold label; label by label, with the gold labels; or squared distance to the gold score.
+    """Cross-entropy with the gold label or labels, or squared distance to the gold score.
 
     Args:
         task: What a label is.
@@ -134,7 +133,7 @@ def hard_label_loss(
     smoothing: float = 0.0,
     task: Task = "classification",
 ) -> Tensor:
-    """`gold_loss`, and where there is no gold label the same with the teacher's own answer: its class, its labels, or its score.
+    """`gold_loss`, with the teacher's own answer where there is no gold label.
 
     Args:
         student: Logits, (B, C) float.

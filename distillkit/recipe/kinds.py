@@ -1,4 +1,4 @@
-"""Kinds of students and of losses: what a recipe, `tune`, `compress`, `export` and the card ask of one.
+"""Kinds of students and of losses: what recipes, commands and the model card ask of one.
 
 A file in `student/kinds` declares a kind. It is found by its name, as a shelf file is, so no
 module lists the kinds. A declaration names its network as "module:name", so that reading a recipe

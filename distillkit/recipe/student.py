@@ -30,8 +30,8 @@ class VocabularyConfig:
     """Fill what `size` leaves with the whole words of the teacher's tokenizer, its first ones
     first: words that the text lacks, with the teacher's vectors; for unit word or character."""
     mask: Literal["unknown", "own"] = "unknown"
-    """What the transfer set's mask is to the student: its unknown word, which teaches it what one
-    is worth, or a token of its own."""
+    """How the student reads the transfer set's mask: as its unknown word, or as a token of its
+    own."""
 
     def __post_init__(self) -> None:
         check(self, "student.vocabulary")
@@ -133,7 +133,7 @@ class StudentConfig:
             )
 
     def check_width(self, hidden_size: int) -> None:
-        """Refuse word vectors that are to come from a teacher and to be wider than its hidden size.
+        """Refuse a teacher's word vectors of a higher dimension than its hidden size.
 
         Raises:
             InputError: They are.
@@ -149,7 +149,7 @@ class StudentConfig:
 
     @property
     def asks_teacher(self) -> bool:
-        """Whether it is made of its teacher: of its layers, its tokenizer, or its vectors of words."""
+        """Whether it is made of its teacher's layers, tokenizer, or word vectors."""
         vocabulary = self.vocabulary
         return (
             not self.reads_words
@@ -160,7 +160,7 @@ class StudentConfig:
 
     @property
     def reads_words(self) -> bool:
-        """Whether it has word vectors of its own; else it has its teacher's tokenizer and weights."""
+        """Whether it has word vectors of its own; else it has its teacher's tokenizer."""
         return self.of_kind.own_words
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The BiLSTM of Tang et al. 2019: last states of both directions, a ReLU layer, logits; for single texts and, siamese, for pairs."""
+"""The BiLSTM of Tang et al. 2019: last states of both directions, a ReLU layer, logits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -57,7 +57,7 @@ class BiLSTMLayer(nn.Module):
         self.backward_lstm = nn.LSTM(width, hidden_size)
 
     def forward(self, x: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the states of both directions, (T, B, H) each, the backward ones in the order of the reversed rows `back`."""
+        """Return the states of both directions, (T, B, H) each; the backward ones are reversed."""
         return self.forward_lstm(x)[0], self.backward_lstm(embedding(back, x.flatten(0, 1)))[0]
 
 
@@ -72,7 +72,7 @@ class BiLSTMEncoder(Encoder):
         self.pooling = None if config.pooling == "last" else Pooling(config.pooling, self.width)
 
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Make one vector a text, (B, 2H), of its word vectors (T, B, W); zeros for a text without words."""
+        """Make vectors, (B, 2H), of word vectors (T, B, W); zeros for a text without words."""
         (steps, size), device = x.shape[:2], x.device
         row, step = torch.arange(size, device=device), torch.arange(steps, device=device)[:, None]
         # Each row reversed within its own length, so that padding still comes last; reversed twice
@@ -149,7 +149,7 @@ def _cut(lstm: nn.LSTM, units: Sequence[int], inputs: Sequence[int] | None) -> N
 
 
 class BiLSTMForONNX(nn.Module):
-    """A BiLSTM encoder by ONNX's own LSTM, which reads both ways at once and each row to its own length."""
+    """A BiLSTM encoder by ONNX's own LSTM: both directions at once, each row to its length."""
 
     def __init__(self, encoder: BiLSTMEncoder) -> None:
         super().__init__()
@@ -184,9 +184,9 @@ class BiLSTMForONNX(nn.Module):
 
 
 def _strongest(states: Tensor, lengths: Tensor) -> Tensor:
-    """Pool an LSTM's states (T, 2, B, H) as `Pooling` does by max, in fewer operators, each of which costs a row alone half a microsecond."""
-    # The first state of a text without words is 0, and is taken for its strongest; no state is
-    # below -1. (T, 1, B, 1)
+    """Pool an LSTM's states (T, 2, B, H) as `Pooling` does by max, in fewer operators."""
+    # An operator costs half a microsecond if a row is alone. A text without words keeps its first
+    # state, which is 0; no state is below -1. (T, 1, B, 1)
     behind = torch.arange(states.shape[0]).view(-1, 1, 1, 1) >= lengths.clamp(min=1).view(
         1, 1, -1, 1
     )
@@ -194,7 +194,7 @@ def _strongest(states: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _onnx_weights(layer: BiLSTMLayer) -> list[nn.Parameter]:
-    """Return both directions' weights as ONNX orders them: W (2, 4H, W), R (2, 4H, H), B (2, 8H)."""
+    """Return both directions' weights for ONNX: W (2, 4H, W), R (2, 4H, H), B (2, 8H)."""
     found = []
     for names in (["weight_ih_l0"], ["weight_hh_l0"], ["bias_ih_l0", "bias_hh_l0"]):
         both = []

@@ -11,7 +11,7 @@ class WordConfig(PretrainedConfig):
 
     Args:
         vocab_size: V, special tokens included; with `hashed`, rows of the table.
-        embedding_size: Numbers a word and channel.
+        embedding_size: Embedding dimension of each channel.
         channels: "single": one trainable table; "frozen": one that is not trained; "multi": one of
             each side by side.
         hashed: Tokens are bytes, and words are made of their hashed n-grams.

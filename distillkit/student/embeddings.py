@@ -37,10 +37,10 @@ def from_teacher(
     Args:
         tokenizer: The student's, of V words; its special tokens get zeros, which is the mean word.
         texts: Transfer text: where words are met, and counted.
-        config: Which vectors, how reduced; `dimension` at most the teacher's hidden size and the number
-            of words.
-        ask: The teacher's vectors of words, (n, H). A piece that continues a word is asked without
-            the signs that say so.
+        config: Which vectors, how reduced; `dimension` is at most the teacher's hidden size and
+            the number of words.
+        ask: The teacher's vectors of words, (n, H). A subword is asked without the signs that
+            mark it as one.
         seed: Draws the texts that the teacher reads.
         mask: The transfer set's mask word.
 
@@ -84,18 +84,18 @@ def _some(texts: Sequence[str], most: int, seed: int) -> Sequence[str]:
 
 
 def _spelt(tokenizer: Any, word: str) -> str:
-    """Return what an entry of a vocabulary stands for in a text: `ing` for `##ing`, `good` for a byte-level tokenizer's `Ġgood`."""
+    """Return the text of a vocabulary entry: `ing` for `##ing`, `good` for a byte-level `Ġgood`."""
     return tokenizer.convert_tokens_to_string([word]).strip().removeprefix("##") or word
 
 
 def count_words(tokenizer: Any, texts: Sequence[str], mask: str = "") -> np.ndarray:
-    """Count how often a tokenizer meets each entry of its vocabulary in texts, each text as far as the tokenizer reads it, (V,) int64."""
+    """Count each entry of a tokenizer's vocabulary in texts, cut where it cuts them, (V,) int64."""
     rows = encode(tokenizer, texts, None, tokenizer.model_max_length, mask=mask)
     return np.bincount(rows.ids.numpy(), minlength=len(tokenizer))
 
 
 def principal_components(vectors: np.ndarray, width: int, weights: np.ndarray) -> np.ndarray:
-    """Reduce vectors by PCA, some counting more than others: each as if it stood there `weights` times.
+    """Reduce vectors by weighted PCA: each counts as if it stood there `weights` times.
 
     Args:
         vectors: (n, H) float64.
@@ -121,7 +121,7 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
 
     Args:
         words: V words in the order of their ids.
-        width: Numbers a word; the file must have as many.
+        width: Embedding dimension; that of the file must be the same.
         path: One word and its numbers a line, split at spaces; a first line of two numbers
             (word2vec's counts) is skipped.
 

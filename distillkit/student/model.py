@@ -1,4 +1,4 @@
-"""What every student of ours shares: words in, an encoder of one text, a head for single texts or for pairs."""
+"""What all students share: words in, an encoder of one text, a head for texts or pairs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -112,7 +112,7 @@ def pull_left(input_ids: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class StudentModel(PreTrainedModel):
-    """What students for single texts and for pairs share: starting weights, and the shape of an answer."""
+    """What students for single texts and for pairs share: initial weights and output."""
 
     config_class: Any = WordConfig
     base_model_prefix = "encoder"
@@ -166,7 +166,7 @@ class StudentModel(PreTrainedModel):
         return self.encoder(*pull_left(input_ids, mask.bool()))
 
     def answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
-        """Return logits (B, C) as transformers does, and if there are labels, with the loss of the configuration's `problem_type`."""
+        """Return logits (B, C), and if there are labels the loss of the `problem_type`."""
         loss = (
             None
             if labels is None
@@ -201,7 +201,9 @@ class SingleStudent(StudentModel):
 
 
 class SiameseStudent(StudentModel):
-    """A student for pairs: one encoder for both texts, f = [h1, h2, h1 * h2, |h1 - h2|], a ReLU layer, logits.
+    """A student for pairs: one encoder for both texts, and a head that compares their vectors.
+
+    The head is a ReLU layer over f = [h1, h2, h1 * h2, |h1 - h2|].
 
     Source: Tang et al. 2019 (arXiv 1903.12136), section 3.
     """

@@ -1,4 +1,4 @@
-"""What a transformer student learns of its teacher beside the logits: hidden states and attention, layer by layer."""
+"""Match a teacher's hidden states and attention, layer by layer, besides its logits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ _BERT_QUERY_KEY = ("attention.self.query", "attention.self.key")
 
 
 class StatesLoss(nn.Module):
-    """Squared distance of hidden states and of attention scores between a student's layers and the teacher's they stand for.
+    """Squared distance of hidden states and attention scores from a teacher's paired layers.
 
     Args:
         student: A transformer for sequence classification, with the teacher's tokenizer.
@@ -107,7 +107,7 @@ class StatesLoss(nn.Module):
         return found.logits, loss
 
     def _scores(self, seen: list[Tensor]) -> Iterator[Tensor]:
-        """Yield each layer's attention scores, (B, heads, T, T), from the queries and keys (B, T, H) that were seen."""
+        """Yield layers' attention scores, (B, heads, T, T), from queries and keys (B, T, H)."""
         for query, key in zip(seen[::2], seen[1::2], strict=True):
             q, k = (
                 x.float().unflatten(2, (self.heads[0], -1)).transpose(1, 2) for x in (query, key)
@@ -116,7 +116,7 @@ class StatesLoss(nn.Module):
 
 
 class LearnsStates(nn.Module):
-    """A student that, while it trains, answers with one more number a row behind its logits: the loss of its states."""
+    """A student whose output in training has one more column: the loss of its states."""
 
     def __init__(self, student: Any, states: StatesLoss) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Static word vectors: a weighted mean of a text's words and a small head, blind to their order, and the fastest student there is."""
+"""A weighted mean of word vectors and a small head: blind to word order, and the fastest."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class SiameseStaticConfig(StaticConfig):
 
 
 class StaticEncoder(Encoder):
-    """The mean of word vectors, which weigh words by their length; or, with attention, weights of their own."""
+    """The mean of word vectors, whose length is a word's weight; or attention over them."""
 
     def __init__(self, config: StaticConfig) -> None:
         super().__init__(config)
@@ -34,7 +34,7 @@ class StaticEncoder(Encoder):
         self.pooling = Pooling(config.pooling, self.width)
 
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Make one vector a text, (B, W), of its word vectors (T, B, W); zeros for a text without words."""
+        """Make vectors, (B, W), of word vectors (T, B, W); zeros for a text without words."""
         return self.pooling(x, lengths)
 
 

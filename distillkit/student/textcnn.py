@@ -1,4 +1,4 @@
-"""The convolutional network of Kim 2014 (arXiv 1408.5882): filters over a few neighbouring words, the strongest answer of each."""
+"""The convolutional network of Kim 2014 (arXiv 1408.5882): filters over neighbouring words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +53,7 @@ class TextCNNEncoder(Encoder):
         self.pooling = Pooling(config.pooling, self.width)
 
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Make one vector a text, (B, filters), of its word vectors (T, B, W); zeros for a text without words."""
+        """Make texts' vectors, (B, filters), of word vectors (T, B, W); zeros without words."""
         behind = torch.arange(x.shape[0], device=x.device)[:, None] >= lengths  # (T, B)
         x = x.masked_fill(behind[:, :, None], 0).permute(1, 2, 0)  # (B, W, T)
         # One answer a word: zeros stand before the first and behind the last, so that a short text

@@ -146,7 +146,7 @@ def row_times(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
 
 
 def _without_made_labels(table: pa.Table) -> pa.Table:
-    """Take the labels of rows that are no originals: an augmented text may not mean any longer what its source did."""
+    """Remove the labels of rows that are not original: a new text may mean something else."""
     if "origin" not in table.column_names:
         return table
     labels = table["label"]

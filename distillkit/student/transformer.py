@@ -97,7 +97,7 @@ def few_layers(
 def few_layers_student(
     labels: Sequence[str], config: StudentConfig, teacher: Any, tokenizer: Any
 ) -> tuple[Any, Any]:
-    """Build a student of kind `transformer` and its tokenizer, as `StudentKind.from_teacher` says."""
+    """Build a `transformer` student and its tokenizer, as `StudentKind.from_teacher` says."""
     model = few_layers(teacher, config.layers, config.hidden_size, labels, config.dropout)
     positions = teacher.config.max_position_embeddings
     tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens, positions)

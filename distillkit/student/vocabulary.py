@@ -1,4 +1,4 @@
-"""The student's tokenizer: its own words, characters, word pieces or bytes, in a fast tokenizer that any transformers code can load."""
+"""The student's tokenizer, a fast one of transformers: words, characters, subwords or bytes."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,10 +30,10 @@ def build_tokenizer(
 
     Args:
         texts: Training and transfer text; dev and test text must not be among it.
-        config: Words, characters, pieces or bytes; how many, how frequent.
+        config: Words, characters, subwords or bytes; how many, how frequent.
         max_tokens: Where the tokenizer truncates.
-        mask: The transfer set's mask word: it is unknown to the student, so that masking teaches it
-            what an unknown word is worth, unless `config.mask` is own.
+        mask: The transfer set's mask word. The student reads it as its unknown word, so masking
+            trains that word's vector; unless `config.mask` is own.
         teacher: The teacher's fast tokenizer, for unit teacher and for `teacher_words`.
 
     Returns:
@@ -73,27 +73,27 @@ def build_tokenizer(
     }
     if config.unit == "word-piece":
         words = count_words(_without(texts, mask), tokenizer.normalizer, tokenizer.pre_tokenizer)
-        pieces = train_word_pieces(words, config.size - len(special), config.min_count)
-        tokenizer.model = _word_piece([*special, *pieces])
+        subwords = train_word_pieces(words, config.size - len(special), config.min_count)
+        tokenizer.model = _word_piece([*special, *subwords])
         tokenizer.add_special_tokens(special)
     elif config.unit != "hashed":
         tokenizer.train_from_iterator(
             _without(texts, mask),
             trainers.WordLevelTrainer(vocab_size=config.size - config.subwords, **options),
         )
-        pieces = (
-            _pieces(tokenizer, _without(texts, mask), config.subwords) if config.subwords else []
+        subwords = (
+            _subwords(tokenizer, _without(texts, mask), config.subwords) if config.subwords else []
         )
         theirs = _whole_words(teacher, tokenizer) if config.teacher_words else []
-        entries = list(dict.fromkeys([*words_of(tokenizer), *pieces, *theirs]))[: config.size]
-        tokenizer.model = _word_piece(entries) if pieces else _words(entries)
+        entries = list(dict.fromkeys([*words_of(tokenizer), *subwords, *theirs]))[: config.size]
+        tokenizer.model = _word_piece(entries) if subwords else _words(entries)
     return _wrapped(
         tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": special[-1]}
     )
 
 
-def _word_piece(pieces: Sequence[str]) -> models.WordPiece:
-    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+def _word_piece(subwords: Sequence[str]) -> models.WordPiece:
+    vocabulary = {subword: i for i, subword in enumerate(subwords)}
     return models.WordPiece(vocabulary, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
 
 
@@ -101,8 +101,8 @@ def _words(words: Sequence[str]) -> models.WordLevel:
     return models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNKNOWN)
 
 
-def _pieces(tokenizer: Tokenizer, texts: Iterable[str], wanted: int) -> list[str]:
-    """Train the pieces that the words outside of a vocabulary of words are best read as."""
+def _subwords(tokenizer: Tokenizer, texts: Iterable[str], wanted: int) -> list[str]:
+    """Train the subwords that out-of-vocabulary words are read as."""
     # Each word once, known or not: what a server meets for the first time is like the rare words,
     # and most distinct words are rare.
     distinct = dict.fromkeys(count_words(texts, tokenizer.normalizer, tokenizer.pre_tokenizer), 1)
@@ -110,12 +110,12 @@ def _pieces(tokenizer: Tokenizer, texts: Iterable[str], wanted: int) -> list[str
 
 
 def _whole_words(teacher: Any, tokenizer: Tokenizer) -> list[str]:
-    """List the entries of a teacher's vocabulary that are words to the student, written as it writes them, the teacher's first one first."""
+    """List a teacher's entries that are whole words to the student, as it writes them, in order."""
     model = json.loads(teacher.backend_tokenizer.to_str())["model"]
     continues = model.get("continuing_subword_prefix") or ""
     found = []
     for entry in words_of(teacher):
-        # Word pieces mark what continues a word; byte pairs and sentencepiece what begins one.
+        # WordPiece marks what continues a word; byte pairs and sentencepiece what begins one.
         if entry.startswith(continues) if continues else not entry.startswith(_BEGINS):
             continue
         word = tokenizer.normalizer.normalize_str(teacher.convert_tokens_to_string([entry]).strip())

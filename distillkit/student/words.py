@@ -1,4 +1,4 @@
-"""Token ids to word vectors: a table a word, or hashed n-grams of its bytes; and the dropout that students share."""
+"""Token ids to word vectors, by a table or by hashed n-grams of bytes; and fast dropout."""
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class Dropout(nn.Dropout):
 
 
 class WordEmbedding(nn.Module):
-    """A table of word vectors: trainable, frozen (`channels: frozen`), or one of each side by side (`channels: multi`; Kim 2014)."""
+    """A table of word vectors: trainable, frozen, or one of each side by side (Kim 2014)."""
 
     def __init__(self, config: WordConfig) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class WordEmbedding(nn.Module):
 
 
 class HashedEmbedding(nn.Module):
-    """Word vectors from the n-grams of a word's bytes, hashed into a fixed number of rows: no word is unknown.
+    """Word vectors from hashed n-grams of a word's bytes: no word is unknown.
 
     A word begins after a space, and at each Chinese, Japanese or Korean character. Its vector is
     the mean of the table's rows for the whole word and for its n-grams of 3 to 5 bytes, where the
@@ -166,6 +166,6 @@ class HashedEmbedding(nn.Module):
 
 
 def _shifted(x: Tensor, by: int, fill: int = 0) -> Tensor:
-    """Return, at each place of (B, T), what stands `by` places further on; `fill` beyond the ends."""
+    """Return, at each place of (B, T), the value `by` places on; `fill` beyond the ends."""
     steps = x.shape[1]
     return pad(x, (max(-by, 0), max(by, 0)), value=fill)[:, max(by, 0) :][:, :steps]

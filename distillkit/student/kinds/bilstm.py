@@ -1,4 +1,4 @@
-"""The BiLSTM of Tang et al. 2019, for texts and for pairs; its network is in `student/bilstm.py`."""
+"""The BiLSTM of Tang et al. 2019, for texts and for pairs; see `student/bilstm.py`."""
 
 from distillkit.recipe.kinds import KINDS, StudentKind
 

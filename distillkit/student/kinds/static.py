@@ -1,4 +1,4 @@
-"""A mean of word vectors, for texts and for pairs; its network is in `student/static.py`."""
+"""A mean of word vectors, for texts and for pairs; see `student/static.py`."""
 
 from distillkit.recipe.kinds import KINDS, StudentKind
 
