@@ -243,6 +243,6 @@ def test_a_teacher_without_a_threshold_is_refused(models, tmp_path, capsys):
     assert (
         main(["predict", str(models / "student"), str(models / "dev.tsv"), "--teacher", "x"]) == 1
     )
-    assert "is no bundle" in capsys.readouterr().err
+    assert "is not a bundle" in capsys.readouterr().err
     with pytest.raises(InputError, match="give one of the two"):
         cascade("a", "b", "c", tmp_path, ColumnsConfig(), accuracy=90, share=0.1)

@@ -732,7 +732,7 @@ def test_command_fails_where_there_is_an_error(
     assert json.loads(shown.out)["errors"] == 1
     assert (
         shown.err.splitlines()[-1]
-        == "distillkit: mine.yaml: errors found: 1; what to do stands above"
+        == "distillkit: mine.yaml: errors found: 1; the table above says what to do"
     )
     assert not (tmp_path / "runs").exists()
 
