@@ -1,7 +1,7 @@
 """Find which of many rows come first, by their hashes, in as little memory as one likes.
 
-Every unit of work leaves its rows' hashes in a file, sorted. A share of the hash values is then
-looked at at a time, across all files: equal rows have equal hashes, so they meet in the same share.
+Every unit of work leaves its rows' hashes in a file, sorted. One partition of the hash values is
+then read at a time, across all files: equal rows have equal hashes, so they meet there.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import HASH
 
 _KEY = np.dtype([*HASH.descr, ("rank", "u8"), ("label", "u4")])
-BYTES_A_ROW = 4 * _KEY.itemsize  # in memory, while a share is looked at
+BYTES_A_ROW = 4 * _KEY.itemsize  # in memory, while a partition is looked at
 # A rank is a class (an original comes before anything else), a unit, and a place in the unit.
 _CLASS, _UNIT, _PLACE = np.uint64(60), np.uint64(28), np.uint64(2**28 - 1)
 _CLASSLESS = np.uint64(2**60 - 1)
@@ -42,16 +42,16 @@ def write_hashes(
         np.save(sink, keys[np.argsort(keys["high"])], allow_pickle=False)
 
 
-def keep_first(paths: list[Path], share: int, shares: int, target: Path) -> None:
-    """Find, in one share of all hashes, the row that comes first of each set of equals.
+def keep_first(paths: list[Path], partition: int, partitions: int, target: Path) -> None:
+    """Find, in one partition of all hashes, the row that comes first of each set of equals.
 
     Args:
         paths: What `write_hashes` wrote, all units.
-        share: Which, 0 to shares - 1.
-        shares: Of how many.
+        partition: Which, 0 to partitions - 1.
+        partitions: Of how many.
         target: File to write, for `kept`.
     """
-    low, high = (2**64 * i // shares for i in (share, share + 1))
+    low, high = (2**64 * i // partitions for i in (partition, partition + 1))
     parts = []
     for path in paths:
         keys = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -71,8 +71,8 @@ def keep_first(paths: list[Path], share: int, shares: int, target: Path) -> None
     most = np.maximum.reduceat(keys["label"], starts) if len(starts) else np.empty(0, np.uint32)
     known = np.where(keys["label"] > 0, keys["label"], np.uint32(2**32 - 1))
     least = np.minimum.reduceat(known, starts) if len(starts) else np.empty(0, np.uint32)
-    out = np.empty(len(first), [("place", "u8"), ("torn", "?")])
-    out["place"], out["torn"] = first & _CLASSLESS, (most > 0) & (least < most)
+    out = np.empty(len(first), [("place", "u8"), ("conflicting", "?")])
+    out["place"], out["conflicting"] = first & _CLASSLESS, (most > 0) & (least < most)
     with whole_file(target) as partial, partial.open("wb") as sink:
         np.save(sink, out[np.argsort(out["place"])], allow_pickle=False)
 
@@ -81,7 +81,7 @@ def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
     """Return which rows of a unit come first.
 
     Args:
-        paths: What `keep_first` wrote, all shares.
+        paths: What `keep_first` wrote, all partitions.
         unit: Number of the unit.
 
     Returns:
@@ -98,7 +98,7 @@ def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
         parts.append(np.array(rows[a:b]))
     rows = np.concatenate(parts)
     rows = rows[np.argsort(rows["place"])]
-    return (rows["place"] & _PLACE).astype(np.int64), rows["torn"]
+    return (rows["place"] & _PLACE).astype(np.int64), rows["conflicting"]
 
 
 def _place(keys: np.ndarray, bound: int) -> int:

@@ -1,11 +1,11 @@
-"""The transfer set: originals, unlabelled text and variants, duplicates and leaks left out, however many rows there are.
+"""The transfer set: originals, unlabelled text and variants, without duplicates and leaks.
 
     sources -> blocks of rows -> tags -> lexicon -> candidates, a hash each -> which come first ->
     the rows that stay -> Parquet
 
-Each arrow reads files of a work folder and leaves files there, and knows nothing else. So memory
-holds a block and a share of the hashes, any process of any machine may do any block, and a killed
-run goes on from the files that are there.
+Each step reads files of a work folder and writes files there. So memory holds a block and one
+partition of the hashes, any process of any machine may do any block, and a killed run goes on
+from the files that are there.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows tha
 # sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
 _DRAWN = 4
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
-_FORMAT = 1  # of the work folder and of what is written: raised when either changes
+_FORMAT = 2  # of the work folder and of what is written: raised when either changes
 _COUNTS = b"counts"  # key of a finished unit's metadata
 # Classes of rows for `duplicates`: an original is never left out for another row.
 _CLASSES = {"original": 0, "unlabelled": 1, "generated": 2, "augmented": 3}
@@ -180,15 +180,15 @@ def _build(
     if varied:
         _prepare(job, options, varied)
     candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
-    shares = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
-    for _ in go("compare", partial(_compare, job, len(units), shares), range(shares)):
+    partitions = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
+    for _ in go("compare", partial(_compare, job, len(units), partitions), range(partitions)):
         pass
     total: Counter[str] = Counter()
     table_schema = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), config.mask).schema
     with table_writer(target, table_schema) as writer:
         group: list[pa.Table] = []
         for number, counts in enumerate(
-            go("write", partial(_finish, job, shares), range(len(units)))
+            go("write", partial(_finish, job, partitions), range(len(units)))
         ):
             total.update(counts)
             group.append(
@@ -420,28 +420,33 @@ def _turned(table: pa.Table) -> pa.Table:
     return table
 
 
-def _compare(job: _Job, units: int, shares: int, share: int) -> None:
-    target = _share_path(job, share, shares)
+def _compare(job: _Job, units: int, partitions: int, partition: int) -> None:
+    target = _partition_path(job, partition, partitions)
     if not target.is_file():
         keep_first(
-            [job.path("hashes", unit, "npy") for unit in range(units)], share, shares, target
+            [job.path("hashes", unit, "npy") for unit in range(units)],
+            partition,
+            partitions,
+            target,
         )
 
 
-def _share_path(job: _Job, share: int, shares: int) -> Path:
-    return job.path(f"first-of-{shares}", share, "npy")
+def _partition_path(job: _Job, partition: int, partitions: int) -> Path:
+    return job.path(f"first-of-{partitions}", partition, "npy")
 
 
-def _finish(job: _Job, shares: int, number: int) -> dict[str, int]:
+def _finish(job: _Job, partitions: int, number: int) -> dict[str, int]:
     """Write the rows of a unit that stay; return how many of each sort there are."""
     path = job.path("done", number)
     if path.is_file():
         return json.loads(read_arrow(path).schema.metadata[_COUNTS])
     table = read_arrow(job.path("candidates", number))
-    places, torn = kept([_share_path(job, share, shares) for share in range(shares)], number)
+    places, conflicting = kept(
+        [_partition_path(job, partition, partitions) for partition in range(partitions)], number
+    )
     table = table.take(pa.array(places))
-    if torn.any():
-        labels = pc.if_else(pa.array(torn), pa.scalar(None, job.label), table["label"])
+    if conflicting.any():
+        labels = pc.if_else(pa.array(conflicting), pa.scalar(None, job.label), table["label"])
         table = table.set_column(table.column_names.index("label"), "label", labels)
     distinct = len(table)
     table = _without_leaks(table, job.folder)

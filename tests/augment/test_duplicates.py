@@ -1,4 +1,4 @@
-"""Which rows come first: as a plain Python dict says, whatever the shares, and where half of a hash is equal too."""
+"""Which rows come first: as a plain Python dict says, whatever the partitions, and where half of a hash is equal too."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from distillkit.augment.duplicates import keep_first, kept, write_hashes
 from distillkit.data.tables import HASH
 
 
-def find(folder, units, shares):
-    """Kept (place, torn) of each unit; units are lists of (high, low, class, label)."""
+def find(folder, units, partitions):
+    """Kept (place, conflicting) of each unit; units are lists of (high, low, class, label)."""
     paths = [folder / f"hashes-{number}.npy" for number in range(len(units))]
     for number, (path, rows) in enumerate(zip(paths, units, strict=True)):
         hashes = np.array([row[:2] for row in rows], dtype=HASH)
@@ -21,11 +21,14 @@ def find(folder, units, shares):
             number,
             np.array([row[3] for row in rows], np.uint32),
         )
-    targets = [folder / f"first-{share}.npy" for share in range(shares)]
-    for share, target in enumerate(targets):
-        keep_first(paths, share, shares, target)
+    targets = [folder / f"first-{partition}.npy" for partition in range(partitions)]
+    for partition, target in enumerate(targets):
+        keep_first(paths, partition, partitions, target)
     found = [kept(targets, number) for number in range(len(units))]
-    return [list(zip(places.tolist(), torn.tolist(), strict=True)) for places, torn in found]
+    return [
+        list(zip(places.tolist(), conflicting.tolist(), strict=True))
+        for places, conflicting in found
+    ]
 
 
 def reference(units):
@@ -41,7 +44,7 @@ def reference(units):
     return [sorted(rows) for rows in found]
 
 
-# Few values, so that equal ones are many; the ends of shares and of all among them; halves that
+# Few values, so that equal ones are many; the ends of partitions and of all among them; halves that
 # agree where the others do not.
 HALF = st.sampled_from([0, 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1])
 ROW = st.tuples(
@@ -52,22 +55,22 @@ ROW = st.tuples(
 )
 
 
-@pytest.mark.parametrize("shares", [1, 2, 3, 16])
+@pytest.mark.parametrize("partitions", [1, 2, 3, 16])
 @settings(max_examples=60, deadline=None)
 @given(units=st.lists(st.lists(ROW, max_size=12), min_size=1, max_size=4))
-def test_rows_that_stay_are_those_of_a_plain_dict(shares, units, tmp_path_factory):
-    assert find(tmp_path_factory.mktemp("hashes"), units, shares) == reference(units)
+def test_rows_that_stay_are_those_of_a_plain_dict(partitions, units, tmp_path_factory):
+    assert find(tmp_path_factory.mktemp("hashes"), units, partitions) == reference(units)
 
 
-@pytest.mark.parametrize("shares", [1, 5, 64])
-def test_many_random_rows_in_many_units(shares, tmp_path):
+@pytest.mark.parametrize("partitions", [1, 5, 64])
+def test_many_random_rows_in_many_units(partitions, tmp_path):
     rng = np.random.default_rng(1)
     pool = rng.integers(0, 2**64, (600, 2), dtype=np.uint64).tolist()
     units = [
         [(*pool[i], int(rng.integers(4)), int(rng.integers(3))) for i in rng.integers(0, 600, size)]
         for size in (300, 0, 700, 1)
     ]
-    assert find(tmp_path, units, shares) == reference(units)
+    assert find(tmp_path, units, partitions) == reference(units)
 
 
 def test_equal_upper_halves_do_not_make_equal_rows(tmp_path):
@@ -86,7 +89,7 @@ def test_within_a_class_the_earliest_unit_and_then_the_earliest_row_stays(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("labels", "torn"),
+    ("labels", "conflicting"),
     [
         ((4, 4), False),
         ((4, 5), True),
@@ -98,10 +101,10 @@ def test_within_a_class_the_earliest_unit_and_then_the_earliest_row_stays(tmp_pa
     ],
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_row_with_two_labels_is_torn(tmp_path, labels, torn, apart):
+def test_a_row_with_two_labels_is_torn(tmp_path, labels, conflicting, apart):
     rows = [(8, 8, 0, label) for label in labels]
     units = [[row] for row in rows] if apart else [rows]
-    assert find(tmp_path, units, 1) == [[(0, torn)]] + [[]] * (len(units) - 1)
+    assert find(tmp_path, units, 1) == [[(0, conflicting)]] + [[]] * (len(units) - 1)
 
 
 def test_another_rows_labels_tear_nothing(tmp_path):
@@ -113,8 +116,8 @@ def test_another_rows_labels_tear_nothing(tmp_path):
 def test_empty_units_and_no_units(tmp_path):
     assert find(tmp_path, [[], []], 3) == [[], []]
     keep_first([], 0, 1, tmp_path / "none.npy")
-    places, torn = kept([tmp_path / "none.npy"], 0)
-    assert len(places) == len(torn) == 0
+    places, conflicting = kept([tmp_path / "none.npy"], 0)
+    assert len(places) == len(conflicting) == 0
 
 
 def test_units_beyond_the_width_of_a_byte_keep_their_rows(tmp_path):
@@ -134,8 +137,8 @@ def test_shares_part_the_hashes_evenly(tmp_path):
         tmp_path / "h.npy", hashes, np.zeros(40_000, np.int64), 0, np.zeros(40_000, np.uint32)
     )
     sizes = []
-    for share in range(8):
-        keep_first([tmp_path / "h.npy"], share, 8, tmp_path / "s.npy")
+    for partition in range(8):
+        keep_first([tmp_path / "h.npy"], partition, 8, tmp_path / "s.npy")
         sizes.append(len(kept([tmp_path / "s.npy"], 0)[0]))
     assert sum(sizes) == 40_000
     assert max(sizes) < 5400
