@@ -1,1 +1,1 @@
-"""`distillkit bench`: what a model costs to serve, in each form that it can be served in, beside its teacher."""
+"""`distillkit bench`: what each form of a model costs to serve, beside its teacher."""

@@ -1,4 +1,4 @@
-"""A process that loads one form, answers one row, and says what memory that took: `python -m distillkit.bench.cold KIND PATH < row`."""
+"""Load one form, answer one row, print the memory: `python -m distillkit.bench.cold KIND PATH`."""
 
 import json
 import resource
@@ -9,7 +9,7 @@ from distillkit.bench.forms import Form, load
 
 
 def main() -> None:
-    """Answer the row on stdin, [text, second text or null], and print peak resident memory in MB (10^6 bytes)."""
+    """Answer the row on stdin, [text, second text or null], and print peak memory in MB."""
     kind, path = sys.argv[1:]
     text, pair = json.load(sys.stdin)
     load(Form("", kind, path), 1)([text], None if pair is None else [pair])

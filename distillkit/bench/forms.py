@@ -1,4 +1,4 @@
-"""The forms in which a model can be served: torch in two precisions, ONNX Runtime in two, or a bundle as it is."""
+"""Forms of a model: torch in two precisions, ONNX Runtime in two, or a bundle as it is."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

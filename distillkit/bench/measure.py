@@ -1,4 +1,4 @@
-"""Time, memory and start of forms: in blocks that take turns, so that a machine that drifts favours none."""
+"""Time, memory and start of forms, in blocks that take turns: a drifting machine favours none."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def times(
 
 
 def _warm(answer: Answer, parts: Sequence[tuple[list[str], list[str] | None]]) -> None:
-    """Answer the calls before those that count: after another form the caches are cold, which a server of its own never finds them."""
+    """Warm the caches, which another form has filled, with the calls before those that count."""
     until = time.perf_counter() + _WARM_SECONDS
     for part in parts:
         answer(*part)
@@ -110,7 +110,7 @@ def start(form: Form, row: Row) -> dict[str, float]:
 
 
 def speed(seconds: np.ndarray, batch: int) -> dict[str, float]:
-    """Return what calls come to: `p50`, `p95`, `p99` milliseconds a call, and `rows_per_second` over all of them."""
+    """Return `p50`, `p95`, `p99` milliseconds a call, and `rows_per_second` over all calls."""
     p50, p95, p99 = np.quantile(seconds, [0.5, 0.95, 0.99]) * 1000
     return {
         "p50": p50,

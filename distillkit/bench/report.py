@@ -8,7 +8,7 @@ from distillkit.measure.report import table
 
 
 def bench_tables(result: Mapping[str, Any]) -> str:
-    """Lay the figures out as Markdown: size and start, milliseconds a call of one row, rows a second.
+    """Return Markdown tables of size and start, milliseconds a call of one row, rows a second.
 
     Args:
         result: What `bench.json` holds.

@@ -119,7 +119,7 @@ def _figures(form: Form, row: Row) -> dict[str, Any]:
 
 
 def _megabytes(form: Form) -> float | None:
-    """Return the size of what a form is loaded from, in MB (10^6 bytes); None of a model on a hub."""
+    """Return the size of a form's files in MB (10^6 bytes); None for a model on a hub."""
     place = Path(resolve(form.path)) if form.path == form.model else Path(form.path)
     if place.is_file():
         return place.stat().st_size / 1e6

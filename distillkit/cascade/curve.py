@@ -1,4 +1,4 @@
-"""A cascade: a student answers where it is sure, and its teacher the rest; what that costs and what it is worth."""
+"""Accuracy and cost of a cascade at every threshold."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from distillkit.runtime.answers import confidence
 
 @dataclass(frozen=True)
 class Curve:
-    """A cascade at every threshold that makes a difference, from the student alone to the teacher alone.
+    """A cascade at every distinct threshold, from the student alone to the teacher alone.
 
     Attributes:
         thresholds: Rows whose confidence is below go to the teacher, (K,) float, rising from 0.
@@ -55,10 +55,10 @@ def least_share(curve: Curve, accuracy: float) -> int | None:
 
 
 def best_within(curve: Curve, share: float) -> int:
-    """Return the point with the best accuracy among those that send no more than a share of the rows on; of equals the one that sends fewest."""
+    """Return the most accurate point within a share of rows; of equals the one with fewest rows."""
     return int(curve.accuracies[curve.shares <= share + 1e-12].argmax())
 
 
 def asks(student: np.ndarray, temperature: float, threshold: float) -> np.ndarray:
-    """Say which rows go to the teacher, (N,) bool: those where the student, (N, C) logits, is less sure than the threshold."""
+    """Return which rows go to the teacher, (N,) bool: those with confidence below the threshold."""
     return confidence(student, temperature) < threshold

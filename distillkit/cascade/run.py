@@ -119,7 +119,7 @@ def cascade(
 
 
 def _reached(curve: Curve, accuracy: float) -> int:
-    """Return the first point that is good enough, or, on a part of the rows where none is, the best."""
+    """Return the first point that is good enough, or the best if none is, as on part of the rows."""
     found = least_share(curve, accuracy)
     return int(curve.accuracies.argmax()) if found is None else found
 
@@ -127,7 +127,7 @@ def _reached(curve: Curve, accuracy: float) -> int:
 def _logits(
     student: str, teacher: str, rows: pa.Table, source: str
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the gold classes, (N,), and both models' logits, (N, C), in the order of the student's labels."""
+    """Return gold classes, (N,), and both models' logits, (N, C), in the student's label order."""
     found: list[np.ndarray] = []
     labels: list[str] = []
     for model in (student, teacher):
@@ -155,7 +155,7 @@ def _logits(
 def _held_out(
     ours: np.ndarray, theirs: np.ndarray, gold: np.ndarray, rule: Rule
 ) -> dict[str, float]:
-    """Say what thresholds come to on rows that they were not chosen on: each half of the rows is answered by what the other half chose."""
+    """Measure thresholds on held-out rows: each half is answered by what the other half chose."""
     fold = np.random.default_rng(0).permutation(len(gold)) % _FOLDS
     right, asked = np.zeros(len(gold), bool), np.zeros(len(gold), bool)
     for number in range(_FOLDS):
@@ -229,7 +229,7 @@ def _report(result: dict[str, Any], output: Path) -> None:
 
 
 def _draw(result: dict[str, Any], target: Path) -> None:
-    """Draw accuracy against the share of rows that go to the teacher, and against milliseconds a row."""
+    """Draw accuracy against the share of rows for the teacher, and against milliseconds a row."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -13,7 +13,7 @@ from distillkit.recipe import ColumnsConfig, CompressConfig, LossConfig, Recipe,
 
 @dataclass
 class Export:
-    """Write a model as a bundle that answers by ONNX Runtime, without torch, and hold its answers against torch's first.
+    """Write a model as an ONNX Runtime bundle, without torch, and compare their answers first.
 
     Example: distillkit export runs/quickstart/student/model runs/quickstart/bundle --source
     embedded:reviews/dev
@@ -36,7 +36,7 @@ class Export:
 
 @dataclass
 class Compress:
-    """Make a model smaller, in steps that are measured one by one, and train it again on the teacher's logits as it will be stored.
+    """Make a model smaller, in measured steps, and retrain it as it will be stored.
 
     Example: distillkit compress runs/student runs/small --dev dev.tsv --transfer-set
     runs/transfer.parquet --logits runs/logits --max-mb 1 --max-drop 0.5
@@ -46,7 +46,7 @@ class Compress:
     """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or
     teacher."""
     output: Annotated[Path, Positional, arg(metavar="OUTPUT")]
-    """Folder for bundle.zip, a checkpoint with the same answers, and the figures."""
+    """Folder for bundle.zip, a checkpoint with the same answers, and the metrics."""
     dev: str
     """Labelled rows, on which each step is measured."""
     transfer_set: str = ""
@@ -92,7 +92,7 @@ def _compress(command: Compress) -> dict[str, Any]:
 
 @dataclass
 class Bench:
-    """Measure what models cost to serve: size, memory, start, milliseconds and rows a second, in torch and in ONNX Runtime, by turns.
+    """Measure what models cost to serve, in torch and in ONNX Runtime: size, memory, start, speed.
 
     Example: distillkit bench runs/quickstart/student/model runs/quickstart/teacher/model --source
     embedded:reviews/dev
@@ -138,7 +138,7 @@ def _bench(command: Bench) -> dict[str, Any]:
 
 @dataclass
 class Cascade:
-    """Find how sure a student must be to answer alone, so that its teacher is asked as seldom as an accuracy allows; leave the threshold in its bundle.
+    """Find the confidence below which a student's teacher is asked; keep it in the bundle.
 
     Example: distillkit cascade runs/bundle runs/teacher embedded:reviews/dev --share 0.2
     """
@@ -186,7 +186,7 @@ def _cascade(command: Cascade) -> dict[str, Any]:
 
 @dataclass
 class Serve:
-    """Answer over HTTP from a bundle, several requests a call of the model, until told to stop (SIGTERM, Ctrl-C).
+    """Answer over HTTP from a bundle, in batches, until SIGTERM or Ctrl-C.
 
     Example: distillkit serve runs/quickstart/bundle
     """
@@ -195,7 +195,7 @@ class Serve:
     """What distillkit export wrote."""
     teacher: str = ""
     """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the
-    student is not sure."""
+    student is not confident."""
     host: str = "127.0.0.1"
     """Address to listen at; 0.0.0.0: at all."""
     port: int = 8000
@@ -234,7 +234,7 @@ def _serve(command: Serve) -> dict[str, int]:
 
 @dataclass
 class Push:
-    """Put a run's student on a Hugging Face hub, in one commit, with a model card written from the run's own figures.
+    """Put a run's student on a Hugging Face hub, with a model card of the run's own metrics.
 
     Example: distillkit push runs/quickstart OWNER/NAME --to runs/quickstart-hub
     """

@@ -1,4 +1,4 @@
-"""Narrower word vectors: tables and the layer above them, as two smaller matrices."""
+"""A smaller embedding dimension: tables and the layer above them as two smaller matrices."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _INPUTS = {nn.LSTM: "input_size", nn.Conv1d: "in_channels", nn.Linear: "in_featu
 
 
 def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
-    """Give each token fewer numbers, in place.
+    """Reduce the embedding dimension, in place.
 
     What the first layer makes of a token, before it is joined with anything else, is the product of
     the tables and that layer's weights. Of all products of matrices of so many columns and rows,
@@ -25,10 +25,10 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
         model: A student with a table a token and a layer that reads it, such as a bilstm or textcnn;
             two tables side by side become one, which is trained.
         counts: Times that each token is used, (V,); one that is not counts as used once.
-        size: Numbers a token.
+        size: The new embedding dimension.
 
     Raises:
-        InputError: The model is another, or has no more numbers a token than that.
+        InputError: The model is another, or its embedding dimension is not larger.
     """
     encoder = getattr(model, "encoder", None)
     words: Any = getattr(encoder, "embedding", None)

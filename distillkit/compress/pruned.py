@@ -1,4 +1,4 @@
-"""A transformer some of whose attention heads are gone, in a checkpoint: no configuration of transformers' own says how many are left in which layer."""
+"""Checkpoints of transformers that lost attention heads; transformers' own have no place for that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Attention:
 
 
 def attentions(model: Any, what: str = "", instead: str = "") -> list[Attention]:
-    """List the attention of each layer of a BERT-class model; arguments and errors as of `encoder_layers`."""
+    """List the attention of each layer of a BERT-class model; arguments as in `encoder_layers`."""
     layers: Any = encoder_layers(model, what, instead)
     if model.config.model_type == "distilbert":
         of = [layer.attention for layer in layers]
@@ -93,7 +93,7 @@ class PrunedTransformerConfig(PretrainedConfig):
 
 
 class PrunedTransformerForSequenceClassification(PreTrainedModel):
-    """A BERT-class classifier without some of its heads: an ordinary one, whose attention is cut to what is left before weights are loaded.
+    """A BERT-class classifier without some of its heads, cut to size before weights are loaded.
 
     It holds the classifier and is no subclass of one, for transformers knows of this kind before it
     has loaded any model of its own (see distillkit/__init__.py).
@@ -118,7 +118,7 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
 
     @classmethod
     def around(cls, classifier: Any) -> "PrunedTransformerForSequenceClassification":
-        """Return what makes a checkpoint of a BERT-class classifier some of whose heads are gone, with its weights."""
+        """Wrap a BERT-class classifier that lost heads, with its weights, so that it can be saved."""
         config = classifier.config
         transformer = config.to_dict()
         # Of them the checkpoint has its own.

@@ -1,4 +1,4 @@
-"""Weights of few values: rows to a scale in int8 or int4, signs, or clusters; as numbers to store, and as what training sees of them."""
+"""Quantised weights (int8, int4, signs, clusters), as stored and as training sees them."""
 
 import warnings
 from typing import NamedTuple
@@ -64,7 +64,7 @@ def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
 
 
 def clipped(rows: Tensor, storage: Storage) -> Tensor:
-    """Cut each row (R, N) off where its int4 form is nearest to it; other storage cuts nothing off."""
+    """Clip each row (R, N) where its int4 form is nearest to it; other storage clips nothing."""
     if storage != "int4":
         return rows
     largest = rows.abs().amax(1, keepdim=True)
@@ -77,7 +77,7 @@ def clipped(rows: Tensor, storage: Storage) -> Tensor:
 
 
 def codebook_of(rows: Tensor, clusters: int) -> Tensor:
-    """Return at most so many values that stand for all of a matrix, (K,) float32, ascending; the values themselves where they are that few.
+    """Return the cluster centres of a matrix, (K,) float32, ascending; its values if they are few.
 
     The first guess is evenly spaced, which keeps the large weights (Han et al. 2016, arXiv
     1510.00149, section 3.2). Where there are zeros, one value is 0.
@@ -105,12 +105,12 @@ def codebook_of(rows: Tensor, clusters: int) -> Tensor:
 
 
 def matrix_of(weight: Tensor) -> Tensor:
-    """See a weight as rows, (R, N): of a convolution one a filter, of anything else one a last axis."""
+    """Return a weight as rows, (R, N); of a convolution a row is a filter."""
     return weight.flatten(1)
 
 
 class Stored(nn.Module):
-    """What training sees of a weight: its stored form, through which gradients pass as if it were not rounded (Bengio et al. 2013).
+    """A weight's stored form in training, with a straight-through gradient (Bengio et al. 2013).
 
     Args:
         weight: Before training.
@@ -143,7 +143,7 @@ class Stored(nn.Module):
 
 
 def quantise_in_training(model: nn.Module, compress: CompressConfig) -> None:
-    """Have training see a model's tables and matrices as they will be stored, until `keep_quantised`."""
+    """Let training see tables and matrices as they will be stored, until `keep_quantised`."""
     for module, name, storage in stored_weights(model, compress):
         weight = getattr(module, name)
         part = Stored(weight.detach(), storage, compress.clusters, sparse=compress.sparsity > 0)
@@ -172,7 +172,7 @@ def round_weights(model: nn.Module, compress: CompressConfig) -> None:
 def stored_weights(
     model: nn.Module, compress: CompressConfig
 ) -> list[tuple[nn.Module, str, Storage]]:
-    """List a model's tables and matrices, as module and name, with how each is stored; biases and norms stay as they are."""
+    """List a model's tables and matrices: module, name, storage; biases and norms are not stored so."""
     found: list[tuple[nn.Module, str, Storage]] = []
     for module in model.modules():
         storage = compress.embeddings if isinstance(module, nn.Embedding) else compress.weights
@@ -201,7 +201,7 @@ def _rounded(rows: Tensor, storage: Storage) -> Tensor:
 
 
 def _nearest(values: Tensor, codebook: Tensor) -> Tensor:
-    """Return the number of the nearest value for each, in the shape of `values`, int64; the codebook need not be in order."""
+    """Return the index of the nearest code of each value, int64; the codebook may have any order."""
     order = codebook.argsort()
     ordered = codebook[order]
     return order[torch.bucketize(values, (ordered[1:] + ordered[:-1]) / 2)]

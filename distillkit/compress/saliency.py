@@ -1,4 +1,4 @@
-"""What a weight is worth: its square, or how much the logits would move without it."""
+"""Saliency of weights: their square, or how far the logits move without them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -19,7 +19,7 @@ _BATCH_TOKENS = 2048
 def saliencies(
     model: Any, criterion: Literal["magnitude", "obd"], rows: Encoded | None, seed: int
 ) -> dict[str, Tensor]:
-    """Say what each of a model's weights is worth.
+    """Return the saliency of each weight of a model.
 
     Args:
         model: A classifier, in float32.
@@ -41,11 +41,11 @@ def saliencies(
 
 
 def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
-    """Return the diagonal of the Gauss-Newton matrix of the logits' squared error, by parameter's name, mean over at most 4,000 rows.
+    """Return the diagonal of the Gauss-Newton matrix, by parameter's name, mean over 4,000 rows.
 
-    It is the sum, over a row's logits, of the squares of each logit's gradient. Logits with signs
-    drawn at random are summed over a batch and the sum's gradient squared: what different logits
-    have in common cancels out in the mean (Hutchinson 1989), so one pass back does for all of them.
+    The matrix is that of the logits' squared error: the sum of each logit's squared gradient. One
+    pass back is enough for all logits: they are summed with random signs, and products of different
+    logits cancel out in the mean (Hutchinson 1989). At most 4,000 rows are drawn.
     """
     draw = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(rows), generator=draw)[:_ROWS]
@@ -72,15 +72,15 @@ def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
 
 
 def zero_weights(
-    model: Any, share: float, worth: Mapping[str, Tensor], compress: CompressConfig
+    model: Any, fraction: float, saliency: Mapping[str, Tensor], compress: CompressConfig
 ) -> None:
-    """Set the weights that are worth least to zero, in place; tables of vectors, biases and norms stay whole.
+    """Set the weights of least saliency to zero, in place; tables, biases and norms stay whole.
 
     Args:
         model: A classifier.
-        share: Of the weights, zeros that there are already included, 0 to 1.
-        worth: As `saliencies` gives it.
-        compress: Says, in `scope`, whether the share is of all together or of each tensor.
+        fraction: Of weights that are zero afterwards, 0 to 1.
+        saliency: As `saliencies` gives it.
+        compress: Says, in `scope`, whether the fraction is of all together or of each tensor.
     """
     names = {id(weight): name for name, weight in model.named_parameters()}
     parts = [
@@ -88,13 +88,13 @@ def zero_weights(
         for module, name, _ in stored_weights(model, compress)
         if not isinstance(module, torch.nn.Embedding)
     ]
-    scores: Any = {part: worth[names[id(getattr(*part))]] for part in parts}
+    scores: Any = {part: saliency[names[id(getattr(*part))]] for part in parts}
     if compress.scope == "global":
         prune.global_unstructured(
-            parts, prune.L1Unstructured, importance_scores=scores, amount=share
+            parts, prune.L1Unstructured, importance_scores=scores, amount=fraction
         )
     else:
         for module, name in parts:
-            prune.l1_unstructured(module, name, share, importance_scores=scores[module, name])
+            prune.l1_unstructured(module, name, fraction, importance_scores=scores[module, name])
     for module, name in parts:
         prune.remove(module, name)

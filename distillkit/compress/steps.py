@@ -121,20 +121,20 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) 
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
     if compress.heads:
         gone, count = prune_heads(
-            model.network, compress.heads, _worth(model, compress, reading, seed)
+            model.network, compress.heads, _saliency(model, compress, reading, seed)
         )
         model.lost_heads |= gone > 0
         yield f"{gone} of {count} heads gone"
     if compress.feed_forward:
         prune_feed_forward(
-            model.network, compress.feed_forward, _worth(model, compress, reading, seed)
+            model.network, compress.feed_forward, _saliency(model, compress, reading, seed)
         )
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"
     if compress.embedding_size:
         narrow_embedding(model.network, reading.counts(model), compress.embedding_size)
         yield f"{compress.embedding_size} numbers a token"
     if compress.units:
-        prune_units(model.network, compress.units, _worth(model, compress, reading, seed))
+        prune_units(model.network, compress.units, _saliency(model, compress, reading, seed))
         yield f"{100 * compress.units:g} % of units gone"
 
 
@@ -153,11 +153,11 @@ def make_zeros(
     Returns:
         The step's name.
 
-    Source of the rounds' shares: Zhu and Gupta 2017 (arXiv 1710.01878), equation 1.
+    Source of the rounds' fractions: Zhu and Gupta 2017 (arXiv 1710.01878), equation 1.
     """
-    share = compress.sparsity * (1 - (1 - number / compress.rounds) ** 3)
-    zero_weights(model.network, share, _worth(model, compress, reading, seed), compress)
-    return f"{100 * share:.3g} % zeros"
+    fraction = compress.sparsity * (1 - (1 - number / compress.rounds) ** 3)
+    zero_weights(model.network, fraction, _saliency(model, compress, reading, seed), compress)
+    return f"{100 * fraction:.3g} % zeros"
 
 
 def store(model: Model, compress: CompressConfig) -> str:
@@ -166,6 +166,8 @@ def store(model: Model, compress: CompressConfig) -> str:
     return f"embeddings {compress.embeddings}, weights {compress.weights}"
 
 
-def _worth(model: Model, compress: CompressConfig, reading: Reading, seed: int) -> dict[str, Any]:
+def _saliency(
+    model: Model, compress: CompressConfig, reading: Reading, seed: int
+) -> dict[str, Any]:
     rows = reading.rows(model) if compress.criterion == "obd" else None
     return saliencies(model.network, compress.criterion, rows, seed)

@@ -1,4 +1,4 @@
-"""ONNX graphs with weights of few values: codes and a codebook, which standard operators turn into numbers when the graph is loaded."""
+"""ONNX graphs with quantised weights, which standard operators decode when the graph is loaded."""
 
 from typing import Any
 
@@ -127,7 +127,7 @@ def _decoded(
 
 
 def packed_codes(found: Codes) -> tuple[np.ndarray, int]:
-    """Return codes as bytes, the first code in the lowest bits, and the bits of a code: 1, 2, 4 or 8."""
+    """Return codes as bytes, lowest bits first, and the bits of a code: 1, 2, 4 or 8."""
     bits = next(bits for bits in (1, 2, 4, 8) if len(found.codebook) <= 2**bits)
     codes = found.codes.flatten().numpy()
     each = 8 // bits

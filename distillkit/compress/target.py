@@ -1,4 +1,4 @@
-"""A wanted size: of all settings that come to it, the one that changes the answers least before any training."""
+"""A wanted size: find the settings that meet it and change the logits least before training."""
 
 import copy
 import zlib
@@ -19,10 +19,10 @@ from distillkit.student.words import WordEmbedding
 from distillkit.training.inference import predict_logits
 
 _BITS = {"fp32": 32, "fp16": 16, "int8": 8, "int4": 4, "kmeans": 4, "binary": 1}
-_TOKENS = (1.0, 0.75, 0.5, 0.35)  # shares of the vocabulary
+_TOKENS = (1.0, 0.75, 0.5, 0.35)  # fractions of the vocabulary
 _WIDTHS = (128, 96, 64, 48, 32, 24, 16)
 _UNITS = (0.0, 0.3, 0.5)
-_LAYERS = (1.0, 0.67, 0.5, 0.34)  # shares of a transformer's layers
+_LAYERS = (1.0, 0.67, 0.5, 0.34)  # fractions of a transformer's layers
 _STORED: tuple[tuple[Storage, Storage], ...] = (
     ("int8", "int8"),
     ("int4", "int8"),
@@ -33,7 +33,7 @@ _OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither we
 
 
 def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
-    """Return about what the one file of a model will take once it is stored so, in MB (10^6 bytes)."""
+    """Estimate the size of a model's one-file bundle, stored so, in MB (10^6 bytes)."""
     total = _OVERHEAD + len(zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 9))
     for module, name, storage in stored_weights(model.network, compress):
         weight = getattr(module, name)

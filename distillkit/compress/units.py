@@ -1,4 +1,4 @@
-"""Fewer units: LSTM units, filters, ReLU units, attention heads, rows of feed-forward layers, whole layers; the tensors shrink."""
+"""Remove units, attention heads, feed-forward rows and whole layers; the tensors shrink."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,13 +14,13 @@ from distillkit.student.units import best_units, keep_units
 from distillkit.training.layers import encoder_layers
 
 
-def prune_units(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
-    """Remove the units that are worth least, in place: LSTM units of each direction, filters of each width, ReLU units.
+def prune_units(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
+    """Remove the units of least saliency, in place: LSTM units, filters and ReLU units.
 
     Args:
         model: A student of words.
-        share: Of each kind of unit, 0 to 1; one at least stays.
-        worth: Of each weight, as `saliency.saliencies` gives it; a unit's is the sum over what goes
+        fraction: Of each kind of unit, 0 to 1; one at least stays.
+        saliency: Of each weight, as `saliency.saliencies` gives it; a unit's is the sum over what goes
             into it and comes out of it.
 
     Raises:
@@ -32,12 +32,14 @@ def prune_units(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
         )
     encoder, head = model.encoder, model.head
     with torch.no_grad():
-        left = encoder.prune(share, worth, _into_head(model, worth))
+        left = encoder.prune(fraction, saliency, _into_head(model, saliency))
         if left is not None:
             _keep_inputs(model, *left)
         units = (
-            best_units(worth["head.dense.weight"].sum(1) + worth["head.out.weight"].sum(0), share)
-            if share
+            best_units(
+                saliency["head.dense.weight"].sum(1) + saliency["head.out.weight"].sum(0), fraction
+            )
+            if fraction
             else None
         )
         if units is not None:
@@ -47,13 +49,13 @@ def prune_units(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
             head.dense.out_features = head.out.in_features = model.config.head_size = len(units)
 
 
-def prune_feed_forward(model: Any, share: float, worth: Mapping[str, Tensor]) -> None:
-    """Remove the rows of each feed-forward layer that are worth least, in place; every layer keeps as many.
+def prune_feed_forward(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
+    """Remove the feed-forward rows of least saliency, in place; every layer keeps as many.
 
     Args:
         model: A BERT-class classifier.
-        share: Of the rows, 0 to 1.
-        worth: Of each weight.
+        fraction: Of the rows, 0 to 1.
+        saliency: Of each weight.
 
     Raises:
         InputError: The model is another.
@@ -70,7 +72,8 @@ def prune_feed_forward(model: Any, share: float, worth: Mapping[str, Tensor]) ->
                 else (part.intermediate.dense, part.output.dense)
             )
             rows = best_units(
-                worth[names[id(into.weight)]].sum(1) + worth[names[id(out.weight)]].sum(0), share
+                saliency[names[id(into.weight)]].sum(1) + saliency[names[id(out.weight)]].sum(0),
+                fraction,
             )
             keep_units(into, "weight", rows, 0)
             keep_units(into, "bias", rows, 0)
@@ -83,14 +86,14 @@ def prune_feed_forward(model: Any, share: float, worth: Mapping[str, Tensor]) ->
     )
 
 
-def prune_heads(model: Any, share: float, worth: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Remove the attention heads that are worth least, of all layers together, in place; layers may keep other numbers of them.
+def prune_heads(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Remove the attention heads of least saliency, of all layers together, in place.
 
     Args:
         model: A BERT-class classifier; one that has lost heads is saved by `steps.Model.save`, for
             its configuration says nothing of it.
-        share: Of the heads, 0 to 1; each layer keeps one at least.
-        worth: Of each weight.
+        fraction: Of the heads, 0 to 1; each layer keeps one at least.
+        saliency: Of each weight.
 
     Returns:
         How many heads went, and how many there were.
@@ -102,12 +105,14 @@ def prune_heads(model: Any, share: float, worth: Mapping[str, Tensor]) -> tuple[
     names = {id(weight): name for name, weight in model.named_parameters()}
     scores = []
     for attention in found:
-        rows = torch.stack([worth[names[id(part.weight)]].sum(1) for part in attention.into]).sum(0)
-        columns = worth[names[id(attention.out.weight)]].sum(0)
+        rows = torch.stack(
+            [saliency[names[id(part.weight)]].sum(1) for part in attention.into]
+        ).sum(0)
+        columns = saliency[names[id(attention.out.weight)]].sum(0)
         scores.append((rows + columns).view(attention.heads, -1).sum(1))
-    # The best of each layer stays, whatever those of others are worth.
+    # The best of each layer stays, whatever the saliency of others.
     ranked = torch.cat([score.index_fill(0, score.argmax(), torch.inf) for score in scores])
-    chosen = set(best_units(ranked, share, len(found)))
+    chosen = set(best_units(ranked, fraction, len(found)))
     start = 0
     for attention, score in zip(found, scores, strict=True):
         attention.keep([head for head in range(len(score)) if start + head in chosen])
@@ -132,9 +137,9 @@ def prune_layers(model: Any, layers: int) -> None:
     model.config.num_hidden_layers = layers
 
 
-def _into_head(model: Any, worth: Mapping[str, Tensor]) -> Tensor:
-    """Return what the head's weights for each number of a text's vector are worth, (D,)."""
-    return worth["head.dense.weight"].sum(0).view(model.sides, -1).sum(0)
+def _into_head(model: Any, saliency: Mapping[str, Tensor]) -> Tensor:
+    """Return the saliency of the head's weights for each dimension of a text's vector, (D,)."""
+    return saliency["head.dense.weight"].sum(0).view(model.sides, -1).sum(0)
 
 
 def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:

@@ -84,7 +84,7 @@ def _renumber(state: Any, new: Mapping[int, int]) -> None:
 
 
 def _cut_tables(model: Any, kept: list[int]) -> None:
-    """Keep some rows of each table that has one a token, and of the configuration what they are called now."""
+    """Keep some rows of each table of tokens, and renumber the configuration's special tokens."""
     size, config = model.config.vocab_size, model.config
     rows = torch.tensor(kept)
     for module in model.modules():

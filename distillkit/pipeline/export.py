@@ -1,4 +1,4 @@
-"""`export`: a model in torch -> a bundle that needs neither torch nor transformers, held against torch before it has its final name."""
+"""`export`: a model in torch -> a bundle without torch, compared with torch before it is kept."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -191,7 +191,7 @@ def _held_against(
     *,
     int8: bool,
 ) -> dict[str, Any]:
-    """Compare the bundle's logits with torch's on given texts and on hard ones, in batches of several sizes."""
+    """Compare the bundle's logits with torch's, on given texts and hard ones, in several batch sizes."""
     pairs = bundle.manifest.pairs
     rows = [row for row in rows if pairs is None or (row[1] is not None) == pairs]
     if pairs is not True:
@@ -240,7 +240,7 @@ def _held_against(
 def _in_batches(
     bundle: "Predictor", texts: Sequence[str], pairs: Sequence[str] | None
 ) -> np.ndarray:
-    """Ask for the texts in calls of 1, 3 and 64 rows by turns, so that every way through the predictor is taken."""
+    """Predict in calls of 1, 3 and 64 rows in turn, so that every path of the predictor runs."""
     found, start, turn = [], 0, 0
     while start < len(texts):
         stop = start + _BATCHES[turn % len(_BATCHES)]

@@ -1,4 +1,4 @@
-"""Models in torch as ONNX graphs: by torch's exporter, but for LSTMs, which it would cut into steps."""
+"""ONNX graphs of models, by torch's exporter; LSTMs are ours, as it would unroll them."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ _OPSET = 20  # understood by onnxruntime since 1.17
 
 
 class _Words(nn.Module):
-    """A student of single texts, or one side of a siamese one, from tokens that begin at the left."""
+    """A student of single texts, or one side of a siamese one; padding is on the right."""
 
     def __init__(self, model: StudentModel, head: nn.Module | None) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
 
 
 def _onnx(module: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
-    """Return the graph of a module as ONNX, rows (and where there are tokens, tokens) of any number."""
+    """Return a module's ONNX graph, for any number of rows and tokens."""
     rows, tokens = Dim("rows", min=1), Dim("tokens", min=1)
     sizes: Any = {
         "input_ids": {0: rows, 1: tokens},
@@ -121,7 +121,7 @@ def _onnx(module: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
 
 
 def int8_graph(graph: bytes) -> bytes:
-    """Return a graph that computes in int8: its weights stored so, activations quantised as they come (ONNX Runtime's dynamic quantisation).
+    """Return a graph that computes in int8, by ONNX Runtime's dynamic quantisation.
 
     Args:
         graph: ONNX, in fp32.
@@ -138,7 +138,7 @@ def int8_graph(graph: bytes) -> bytes:
 
 
 def _without_traces(graph: Any) -> bytes:
-    """Remove from an ONNX graph where each of its nodes came from: torch's exporter writes lines of source files, and their paths on this machine."""
+    """Remove what torch's exporter writes of source lines and of paths on this machine."""
     from google.protobuf.message import Message
 
     stack: list[Any] = [graph.graph, *graph.functions]
@@ -155,7 +155,7 @@ def _without_traces(graph: Any) -> bytes:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what the exporter says of its steps, on stdout, by warnings and by logging, to itself."""
+    """Silence the exporter on stdout, in warnings and in logging."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

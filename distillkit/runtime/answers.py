@@ -1,4 +1,4 @@
-"""What a row's logits say, in words, and rows in groups as they come: the same with a bundle and with a model in torch."""
+"""Answers from logits, and rows in groups; the same for a bundle and for a model in torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -40,7 +40,7 @@ def expit(logits: np.ndarray) -> np.ndarray:
 
 
 def confidence(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Return the probability of each row's likeliest class, (N,) float64, once logits (N, C) are divided by a temperature."""
+    """Return each row's largest probability, (N,) float64, of logits (N, C) over a temperature."""
     return softmax(logits / temperature).max(axis=1)
 
 

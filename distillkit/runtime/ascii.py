@@ -1,4 +1,4 @@
-"""The tokens of plain ASCII text by Python's own means: the same as the tokenizer's, at a quarter of the time for one row."""
+"""Tokens of ASCII text in plain Python: the tokenizer's own, in a quarter of its time for one row."""
 
 import re
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class AsciiWords:
 
     @staticmethod
     def fits(state: Mapping[str, Any]) -> bool:
-        """Say whether a tokenizer splits, lower-cases and looks up as this does, and adds nothing."""
+        """Return whether a tokenizer splits, lower-cases and looks up as this does, and adds nothing."""
         return (
             all(state[key] == wanted for key, wanted in _OURS.items())
             and state["model"]["type"] in ("WordLevel", "WordPiece")
@@ -56,7 +56,7 @@ class AsciiWords:
         )
 
     def ids(self, text: str) -> list[int] | None:
-        """Return a text's token ids; None where the tokenizer has to be asked, for what is not ASCII or names a special token."""
+        """Return a text's token ids; None if it is not ASCII or names a special token."""
         if not text.isascii():
             return None
         for token in self._special:
@@ -75,7 +75,7 @@ class AsciiWords:
         return cut
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        """Cut a word into the longest pieces that there are, from its beginning on (Wu et al. 2016, as BERT's tokenizers do)."""
+        """Cut a word into its longest subwords, from the left (Wu et al. 2016, as BERT's tokenizers)."""
         if len(word) > self._longest:
             return (self._unknown,)
         found: list[int] = []

@@ -1,4 +1,4 @@
-"""A bundle: a folder, or one file, with `manifest.json`, a tokenizer and ONNX graphs; read whole and checked before anything is believed."""
+"""A bundle: a folder or file with `manifest.json`, a tokenizer and ONNX graphs, checked whole."""
 
 import hashlib
 import json

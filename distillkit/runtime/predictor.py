@@ -17,7 +17,7 @@ _TOKENS_AT_ONCE = 4096
 
 
 class Predictor:
-    """Answers of a bundle that `distillkit export` wrote; one object may be asked by several threads at once.
+    """Answers of a bundle that `distillkit export` wrote; several threads may share one object.
 
     Args:
         bundle: Folder, or one file.
@@ -105,7 +105,7 @@ class Predictor:
     def predict(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Return the answers of N texts or pairs, as `answers.answers` gives them; with a teacher each says by whom, `by`: student or teacher."""
+        """Return the answers of N texts or pairs; with a teacher each has `by`: student or teacher."""
         logits = self.logits(texts, text_pairs)
         if self._teacher is None or self.manifest.cascade is None:
             return list(answers(self.task, logits, self.labels))
@@ -145,7 +145,7 @@ class Predictor:
                 ) | answer
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the vector of each text, (N, D) float32: what an index of one side's texts would keep.
+        """Return the vector of each text, (N, D) float32, as an index of texts would keep it.
 
         Raises:
             InputError: The model does not read the texts of a pair apart.

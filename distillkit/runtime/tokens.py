@@ -113,7 +113,7 @@ def _check(name: str, texts: Sequence[str]) -> None:
 
 
 def padded(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return token ids, (B, T) int64, padded on the right, T at least 1; and tokens a row, (B,) int64."""
+    """Return token ids, (B, T) int64, padded on the right, T >= 1, and lengths, (B,) int64."""
     lengths = np.array([len(row) for row in rows], np.int64)
     if len(rows) == 1 and rows[0]:  # the way of a server that answers at once
         return np.array(rows[0], np.int64)[None], lengths

@@ -1,1 +1,1 @@
-"""Answers over HTTP, of a bundle: JSON in and out. `pip install 'distillkit[serve]'` has what it needs, which is neither torch nor transformers."""
+"""A bundle's answers over HTTP, without torch: `pip install 'distillkit[serve]'`."""

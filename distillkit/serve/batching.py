@@ -91,7 +91,7 @@ class Batcher:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, texts: list[str], text_pairs: list[str] | None) -> Answers:
-        """Wait for the answers of N texts, or pairs; cancelled, they give their place in the queue back.
+        """Wait for the answers of N texts, or pairs; if cancelled, free their place in the queue.
 
         Raises:
             QueueFull: With these more rows would wait than may.

@@ -1,4 +1,4 @@
-"""What a request asks, read strictly: whatever is not exactly what was agreed is refused with one line that says what and where."""
+"""Read requests strictly: anything else than the agreed JSON is refused with one line."""
 
 import json
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ def serve(
     port: int = 8000,
     limits: Limits,
 ) -> dict[str, int]:
-    """Answer over HTTP until SIGTERM or SIGINT; then take no more, answer what there is, and return.
+    """Answer over HTTP until SIGTERM or SIGINT; then finish open requests and return.
 
     Args:
         bundle: What `distillkit export` wrote.

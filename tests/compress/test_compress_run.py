@@ -26,8 +26,6 @@ from distillkit.recipe import (
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import load_classifier
 
-pytestmark = pytest.mark.slow
-
 PAIRS = ColumnsConfig(text_pair="text_pair")
 TRAINING = TrainingConfig(epochs=6, batch_size=16, learning_rate=2e-2, precision="fp32")
 
@@ -149,6 +147,7 @@ def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsy
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]  # no checkpoints stay
 
 
+@pytest.mark.slow
 def test_training_again_gives_back_what_rounding_took(work, tmp_path, capsys):
     asked = [
         "--compress.units",
@@ -170,7 +169,9 @@ def test_training_again_gives_back_what_rounding_took(work, tmp_path, capsys):
     assert np.allclose(weight, weight[:, :1])
 
 
-@pytest.mark.parametrize(("storage", "values"), [("kmeans", 16), ("binary", 3)])
+@pytest.mark.parametrize(
+    ("storage", "values"), [pytest.param("kmeans", 16, marks=pytest.mark.slow), ("binary", 3)]
+)
 def test_zeros_stay_zero_through_storage_and_training(work, tmp_path, capsys, storage, values):
     asked = ["--compress.sparsity", "0.8", "--compress.weights", storage]
     assert main(command(work, tmp_path / "out", *asked)) == 0
@@ -195,6 +196,7 @@ def test_zeros_stay_zero_through_storage_and_training(work, tmp_path, capsys, st
         assert all(len(row.unique()) <= values for row in rows)
 
 
+@pytest.mark.slow
 def test_without_logits_nothing_is_trained(work, tmp_path, capsys):
     assert main(command(work, tmp_path / "out", "--compress.embeddings", "fp16", taught=False)) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
@@ -202,6 +204,7 @@ def test_without_logits_nothing_is_trained(work, tmp_path, capsys):
     assert steps[1]["agreement"] == 1
 
 
+@pytest.mark.slow
 def test_a_size_is_met_and_the_settings_are_said(work, tmp_path, capsys):
     whole = tmp_path / "whole.zip"
     pipeline.export(str(work / "student"), whole, one_file=True)
@@ -221,6 +224,7 @@ def test_what_cannot_be_met_is_refused_and_nothing_is_written(work, tmp_path, ca
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_size_at_too_high_a_price_is_refused_with_the_nearest(
     work, tmp_path, capsys, train_table
 ):
@@ -327,6 +331,7 @@ def test_logits_of_another_task_are_refused_and_the_fields_may_still_be_given_on
     )
 
 
+@pytest.mark.slow
 def test_a_teacher_is_compressed_too(work, tmp_path, capsys, classifier_folder):
     asked = [
         "compress",
@@ -363,6 +368,7 @@ def test_a_teacher_is_compressed_too(work, tmp_path, capsys, classifier_folder):
     )
 
 
+@pytest.mark.slow
 def test_a_teacher_that_loses_heads_is_trained_again_and_serves_everywhere(
     work, tmp_path, capsys, classifier_folder
 ):
@@ -416,6 +422,7 @@ def test_a_teacher_that_loses_heads_is_trained_again_and_serves_everywhere(
     )
 
 
+@pytest.mark.slow
 def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):
     dev = written(tmp_path, "dev.tsv", pair_table)
     vectors = EmbeddingConfig(source="random", dimension=8)
