@@ -117,6 +117,7 @@ def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
         cwd=tmp_path,
     )
     assert "quickstart" in done.stdout.splitlines()[0].split()
+    assert (tmp_path / "site" / "distillkit" / "py.typed").is_file()
     assert done.stdout.splitlines()[1] == "2600"
     assert (tmp_path / "site" / "distillkit" / "measure" / "card.md.j2").is_file()
     assert (tmp_path / "site" / "distillkit" / "py.typed").is_file()
