@@ -32,7 +32,7 @@ from distillkit.recipe import (
     dump,
     load_recipe,
 )
-from distillkit.student.train import row_times
+from distillkit.student.train import sampling_weights
 from distillkit.tune import study as module
 from distillkit.tune.front import choose, front_table, pareto_front
 from distillkit.tune.space import (
@@ -186,7 +186,7 @@ def test_rates_reach_training_and_leave_an_epoch_as_long(searched, recipe):
     rules, origins = table["rules"].to_pylist(), np.array(table["origin"].to_pylist())
     for number in (1, 11):
         settings = result["trials"][number]["parameters"]
-        times = row_times(table, _trial_recipe(folder, number).training.times_of()).numpy()
+        times = sampling_weights(table, _trial_recipe(folder, number).training.weight_of()).numpy()
         assert times.sum() == pytest.approx(len(table), rel=1e-3)
         own = times[origins == "original"]
         assert len(set(own)) == 1
@@ -197,11 +197,13 @@ def test_rates_reach_training_and_leave_an_epoch_as_long(searched, recipe):
 
 def test_rates_that_a_recipe_has_stay_where_they_are_not_searched(searched, recipe):
     folder, _ = searched
-    skewed = replace(recipe, training=replace(recipe.training, origins=("original=3", "mask=0.5")))
+    skewed = replace(
+        recipe, training=replace(recipe.training, sampling_weights=("original=3", "mask=0.5"))
+    )
     studied = module._Study.__new__(module._Study)
     studied.recipe, studied.transfer_set = skewed, str(folder / "transfer" / "transfer.parquet")
     own, found = (
-        row_times(studied.marks, r.training.times_of()).numpy()
+        sampling_weights(studied.marks, r.training.weight_of()).numpy()
         for r in (skewed, studied._recipe({"origins.ngram": 0.5}))
     )
     rules, origins = studied.marks["rules"].to_pylist(), studied.marks["origin"].to_pylist()

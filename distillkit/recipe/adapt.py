@@ -182,9 +182,9 @@ class AdaptConfig:
 
     def __post_init__(self) -> None:
         check(self, "adapt")
-        if self.training.origins:
+        if self.training.sampling_weights:
             raise InputError(
-                "adapt.training.origins is for students: adaptation has no transfer set"
+                "adapt.training.sampling_weights is for students: adaptation has no transfer set"
             )
         if self.text.max_tokens > self.scratch.max_positions:
             raise InputError(

@@ -12,6 +12,7 @@ from distillkit.errors import InputError, say_renamed
 # teachers/*.yaml begin with "student." and "teacher.". Where a section is renamed too, write its
 # new name on both sides.
 KEYS: dict[str, str] = {
+    "training.origins": "training.sampling_weights",
     "student.vocabulary.pieces": "student.vocabulary.subwords",
     "student.embeddings.width": "student.embeddings.dimension",
 }

@@ -24,9 +24,9 @@ class TeacherConfig:
 
     def __post_init__(self) -> None:
         check(self, "teacher")
-        if self.training.origins:
+        if self.training.sampling_weights:
             raise InputError(
-                "teacher.training.origins is for students: a teacher learns from the training rows alone"
+                "teacher.training.sampling_weights is for students: a teacher learns from the training rows alone"
             )
 
 

@@ -79,8 +79,8 @@ class TrainingConfig:
     batch_size: Count = 32
     """Rows a forward pass, over all processes together: what a recipe computes does not depend on
     their number."""
-    origins: tuple[str, ...] = ()
-    """How often an epoch has rows of an origin or rule of the transfer set: NAME=TIMES, as in
+    sampling_weights: tuple[str, ...] = ()
+    """How often an epoch has rows of an origin or rule of the transfer set: NAME=WEIGHT, as in
     original=3 augmented=0.5 mask=0; the others once."""
     accumulation_steps: Count = 1
     """Forward passes an optimizer step: the effective batch is batch_size times this."""
@@ -134,7 +134,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check(self, "training")
-        self._check_origins()
+        self._check_sampling_weights()
         if self.strategy in _DEAD:
             raise InputError(f"training.strategy is {self.strategy}: {_DEAD[self.strategy]}")
         if self.strategy not in STRATEGIES:
@@ -146,22 +146,22 @@ class TrainingConfig:
                 f"training.gradient_compression is {self.gradient_compression}, but training.strategy is {self.strategy}: expected ddp"
             )
 
-    def _check_origins(self) -> None:
-        for item in self.origins:
-            name, _, times = item.partition("=")
-            if not _is_number(times):
+    def _check_sampling_weights(self) -> None:
+        for item in self.sampling_weights:
+            name, _, weight = item.partition("=")
+            if not _is_number(weight):
                 raise InputError(
-                    f"training.origins has {item!r}: expected NAME=TIMES, a number of 0 or more"
+                    f"training.sampling_weights has {item!r}: expected NAME=WEIGHT, a number of 0 or more"
                 )
             if name not in _ORIGINS:
                 raise InputError(
-                    f"training.origins has {item!r}: expected one of {', '.join(_ORIGINS)}"
+                    f"training.sampling_weights has {item!r}: expected one of {', '.join(_ORIGINS)}"
                 )
 
-    def times_of(self) -> dict[str, float]:
+    def weight_of(self) -> dict[str, float]:
         """Return how often an epoch has rows of each origin or rule that is named."""
-        pairs = (item.partition("=") for item in self.origins)
-        return {name: float(times) for name, _, times in pairs}
+        pairs = (item.partition("=") for item in self.sampling_weights)
+        return {name: float(weight) for name, _, weight in pairs}
 
 
 def _is_number(text: str) -> bool:

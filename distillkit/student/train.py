@@ -89,7 +89,7 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
         dev=encode(tokenizer, *texts_of(dev), limit),
         score=score,
         checkpoints=task.checkpoints,
-        sampling_weights=row_times(table, task.training.times_of()),
+        sampling_weights=sampling_weights(table, task.training.weight_of()),
     )
     return with_states(model, task.teacher_model, task.loss) if by_states else model, plan
 
@@ -116,12 +116,12 @@ def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: b
     return loss
 
 
-def row_times(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
-    """Say how often an epoch has each row.
+def sampling_weights(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
+    """Return how often an epoch has each row.
 
     Args:
         table: N rows; a transfer set has `origin`, and `rules` joined by `+`.
-        wanted: Times by origin or rule; a row with several of the names has the product.
+        wanted: Weights by origin or rule; they multiply where a row has several of the names.
 
     Returns:
         (N,) float, 1 for rows with none of the names; None where nothing is wanted, or the table is
@@ -136,13 +136,13 @@ def row_times(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
     marks = pc.binary_join_element_wise(
         "", *(pc.fill_null(table[name], "") for name in names), "", "+"
     )
-    times = torch.ones(len(table))
+    weights = torch.ones(len(table))
     for name, factor in wanted.items():
         has = torch.from_numpy(pc.match_substring(marks, f"+{name}+").to_numpy())
-        times[has] *= factor
-    if not times.any():
-        raise InputError("training.origins leaves no row to learn from")
-    return times
+        weights[has] *= factor
+    if not weights.any():
+        raise InputError("training.sampling_weights leaves no row to learn from")
+    return weights
 
 
 def _without_made_labels(table: pa.Table) -> pa.Table:

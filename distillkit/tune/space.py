@@ -35,7 +35,7 @@ class SearchConfig:
     learning_rate: tuple[float, float] = (0.0, 0.0)
     """training.learning_rate; 0 0: a quarter of the recipe's to four times that."""
     origins: tuple[float, float] = (0.0, 2.0)
-    """How often an epoch has rows of each origin and rule of the transfer set (training.origins),
+    """How often an epoch has rows of each origin and rule of the transfer set (training.sampling_weights),
     for once a row as it was given; then all alike are scaled so that an epoch stays as long as it
     is."""
 
@@ -221,7 +221,7 @@ def _limit(name: str, recipe: Recipe, bounds: Bounds) -> str:
 
 def own_parameters(recipe: Recipe, space: Mapping[str, Knob], words: int) -> dict[str, float]:
     """Return where a recipe's own student stands, which may be outside of the space; `words` is as in `Bounds`."""
-    student, times = recipe.student, recipe.training.times_of()
+    student, times = recipe.student, recipe.training.weight_of()
     size = student.vocabulary.size
     own: dict[str, float] = {
         "hidden_size": student.hidden_size,
@@ -243,7 +243,7 @@ def with_parameters(recipe: Recipe, parameters: Parameters, origins: tuple[str, 
     Args:
         recipe: What stays.
         parameters: By knob.
-        origins: For `training.origins`.
+        origins: For `training.sampling_weights`.
     """
     given = {
         name: parameters[name]
@@ -262,7 +262,7 @@ def with_parameters(recipe: Recipe, parameters: Parameters, origins: tuple[str, 
     if "learning_rate" in parameters:
         training = replace(training, learning_rate=parameters["learning_rate"])
     student = replace(recipe.student, **given, embeddings=embeddings, vocabulary=vocabulary)  # type: ignore[arg-type]
-    return replace(recipe, student=student, training=replace(training, origins=origins))
+    return replace(recipe, student=student, training=replace(training, sampling_weights=origins))
 
 
 def _shown(ends: tuple[float, float]) -> str:

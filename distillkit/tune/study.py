@@ -35,7 +35,7 @@ from distillkit.runs import (
     look_ahead,
     teach,
 )
-from distillkit.student.train import row_times
+from distillkit.student.train import sampling_weights
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
 from distillkit.training.checkpoints import checkpoint_folder
 from distillkit.training.inference import on_threads
@@ -309,21 +309,21 @@ class _Study:
             for name, value in parameters.items()
             if name.startswith(RATE)
         }
-        origins = self.recipe.training.origins
+        origins = self.recipe.training.sampling_weights
         if rates:
-            origins = self._steady(self.recipe.training.times_of() | rates)
+            origins = self._steady(self.recipe.training.weight_of() | rates)
         return with_parameters(self.recipe, parameters, origins) if parameters else self.recipe
 
     def _steady(self, times: dict[str, float]) -> tuple[str, ...]:
         """Scale how often rows are seen so that an epoch has as many as the recipe's own: no trial wins by more steps."""
-        scale = self._rows_an_epoch(self.recipe.training.times_of()) / self._rows_an_epoch(times)
+        scale = self._rows_an_epoch(self.recipe.training.weight_of()) / self._rows_an_epoch(times)
         # Every row has one origin.
         origins = sorted(self.marks["origin"].unique().to_pylist())
         times = times | {name: times.get(name, 1.0) * scale for name in origins}
         return tuple(f"{name}={value:.4g}" for name, value in times.items())
 
     def _rows_an_epoch(self, wanted: Mapping[str, float]) -> float:
-        times = row_times(self.marks, wanted)
+        times = sampling_weights(self.marks, wanted)
         return len(self.marks) if times is None else float(times.sum())
 
     def _try(self, number: int, parameters: dict[str, float]) -> None:

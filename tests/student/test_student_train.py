@@ -18,8 +18,9 @@ from distillkit.recipe import (
     TrainingConfig,
     VocabularyConfig,
 )
+from distillkit.recipe.loader import load_recipe
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare, row_times
+from distillkit.student.train import DistillationTask, prepare, sampling_weights
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.inference import predict_logits
@@ -251,37 +252,45 @@ MIXED = pa.table(
         ({"mask": 0}, [1, 0, 0, 1]),
     ],
 )
-def test_origins_and_rules_say_how_often_a_row_comes(wanted, times):
-    assert row_times(MIXED, wanted).tolist() == times
+def test_sampling_weights_say_how_often_a_row_comes(wanted, times):
+    assert sampling_weights(MIXED, wanted).tolist() == times
 
 
-def test_origins_that_leave_nothing_are_refused():
+def test_the_old_name_of_sampling_weights_still_works(tmp_path, capsys):
+    (tmp_path / "old.yaml").write_text(
+        "teacher: minilm-l6\nstudent: bilstm\ntraining: {origins: [mask=2]}\n"
+    )
+    assert load_recipe(str(tmp_path / "old.yaml")).training.sampling_weights == ("mask=2",)
+    assert "training.origins is now training.sampling_weights" in capsys.readouterr().err
+
+
+def test_sampling_weights_that_leave_nothing_are_refused():
     with pytest.raises(InputError, match="leaves no row"):
-        row_times(MIXED, dict.fromkeys(["original", "augmented", "unlabelled"], 0.0))
+        sampling_weights(MIXED, dict.fromkeys(["original", "augmented", "unlabelled"], 0.0))
 
 
 def test_a_table_that_is_no_transfer_set_has_every_row_once():
-    assert row_times(MIXED.select(["text"]), {"augmented": 0.0, "original": 3.0}) is None
+    assert sampling_weights(MIXED.select(["text"]), {"augmented": 0.0, "original": 3.0}) is None
 
 
-def test_a_teacher_has_no_origins():
+def test_a_teacher_has_no_sampling_weights():
     with pytest.raises(InputError, match="is for students"):
-        TeacherConfig(training=TrainingConfig(origins=("mask=2",)))
+        TeacherConfig(training=TrainingConfig(sampling_weights=("mask=2",)))
 
 
 def test_without_a_mix_every_row_comes_once():
-    assert row_times(MIXED, TrainingConfig().times_of()) is None
+    assert sampling_weights(MIXED, TrainingConfig().weight_of()) is None
 
 
 @pytest.mark.parametrize("item", ["original", "original=", "original=-1", "original=nan"])
 def test_a_mix_is_names_and_times(item):
     with pytest.raises(InputError, match="expected NAME=TIMES"):
-        TrainingConfig(origins=(item,))
+        TrainingConfig(sampling_weights=(item,))
 
 
 def test_a_name_that_no_row_can_have_is_refused_before_anything_is_read():
     with pytest.raises(InputError, match="'masked=2': expected one of original, "):
-        TrainingConfig(origins=("masked=2",))
+        TrainingConfig(sampling_weights=("masked=2",))
 
 
 def test_rows_that_never_come_teach_nothing(train_table, dev_table):
@@ -291,7 +300,7 @@ def test_rows_that_never_come_teach_nothing(train_table, dev_table):
     logits = np.concatenate([logits_for(train_table), 3 * wrong])
     for origins, least, most in (((), 0.0, 0.6), (("augmented=0",), 1.0, 1.0)):
         model, tokenizer = build(both)
-        how = replace(HOW, origins=origins)
+        how = replace(HOW, sampling_weights=origins)
         result = distil(model, tokenizer, both, logits, dev_table, LossConfig(), how, 1)
         assert least <= result.best_score <= most
 

@@ -479,8 +479,8 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (lambda: TextConfig(max_tokens=7), "expected at least 8"),
         (lambda: TextConfig(held_out_fraction=0.6), "more than 0, and at most 0.5"),
         (
-            lambda: AdaptConfig(training=TrainingConfig(origins=("original=2",))),
-            "origins is for students",
+            lambda: AdaptConfig(training=TrainingConfig(sampling_weights=("original=2",))),
+            "sampling_weights is for students",
         ),
         (
             lambda: AdaptConfig(text=TextConfig(max_tokens=600)),
