@@ -364,7 +364,9 @@ def test_who_hangs_up_gives_his_place_back(patient):
         assert patient.predict(texts=["a"] * 8)[0] == 200
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_it_answers_what_it_has_and_ends_well(bundle, number):
     body = b'{"texts": ["a"]}'
     with running(bundle, "--batch-wait-ms", "1000") as client:
@@ -408,6 +410,7 @@ SPOILT = st.tuples(st.integers(0, len(VALID)), st.integers(0, 9), st.binary(max_
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(body=st.binary(max_size=200) | SPOILT | JSON.map(lambda value: json.dumps(value).encode()))
 def test_no_body_is_more_than_refused(client, body):
@@ -419,6 +422,7 @@ def test_no_body_is_more_than_refused(client, body):
 WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(VALID) + VALID
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.binary(min_size=1, max_size=200)

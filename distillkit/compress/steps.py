@@ -132,7 +132,7 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) 
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"
     if compress.embedding_size:
         narrow_embedding(model.network, reading.counts(model), compress.embedding_size)
-        yield f"{compress.embedding_size} numbers a token"
+        yield f"embedding dimension {compress.embedding_size}"
     if compress.units:
         prune_units(model.network, compress.units, _saliency(model, compress, reading, seed))
         yield f"{100 * compress.units:g} % of units gone"

@@ -115,7 +115,7 @@ def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsy
     steps = json.loads(out)["steps"]
     assert [step["step"] for step in steps] == [
         "as it was",
-        "8 numbers a token",
+        "embedding dimension 8",
         "50 % of units gone",
         "26.2 % zeros",
         "30 % zeros",

@@ -554,7 +554,7 @@ def test_steps_come_in_their_order_and_each_upon_the_last(student, tmp_path):
     work = Model(model, tokenizer)
     settings = CompressConfig(vocabulary_size=7, embedding_size=3, units=0.5, criterion="obd")
     names = list(shrink(work, settings, Reading(["alpha beta gamma", "a b"], None), 1))
-    assert names == ["7 tokens", "3 numbers a token", "50 % of units gone"]
+    assert names == ["7 tokens", "embedding dimension 3", "50 % of units gone"]
     again, tokens = saved_and_loaded(work.network, work.tokenizer, tmp_path)
     assert again.encoder.embedding.table.weight.shape == (7, 3)
     assert again.config.hidden_size == 5
