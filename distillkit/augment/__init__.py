@@ -1,1 +1,1 @@
-"""The transfer set: the three rules of Tang et al. 2019, the taggers they need, duplicates and leaks left out."""
+"""The transfer set: the three rules of Tang et al. 2019, their taggers, and other methods."""

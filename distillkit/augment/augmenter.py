@@ -16,7 +16,7 @@ from distillkit.recipe import AugmentConfig
 
 
 class Augmenter:
-    """Makes new texts from old ones by masking, part-of-speech-guided replacement and n-gram sampling.
+    """Makes new texts by masking, part-of-speech-guided replacement and n-gram sampling.
 
     Args:
         config: Rates and number of iterations; the defaults are the paper's. Of `mix`, only the
@@ -51,7 +51,7 @@ class Augmenter:
     def __call__(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> list[str] | list[tuple[str, str]]:
-        """Return the distinct new texts (or pairs), the given ones left out, in the order of the given.
+        """Return the distinct new texts (or pairs), without the given ones, in their order.
 
         Raises:
             InputError: A text holds the mask word, or the tagger is not to be had.
@@ -70,7 +70,7 @@ class Augmenter:
     def variants(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield every variant drawn, duplicates and all, as tables with provenance: the columns of a transfer set.
+        """Yield every variant drawn, with duplicates, as tables with a transfer set's columns.
 
         Of a pair, unless the configuration says otherwise, the first text is changed in one
         iteration, the second in the next, both in the third, and so on.

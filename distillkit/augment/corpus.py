@@ -1,4 +1,4 @@
-"""A corpus as flat arrays: tagged texts, the lexicon they share, and writing changed texts out again."""
+"""A corpus as flat arrays: tagged texts, their lexicon, and writing changed texts out again."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +103,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Every string of a corpus once, and for each tag an alias table that draws its words by their frequency in constant time.
+    """Every string of a corpus once, and for each tag an alias table.
+
+    The table draws a word of the tag by its frequency, in constant time.
 
     Source: Walker 1977, An efficient method for generating discrete random variables with general
     distributions.
@@ -122,7 +124,7 @@ class Lexicon:
 
     @classmethod
     def build(cls, batches: Iterable[pa.RecordBatch], mask: str) -> "Lexicon":
-        """Count the words of every tag over a corpus given batch by batch (of the schema TAGGED); only types are kept in memory."""
+        """Count the words of every tag over batches of the schema TAGGED; memory holds types only."""
         seen: list[pa.Table] = []
         strings = pa.array([], pa.string())
         for batch in batches:
@@ -181,7 +183,7 @@ class Lexicon:
 
     @cached_property
     def _spaced(self) -> pa.StringArray:
-        """All strings, and all of them again behind one space: most words need no other gap, and half the pieces are half the work."""
+        """All strings, and all again behind one space: most words need no other gap."""
         return pa.concat_arrays([self.strings, pc.binary_join_element_wise("", self.strings, " ")])
 
     @cached_property
@@ -202,7 +204,7 @@ class Lexicon:
         return _with_tails(pc.binary_join(lists, ""), self.strings, tails)
 
     def save(self, folder: Path) -> None:
-        """Write the lexicon for other processes; `lexicon.npz` comes last and says that it is whole."""
+        """Write the lexicon for other processes; `lexicon.npz` comes last and marks it as whole."""
         write_arrow(pa.table({"strings": self.strings}), folder / "lexicon-strings.arrow")
         write_arrow(pa.table({"tags": self.tags}), folder / "lexicon-tags.arrow")
         with whole_file(folder / "lexicon.npz") as partial, partial.open("wb") as sink:
@@ -304,7 +306,10 @@ def _renumber(column: pa.DictionaryArray, known: pa.StringArray) -> np.ndarray:
 
 
 def _alias_table(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Build Walker's table: entry i stands below accept[i] of 2 ** 32, else alias[i]; in whole numbers, so alike on every machine."""
+    """Build Walker's table: entry i stands below accept[i] of 2 ** 32, else alias[i].
+
+    Whole numbers make it the same on every machine.
+    """
     n, total = len(counts), int(counts.sum())
     share = [int(c) * n for c in counts]  # of `total` each
     accept, alias = np.full(n, 2**32, np.uint64), np.arange(n)

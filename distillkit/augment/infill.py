@@ -31,7 +31,7 @@ _HEAD_TEXTS, _HEAD_MASKED = 64, 0.15
 
 
 class Infill:
-    """Masks each word with probability p and draws another from what a masked language model expects in its place.
+    """Masks each word with probability p; a masked language model draws another in its place.
 
     All masked words of a text are filled in one pass, each by a number of its own. Signs are left
     alone (a word in place of a comma would grow into its neighbour), and so is what the model
@@ -126,7 +126,9 @@ class Infill:
 def prepare_infill(
     model: str, texts: Callable[[int], Sequence[str]], config: InfillConfig, seed: int, folder: Path
 ) -> None:
-    """Save a masked language model for the workers; an encoder without a head is given one first, learnt on the task's own texts.
+    """Save a masked language model for the workers.
+
+    An encoder without a head first learns one on the task's own texts.
 
     Args:
         model: Folder or hub name of an encoder.

@@ -1,4 +1,4 @@
-"""Whole texts with some of their words replaced: what infilling and nearest neighbours have in common."""
+"""Whole texts with some words replaced: what infilling and nearest neighbours share."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The three rules of Tang et al. 2019 on flat arrays, and what every way of making variants has in common."""
+"""The three rules of Tang et al. 2019 on flat arrays, and what all methods share."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -39,7 +39,7 @@ class Variants:
 
 
 class Variation(Protocol):
-    """One way of making variants. Its result depends on its arguments alone, text by text; none of it on what else is asked for with it."""
+    """Makes variants of texts. Each variant depends on its text and key alone."""
 
     def __call__(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> Variants:
         """Make variants.
@@ -128,7 +128,7 @@ def any_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def lists_of(values: np.ndarray, flags: np.ndarray, offsets: np.ndarray) -> pa.ListArray:
-    """Turn the values of the flagged elements, in order, into one list for each of the M lists that `offsets` bounds."""
+    """Gather the values of flagged elements, in order, into the M lists that `offsets` bounds."""
     total = np.concatenate([[0], np.cumsum(flags)])
     return pa.ListArray.from_arrays(
         pa.array(total[offsets].astype(np.int32)), pa.array(values.astype(np.int32))

@@ -108,7 +108,7 @@ _TREEBANK = TreebankWordTokenizer()
 
 
 def style_of(style: str, texts: Sequence[str]) -> str:
-    """Say what `auto` means: `penn` if the texts are in lower case with a space before every sign, else `plain`."""
+    """Resolve `auto`: `penn` for lower-case texts with a space before every sign, else `plain`."""
     if style != "auto":
         return style
     sample = list(texts[:1000])
@@ -120,7 +120,7 @@ def style_of(style: str, texts: Sequence[str]) -> str:
 
 
 def _cut(config: SentencesConfig, style: str, settings: bytes, path: Path) -> str:
-    """Cut a block of documents; return the file of its sentences, which is named by what is in it."""
+    """Cut a block of documents; return the file of its sentences, named by its content."""
     content = hashlib.sha256(settings + fingerprint(path).encode()).hexdigest()[:16]
     target = path.with_name(f"sentences-{path.stem.removeprefix('documents-')}-{content}.arrow")
     if not target.is_file():
@@ -141,7 +141,10 @@ def _numbers(key: int, counts: Sequence[int], block: int) -> np.ndarray:
 
 
 def _smallest(numbers: partial[np.ndarray], wanted: int, blocks: int) -> np.uint64:
-    """Return the number that just `wanted` of all numbers do not exceed: the bucket that it is in is looked at closely, the others counted."""
+    """Return the number that just `wanted` of all numbers do not exceed.
+
+    Numbers are counted by bucket; only those of its bucket are sorted.
+    """
     shift = np.uint64(64 - _BUCKETS)
     counts = np.zeros(2**_BUCKETS, np.int64)
     for block in range(blocks):

@@ -1,4 +1,4 @@
-"""Part-of-speech taggers: texts in, (word, tag) pairs out. Any callable of that shape is a tagger."""
+"""Part-of-speech taggers: any callable with texts in and (word, tag) pairs out."""
 
 import contextlib
 import hashlib

@@ -213,7 +213,7 @@ def _lay_out(
     work: Path,
     options: AugmentOptions,
 ) -> tuple[_Job, list[_Unit], str]:
-    """Write every source's rows, block by block, and the rows to guard against; return a digest of them all."""
+    """Write every source's rows, block by block, and the held-out rows; return a digest too."""
     config, held_out = options.config, options.held_out
     laid = _Laid(work, config, {"text_pair" in table.column_names for table in held_out})
     bring = [method for method in methods_of(config) if method.rows is not None]
@@ -289,7 +289,7 @@ class _Laid:
 
 
 def _drawn_texts(job: _Job, blocks: Sequence[_Unit], count: int) -> list[str]:
-    """Draw texts of some blocks, rows coming again where there are few; of pairs each side by turns."""
+    """Draw texts of some blocks, with replacement; of pairs the sides take turns."""
     ends = np.cumsum([block.stop for block in blocks])
     at = below(draw(seed_key(job.seed, _DRAWN), np.arange(count)), ends[-1])
     block_of = np.searchsorted(ends, at, side="right")

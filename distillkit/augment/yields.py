@@ -14,7 +14,7 @@ from distillkit.data.words import is_unsegmented, split_characters, split_words
 
 
 def count_rows(table: pa.Table) -> dict[str, int]:
-    """Count the rows of each origin, with each rule (`rule mask`) and of each length in words (`length 7`).
+    """Count rows by origin, by rule (`rule mask`) and by length in words (`length 7`).
 
     Args:
         table: Rows of `variants.schema`.

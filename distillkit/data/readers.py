@@ -53,7 +53,7 @@ def _reader(path: UPath) -> Callable[[UPath], Iterator[Row]]:
 
 
 def source_files(source: str) -> list[UPath]:
-    """Return the files of a source that has any: itself, or, of a folder, those of one known form, by name.
+    """Return a source's files: itself, or a folder's files of one known form, by name.
 
     Raises:
         InputError: There is no such file, or a folder has none that can be read.

@@ -1,4 +1,4 @@
-"""Canonical tables: what a source becomes before any stage sees it, and the checks it passes on the way."""
+"""Canonical tables: what a source becomes before any stage sees it, and its checks."""
 
 import hashlib
 import math
@@ -43,7 +43,7 @@ def read_table(
     known: Sequence[str] = (),
     or_canonical: bool = False,
 ) -> pa.Table:
-    """Read a source into the canonical columns `text`, `text_pair` (pairs only), `label`; see `read_blocks`."""
+    """Read a source into one canonical table; see `read_blocks`."""
     return pa.concat_tables(
         read_blocks(
             source, columns, task=task, labels=labels, known=known, or_canonical=or_canonical
@@ -61,7 +61,7 @@ def read_blocks(
     or_canonical: bool = False,
     rows: int = 65_536,
 ) -> Iterator[pa.Table]:
-    """Read a source block by block into the canonical columns `text`, `text_pair` (pairs only), `label`.
+    """Read a source block by block into the columns `text`, `text_pair` (pairs only), `label`.
 
     Args:
         source: Anything `readers.read_rows` takes.
@@ -231,7 +231,7 @@ def is_second_name(name: str, first: str) -> bool:
 
 
 def _is_own(source: str, wanted: set[str], labels: str) -> bool:
-    """Say whether a canonical source is one table, whose rows were checked when it was written, and has what is wanted."""
+    """Say whether a source is one table of our own, checked when written, with what is wanted."""
     if not source.endswith(".parquet") or not Path(source).is_file():
         return False
     file = pq.ParquetFile(source)
@@ -244,7 +244,7 @@ def _is_own(source: str, wanted: set[str], labels: str) -> bool:
 
 
 def _check_task(source: str, found: pa.DataType, task: Task) -> None:
-    """Refuse a table of our own whose labels are of another task; without any label it is of every task."""
+    """Refuse a table of our own whose labels, if it has any, are of another task."""
     if found == LABEL_TYPES[task]:
         return
     column = pq.read_table(source, columns=["label"])["label"]
@@ -301,7 +301,9 @@ def _text(row: dict[str, Any], column: str, place: str) -> str:
 
 
 def label_names(table: pa.Table, source: str = "training data") -> list[str]:
-    """List the labels of a training table in the order that gives them their ids: integers by value, names by code point.
+    """List the labels of a training table in the order of their ids.
+
+    Integers are ordered by value, names by code point.
 
     Args:
         table: Canonical, labelled.
@@ -368,7 +370,7 @@ def check_task(table: pa.Table, task: Task, source: str) -> None:
 
 
 def label_ids(table: pa.Table, names: Sequence[str]) -> list[int]:
-    """Return each row's label as its place in `names`; -100 where there is none (what cross-entropy ignores)."""
+    """Return each row's label as its place in `names`; -100, which losses ignore, for none."""
     place = {name: i for i, name in enumerate(names)}
     return [-100 if label is None else place[label] for label in table["label"].to_pylist()]
 
@@ -404,7 +406,7 @@ def gold_of(table: pa.Table, names: Sequence[str], task: Task) -> np.ndarray:
 
 
 def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa.Table]:
-    """Set aside a share of each class's rows, in other tasks of all rows; equal texts stay on one side.
+    """Set aside a fraction of each class's rows, or of all rows; equal texts stay together.
 
     Args:
         table: Canonical, labelled.
@@ -473,7 +475,7 @@ def content_keys(texts: Sequence[str], text_pairs: Sequence[str] | None = None) 
 
 
 def content_hashes(texts: pa.Array, text_pairs: pa.Array | None = None) -> np.ndarray:
-    """Hash each row's content, as `content_keys` does, into two numbers: for sorting, joining and finding equals.
+    """Hash each row's content, as `content_keys` does, into two numbers.
 
     Args:
         texts: N strings.
@@ -513,7 +515,7 @@ def class_counts(table: pa.Table) -> dict[str, int]:
 
 
 def label_summary(table: pa.Table) -> dict[str, float]:
-    """Say what a table's labels are: how many rows have each, or the `least`, `mean` and `most` of scores."""
+    """Return how many rows have each label, or the `least`, `mean` and `most` of scores."""
     if task_of_labels(table["label"].type) != "regression":
         return dict(class_counts(table))
     scores = table["label"].drop_null().to_numpy()

@@ -33,7 +33,7 @@ def augment(
     engine: Engine = "local",
     workers: int = 0,
 ) -> dict[str, Any]:
-    """Build the transfer set of a file: its own texts byte for byte, more text if given, and variants by the paper's rules and others.
+    """Build the transfer set of a file: its own texts byte for byte, more text, and variants.
 
     Args:
         source: Training text; labels are kept where there are any.

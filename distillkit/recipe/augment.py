@@ -115,7 +115,7 @@ class GeneratedConfig:
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """The three rules of Tang et al. 2019, section 3.2, and more ways; the defaults are the paper's."""
+    """The three rules of Tang et al. 2019, section 3.2, and more methods; the defaults are the paper's."""
 
     tagger: str = "auto"
     """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag
