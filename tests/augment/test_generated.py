@@ -122,6 +122,7 @@ def test_texts_are_the_same_in_shards_and_after_a_kill(
     assert {path.name: path.read_bytes() for path in work.glob("texts-*")} == files
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(model_folder, train_table, tmp_path):
     config = GeneratedConfig(epochs=1, learning_rate=2e-2, max_tokens=6)
     alone, shared = (

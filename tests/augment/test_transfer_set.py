@@ -907,6 +907,7 @@ transfer_set.build_transfer_set(test.MANY, test.transfer_set.Path({target!r}), t
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.4, 0.8])
 def test_a_killed_process_is_taken_up_by_another(tmp_path, monkeypatch, share):
     monkeypatch.setattr(transfer_set, "BLOCK_ROWS", 10)
