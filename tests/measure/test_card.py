@@ -6,13 +6,7 @@ from dataclasses import replace
 import pytest
 
 from distillkit.measure.card import About, model_card
-from distillkit.recipe import (
-    DataConfig,
-    LossConfig,
-    Recipe,
-    StudentConfig,
-    TeacherConfig,
-)
+from distillkit.recipe import DataConfig, LossConfig, Recipe, StudentConfig, TeacherConfig
 
 SCORES = {"rows": 1200, "accuracy": 0.9, "macro_f1": 0.8, "agreement": 0.95}
 CLASSES = {"good": {"f1": 0.9, "rows": 800}, "bad": {"f1": 0.7, "rows": 400}}
@@ -85,10 +79,7 @@ def test_a_card_says_nothing_that_the_run_does_not_know():
             {"recipe": replace(ABOUT.recipe, loss=LossConfig("soft", 0.5, 4.0))},
             "The loss is soft targets at temperature 4, alpha 0.5. The kept epoch is 2",
         ),
-        (
-            {"recipe": replace(ABOUT.recipe, student=StudentConfig(kind="textcnn"))},
-            "It sees",
-        ),
+        ({"recipe": replace(ABOUT.recipe, student=StudentConfig(kind="textcnn"))}, "It sees"),
         (
             {"recipe": replace(ABOUT.recipe, data=DataConfig(train="a.tsv", unlabelled=("b",)))},
             "It expects `a.tsv`, `b` in the folder",
@@ -113,9 +104,7 @@ def test_what_made_the_rows_and_the_teacher_is_said():
     losses = {"before": {"loss": 3.456}, "after": {"loss": 2.1}}
     adapted = {"text": {"train": {"documents": 12_345, "tokens": 999_999}}, "held_out": losses}
     transfer = ABOUT.result["transfer_set"] | {"generated": 7, "rules": {"mask": 1500, "swap": 20}}
-    text = _card(
-        result=_result(adapted=adapted, transfer_set=transfer),
-    )
+    text = _card(result=_result(adapted=adapted, transfer_set=transfer))
     assert "12,345 documents without labels\n(999,999 tokens, whole-word masks)." in text
     assert "its loss went from 3.46 to 2.10." in text
     assert "The loss is the squared distance of the logits, alpha 0." in text
