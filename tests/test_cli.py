@@ -63,6 +63,15 @@ def test_every_command_shows_an_example_and_its_defaults(name, capsys):
     assert "(default: " in shown or name == "list"
 
 
+def test_help_joins_the_lines_of_a_docstring(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    shown = capsys.readouterr().out
+    assert "integers; lists of them (multi-label); numbers (regression). (default: label)" in shown
+    assert "Example: distillkit export" in shown
+
+
 def test_help_of_a_recipe_shows_the_recipes_own_values(capsys):
     with pytest.raises(SystemExit):
         main(["run", "sst2-bilstm", "--help"])

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any
@@ -21,6 +21,15 @@ from distillkit.recipe.renamed import rename_flags
 
 # A file a sort of command; none of them loads torch before it is called.
 COMMANDS = {**recipes.COMMANDS, **stages.COMMANDS, **ship.COMMANDS}
+
+# tyro leaves each line of an indented docstring, and each that begins with a sign, on its own. Only
+# the look of --help depends on this.
+with suppress(ImportError, AttributeError):
+    from tyro import _strings
+
+    _strings.remove_single_line_breaks = lambda helptext: "\n\n".join(
+        " ".join(paragraph.split()) for paragraph in helptext.split("\n\n")
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
