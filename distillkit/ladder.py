@@ -11,7 +11,7 @@ rungs and seeds.
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit import __version__, pipeline
-from distillkit.data.files import fingerprint, whole_file
+from distillkit.data.files import whole_file
 from distillkit.data.logits import read_store
 from distillkit.data.tables import gold_of, read_table, texts_of, write_table
 from distillkit.errors import InputError
@@ -37,16 +37,17 @@ from distillkit.measure.ladder import (
     ladder_figures,
     ladder_tables,
 )
+from distillkit.pipeline.student import STUDENT_VERSION
+from distillkit.pipeline.teacher import LABEL_VERSION
+from distillkit.pipeline.transfer_set import TRANSFER_VERSION
 from distillkit.recipe import AugmentConfig, LossConfig, MixConfig, Recipe
-from distillkit.runs import RunFolder, Summary, Taught, at_work, log, look_ahead, teach
+from distillkit.runs import RunFolder, Summary, Taught, at_work, log, look_ahead, teach, vectors_of
 from distillkit.teacher.checkpoint import load_classifier
 
 # Rungs that draw nothing of their own have one cell each; students have one a seed.
-_SEEDLESS = {
-    "majority": "baseline",
-    "tfidf": "baseline",
-    "teacher": "teacher",
-}  # whose code they depend on
+_SEEDLESS = ("majority", "tfidf", "teacher")
+# Raise the 1 when a cell of the same settings, inputs and student gives other answers.
+CELL_VERSION = STUDENT_VERSION + 1
 _RULES: dict[str, dict[str, Any]] = {
     "no-mask": {"p_mask": 0.0},
     "no-pos": {"p_pos": 0.0},
@@ -201,10 +202,8 @@ class _Ladder:
             split: gold_of(table, self.labels, recipe.data.task)
             for split, table in self.tables.items()
         }
-        self.base = [
-            home.key_of("data"),
-            home.key_of("teacher"),
-        ]  # what all is made from, beside its own settings
+        labelled = {split: task.tables[split] for split in ("train", *self.splits)}
+        self.base = labelled | home.keys("teacher")  # what every cell is made from
         self.transfers: dict[str, Summary] = {}  # of the transfer sets that hold, what is in them
         self.labelled: set[str] = set()  # of these, those whose every row has logits
         self.begun = False  # the logit store
@@ -263,15 +262,15 @@ class _Ladder:
         self,
         name: str,
         settings: object,
-        after: Sequence[str],
+        inputs: Mapping[str, str],
         fill: Callable[[Path], Summary],
-        code: str,
+        version: int,
         build: bool,
     ) -> Summary | None:
         """Return a stage's summary; None where it is not there, or no longer holds, and is not to be built."""
         if build:
-            return self.stages.stage(name, settings, after, fill, code=code)
-        return self.stages.kept(name, settings, after, code=code)
+            return self.stages.stage(name, settings, inputs, fill, version=version)
+        return self.stages.kept(name, settings, inputs, version=version)
 
     def _transfer(self, name: str, *, build: bool) -> Summary | None:
         """Return what is in a transfer set."""
@@ -297,8 +296,16 @@ class _Ladder:
             )
             return {key: value for key, value in summary.items() if key != "output"}
 
-        settings = [asdict(config), models.fingerprints(), recipe.seed, self.base[0]]
-        counts = self._stage(f"transfer-{name}", settings, [], transfer, "transfer", build)
+        kind = [recipe.data.task, asdict(task.columns)]
+        settings = [asdict(config), kind, models.fingerprints(), recipe.seed]
+        tables = {
+            split: found
+            for split, found in task.tables.items()
+            if split != "unlabelled" or unlabelled
+        }
+        counts = self._stage(
+            f"transfer-{name}", settings, tables, transfer, TRANSFER_VERSION, build
+        )
         if counts is not None:
             self.transfers[name] = counts
         return counts
@@ -311,7 +318,12 @@ class _Ladder:
         recipe, ready = self.recipe, self.home.folder / "logits" / "store"
 
         def logits(out: Path) -> Summary:
-            done = self.home.kept("logits", asdict(recipe.label), ["teacher", "transfer"])
+            done = self.home.kept(
+                "logits",
+                asdict(recipe.label),
+                self.home.keys("teacher", "transfer"),
+                version=LABEL_VERSION,
+            )
             if done and all(
                 manifest["mask"] == recipe.augment.mask for manifest in read_store(ready).values()
             ):
@@ -321,8 +333,12 @@ class _Ladder:
             return {}
 
         if not self.begun:
-            settings = [asdict(recipe.label), recipe.augment.mask, self.base]
-            self.begun = self._stage("logits", settings, [], logits, "logits", build) is not None
+            settings, teacher = (
+                [asdict(recipe.label), recipe.augment.mask],
+                self.home.keys("teacher"),
+            )
+            begun = self._stage("logits", settings, teacher, logits, LABEL_VERSION, build)
+            self.begun = begun is not None
         return self.begun
 
     def _label(self, name: str) -> None:
@@ -346,7 +362,12 @@ class _Ladder:
         if seed is None:
             folder = name
             found = self._stage(
-                name, self.base, [], partial(self._without_student, name), _SEEDLESS[name], build
+                name,
+                [self.recipe.data.task, asdict(self.task.columns)],
+                self.base,
+                partial(self._without_student, name),
+                CELL_VERSION,
+                build,
             )
         else:
             folder, lesson = f"{name}-seed-{seed}", self._lesson(name, build=build)
@@ -412,7 +433,6 @@ class _Ladder:
         recipe, gold = self.recipe, lesson.rung == "gold"
         patience = math.ceil(recipe.training.patience * lesson.epochs / recipe.training.epochs)
         training = replace(recipe.training, epochs=lesson.epochs, patience=patience)
-        vectors = Path(recipe.student.embeddings.source)
         if not gold and not self._begin_store(build=build):
             return None
 
@@ -447,20 +467,15 @@ class _Ladder:
         settings = [
             asdict(recipe.student),
             asdict(training),
-            fingerprint(vectors) if vectors.is_file() else "",
             asdict(lesson.loss),
             lesson.shown,
+            [recipe.data.task, asdict(self.task.columns)],
             seed,
-            self.base,
         ]
-        after = [
-            f"transfer-{lesson.variant}",
-            f"transfer-{lesson.vocabulary}",
-            *([] if gold else ["logits"]),
-        ]
-        return self._stage(
-            name, settings, after, student, "student-gold" if gold else "student", build
-        )
+        transfers = [f"transfer-{kind}" for kind in {lesson.variant, lesson.vocabulary}]
+        read = self.stages.keys(*transfers, *([] if gold else ["logits"]))
+        inputs = self.base | read | vectors_of(recipe)
+        return self._stage(name, settings, inputs, student, CELL_VERSION, build)
 
     def _rows(self, lesson: _Lesson) -> pa.Table:
         """Return the distinct rows of a lesson."""

@@ -163,6 +163,59 @@ def classifier_folder(tmp_path_factory, train_table, dev_table):
 
 
 @pytest.fixture(scope="session")
+def write_tsv():
+    """A function that writes a labelled table where a recipe can read it, and returns its path."""
+
+    def write(path, table):
+        lines = [f"{row['text']}\t{row['label']}\n" for row in table.to_pylist()]
+        path.write_text("".join(["text\tlabel\n", *lines]))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def tiny_recipe(tmp_path_factory, write_tsv, encoder_folder, train_table, dev_table):
+    """Everything tiny, everything real: teacher, transfer set, logits, both students."""
+    from distillkit.recipe import (
+        AugmentConfig,
+        DataConfig,
+        EmbeddingConfig,
+        LabelConfig,
+        ProofConfig,
+        Recipe,
+        StudentConfig,
+        TeacherConfig,
+        TrainingConfig,
+    )
+
+    folder = tmp_path_factory.mktemp("sources")
+    slow = TrainingConfig(epochs=30, batch_size=16, learning_rate=3e-3, precision="fp32")
+    return Recipe(
+        data=DataConfig(
+            train=write_tsv(folder / "train.tsv", train_table),
+            dev=write_tsv(folder / "dev.tsv", dev_table),
+        ),
+        teacher=TeacherConfig(encoder_folder, 16, slow),
+        augment=AugmentConfig(n_iter=3),
+        label=LabelConfig(precision="fp32", shard_rows=50),
+        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(dimension=8)),
+        training=TrainingConfig(epochs=3, batch_size=16, learning_rate=1e-2, precision="fp32"),
+        proof=ProofConfig(gold_epochs=3, latency_sentences=5),
+    )
+
+
+@pytest.fixture(scope="session")
+def finished_run(tiny_recipe, tmp_path_factory):
+    """A folder that `distillkit run` has filled; read it, and copy it to write."""
+    from distillkit import runs
+
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    runs.run(tiny_recipe, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def damaged(classifier_folder, tmp_path_factory):
     """The classifier and its bundle, in which the word "awful" has the vector NaN; every other text has its answer."""
     import numpy as np

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,51 +19,29 @@ from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.recipe import (
     AdaptConfig,
-    AugmentConfig,
     ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
-    LabelConfig,
     MaskingConfig,
-    ProofConfig,
-    Recipe,
-    StudentConfig,
-    TeacherConfig,
     TextConfig,
     TrainingConfig,
     dump,
     load_recipe,
 )
+from distillkit.runs import Taught, stages, students
 
 STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "proof"]
 
 
 @pytest.fixture
-def recipe(tmp_path, encoder_folder, train_table, dev_table):
-    """Everything tiny, everything real: teacher, transfer set, logits, both students."""
-    return Recipe(
-        data=DataConfig(
-            train=_tsv(tmp_path / "train.tsv", train_table),
-            dev=_tsv(tmp_path / "dev.tsv", dev_table),
-        ),
-        teacher=TeacherConfig(
-            encoder_folder,
-            16,
-            TrainingConfig(epochs=30, batch_size=16, learning_rate=3e-3, precision="fp32"),
-        ),
-        augment=AugmentConfig(n_iter=3),
-        label=LabelConfig(precision="fp32", shard_rows=50),
-        student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(dimension=8)),
-        training=TrainingConfig(epochs=3, batch_size=16, learning_rate=1e-2, precision="fp32"),
-        proof=ProofConfig(gold_epochs=3, latency_sentences=5),
-    )
+def recipe(tiny_recipe):
+    return tiny_recipe
 
 
-def _tsv(path, table):
-    path.write_text(
-        "text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
-    )
-    return str(path)
+@pytest.fixture
+def copied(finished_run, tmp_path):
+    """A finished run that a test may change."""
+    return Path(shutil.copytree(finished_run, tmp_path / "runs" / "copied"))
 
 
 def _stamps(folder):
@@ -72,21 +52,14 @@ def _stamps(folder):
     }
 
 
-@pytest.fixture
-def finished(recipe, tmp_path):
-    folder = tmp_path / "runs" / "undisturbed"
-    runs.run(recipe, folder)
-    return folder
-
-
-def test_result_holds_every_model_on_the_same_dev_rows(finished, dev_table):
-    models = json.loads((finished / "result.json").read_text())["models"]
+def test_result_holds_every_model_on_the_same_dev_rows(finished_run, dev_table):
+    models = json.loads((finished_run / "result.json").read_text())["models"]
     assert list(models) == ["majority", "tfidf", "student_gold", "student", "teacher"]
     assert {model["dev"]["rows"] for model in models.values()} == {len(dev_table)}
     assert models["teacher"]["dev"]["agreement"] == 1
     assert models["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
     assert models["student"]["parameters"]["total"] < models["teacher"]["parameters"]["total"]
-    assert set(json.loads((finished / "proof" / "latency.json").read_text())) == {
+    assert set(json.loads((finished_run / "proof" / "latency.json").read_text())) == {
         "tfidf",
         "student_gold",
         "student",
@@ -94,20 +67,24 @@ def test_result_holds_every_model_on_the_same_dev_rows(finished, dev_table):
     }
 
 
-def test_saved_recipe_repeats_the_run(recipe, finished, tmp_path):
-    again = load_recipe(str(finished / "recipe.yaml"))
+def test_saved_recipe_repeats_the_run(recipe, finished_run, tmp_path):
+    again = load_recipe(str(finished_run / "recipe.yaml"))
     assert again == recipe
     runs.run(again, tmp_path / "again")
     assert (tmp_path / "again" / "result.json").read_bytes() == (
-        finished / "result.json"
+        finished_run / "result.json"
     ).read_bytes()
 
 
-def test_second_run_redoes_nothing(recipe, finished):
-    before = _stamps(finished)
-    runs.run(recipe, finished)
-    assert sorted(before) == sorted(STAGES)
-    assert _stamps(finished) == before
+def _redone(recipe, folder):
+    before = _stamps(folder)
+    runs.run(recipe, folder)
+    return [stage for stage, stamp in _stamps(folder).items() if stamp != before.get(stage)]
+
+
+def test_second_run_redoes_nothing(recipe, copied):
+    assert sorted(_stamps(copied)) == sorted(STAGES)
+    assert _redone(recipe, copied) == []
 
 
 @pytest.mark.parametrize(
@@ -119,22 +96,81 @@ def test_second_run_redoes_nothing(recipe, finished):
         ({"label": {"shard_rows": 60}}, ["logits", "student", "proof"]),
     ],
 )
-def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, finished, change, redone):
-    before = _stamps(finished)
+def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, copied, change, redone, capsys):
     (section, values), *_ = change.items()
-    runs.run(replace(recipe, **{section: replace(getattr(recipe, section), **values)}), finished)
-    assert [stage for stage, stamp in _stamps(finished).items() if stamp != before[stage]] == redone
+    changed = replace(recipe, **{section: replace(getattr(recipe, section), **values)})
+    assert _redone(changed, copied) == redone
+    said = capsys.readouterr().err
+    assert f"{redone[0]}: done again, as its settings have changed\n" in said
+    assert said.count(": done again, as ") == len(redone)
 
 
-def test_a_changed_data_file_redoes_everything(recipe, finished, tmp_path):
-    before = _stamps(finished)
-    with (tmp_path / "train.tsv").open("a") as stream:
-        stream.write("the cast was fine indeed .\tpositive\n")
-    runs.run(recipe, finished)
-    assert all(stamp != before[stage] for stage, stamp in _stamps(finished).items())
+def test_a_raised_version_redoes_the_stage_and_what_follows(recipe, copied, monkeypatch, capsys):
+    monkeypatch.setattr(stages, "LABEL_VERSION", 2)
+    assert _redone(recipe, copied) == ["logits", "student", "proof"]
+    said = capsys.readouterr().err
+    assert "logits: done again, as version 1 of this stage made it, and this is 2\n" in said
+    assert "student: done again, as what it reads has changed: logits\n" in said
 
 
-def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished, tmp_path):
+def test_a_stage_without_a_version_is_done_again(recipe, copied, capsys):
+    stamp = copied / "student" / "stage.json"
+    old = json.loads(stamp.read_text())
+    stamp.write_text(json.dumps({"key": "0" * 64, "summary": old["summary"]}))
+    assert _redone(recipe, copied) == ["student"]  # to the same result, so what follows holds
+    assert "student: done again, as an earlier distillkit made it" in capsys.readouterr().err
+
+
+def test_changed_data_redoes_what_reads_it(recipe, copied, tmp_path, write_tsv, train_table):
+    same = replace(recipe.data, train=write_tsv(tmp_path / "same.tsv", train_table))
+    assert _redone(replace(recipe, data=same), copied) == ["data"]
+    text = tmp_path / "text.txt"
+    text.write_text("the cast was fine indeed .\n")
+    more = replace(recipe.data, unlabelled=(str(text),))
+    redone = _redone(replace(recipe, data=more), copied)
+    assert redone == [stage for stage in STAGES if stage != "teacher"]
+
+
+def test_another_training_set_trains_the_teacher_again(
+    recipe, copied, tmp_path, write_tsv, train_table, monkeypatch
+):
+    monkeypatch.setattr(stages.pipeline, "train_teacher", _stop)
+    less = replace(recipe.data, train=write_tsv(tmp_path / "less.tsv", train_table.slice(2)))
+    with pytest.raises(Stopped):
+        runs.run(replace(recipe, data=less), copied)
+
+
+class Stopped(Exception):
+    """Where a test needs no more of a run."""
+
+
+def _stop(*_):
+    raise Stopped
+
+
+def test_the_gold_student_takes_small_batches(recipe, tmp_path, monkeypatch):
+    jobs = []
+
+    def train(job):
+        jobs.append(job)
+        raise Stopped
+
+    home = runs.RunFolder(tmp_path)
+    task = Taught(
+        recipe.data.columns, {"train": "", "dev": ""}, {"train": "", "dev": ""}, {}, {}, "", None
+    )
+    monkeypatch.setattr(students.pipeline, "train_student", train)
+    for size in (16, 2048):
+        wide = replace(recipe, training=replace(recipe.training, batch_size=size))
+        with pytest.raises(Stopped):
+            students.gold_student(wide, home, task, "")
+        with pytest.raises(Stopped):
+            students.distilled_student(wide, home, task, "")
+    assert [job.training.batch_size for job in jobs] == [16, 16, 64, 2048]
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished_run, tmp_path):
     folder = tmp_path / "runs" / "killed"
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
     args = [
@@ -165,10 +201,11 @@ def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished, 
     before = _stamps(folder)
     assert subprocess.run(args, capture_output=True, check=False).returncode == 0
     assert {name: stamp for name, stamp in _stamps(folder).items() if name in before} == before
-    assert (folder / "result.json").read_bytes() == (finished / "result.json").read_bytes()
+    assert (folder / "result.json").read_bytes() == (finished_run / "result.json").read_bytes()
     assert not list(folder.glob(".*.partial"))
 
 
+@pytest.mark.slow
 def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, tmp_path):
     recipe = replace(recipe, training=replace(recipe.training, epochs=15, checkpoint_steps=1))
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
@@ -216,7 +253,7 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
 
 def test_two_runs_in_one_folder_are_refused(recipe, tmp_path):
     with (
-        runs._alone(tmp_path / "busy"),
+        runs.at_work(tmp_path / "busy"),
         pytest.raises(InputError, match="another run is at work there"),
     ):
         runs.run(recipe, tmp_path / "busy")
@@ -231,13 +268,13 @@ def test_a_folder_that_no_run_made_is_never_replaced(recipe, tmp_path):
 
 
 def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(
-    recipe, tmp_path, dev_table
+    recipe, tmp_path, write_tsv, dev_table
 ):
     odd = pa.table({"text": ["Zyzzyva is good ."], "label": ["positive"]})
     data = replace(
         recipe.data,
-        dev=_tsv(tmp_path / "dev.tsv", pa.concat_tables([dev_table, odd])),
-        test=_tsv(tmp_path / "test.tsv", dev_table),
+        dev=write_tsv(tmp_path / "dev.tsv", pa.concat_tables([dev_table, odd])),
+        test=write_tsv(tmp_path / "test.tsv", dev_table),
     )
     runs.run(replace(recipe, data=data), tmp_path / "run")
     transfer = read_table(

@@ -309,10 +309,18 @@ def test_trials_of_two_recipes_or_searches_are_not_mixed(copied, recipe):
     assert (copied / "tune-short" / "tune.json").is_file()
 
 
-def test_trials_of_other_data_or_code_are_not_mixed(copied, recipe, monkeypatch):
-    monkeypatch.setitem(runs._ROOMS, "trial", ["ladder.py"])
-    with pytest.raises(InputError, match="trial 0 was made with other data, logits or code"):
+def test_trials_of_other_data_are_not_mixed(copied, recipe):
+    stamp = copied / "tune" / "trial-0" / "stage.json"
+    trial = json.loads(stamp.read_text()) | {"key": "of other logits"}
+    stamp.write_text(json.dumps(trial))
+    with pytest.raises(InputError, match="trial 0 was made with other data or logits"):
         tune(recipe, copied, SEARCH, trials=11)
+
+
+def test_trials_of_an_older_version_are_done_again(copied, recipe, monkeypatch, capsys):
+    monkeypatch.setattr(module, "TRIAL_VERSION", module.TRIAL_VERSION + 1)
+    assert len(tune(recipe, copied, SEARCH, trials=1)["trials"]) == 1
+    assert "trial-0: done again, as version " in capsys.readouterr().err
 
 
 def test_a_diverged_trial_is_an_answer_and_other_mistakes_are_not(copied, recipe, monkeypatch):

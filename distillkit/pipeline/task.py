@@ -17,6 +17,10 @@ COLUMNS = ColumnsConfig()
 _NOTE = "distillkit.json"
 
 
+# Raise it when the same settings and inputs give another result: runs then do the stage again.
+DATA_VERSION = 1
+
+
 def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     """Read everything a task has into canonical tables.
 

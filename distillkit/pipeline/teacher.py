@@ -26,6 +26,9 @@ from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 
+# Raise it when the same settings and inputs give another result: runs then do the stage again.
+ADAPT_VERSION = 1
+
 
 def adapt_teacher(
     config: AdaptConfig, model: str, output: Path, seed: int = 1, *, resume: bool = True
@@ -75,6 +78,10 @@ def adapt_teacher(
     }
 
 
+# Raise it when the same settings and inputs give another result: runs then do the stage again.
+TEACHER_VERSION = 1
+
+
 def train_teacher(
     data: DataConfig, teacher: TeacherConfig, output: Path, seed: int = 1, *, resume: bool = True
 ) -> dict[str, Any]:
@@ -110,6 +117,10 @@ def train_teacher(
             checkpoints.hand_over(folder)
         checkpoints.discard()
     return {"output": str(output), "labels": labels_of(model), **result.summary(data.task)}
+
+
+# Raise it when the same settings and inputs give another result: runs then do the stage again.
+LABEL_VERSION = 1
 
 
 def label(

@@ -18,6 +18,9 @@ from distillkit.recipe import AugmentConfig, ColumnsConfig, Engine, Task
 from distillkit.teacher.checkpoint import load_classifier, load_config_of, resolve
 from distillkit.teacher.word_vectors import word_vectors
 
+# Raise it when the same settings and inputs give another result: runs then do the stage again.
+TRANSFER_VERSION = 1
+
 
 def augment(
     source: str,

@@ -20,10 +20,11 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from distillkit import __version__, pipeline
-from distillkit.data.files import fingerprint, whole_file
+from distillkit.data.files import whole_file
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
+from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.recipe import SCORES, Recipe, dump
 from distillkit.runs import (
     RunFolder,
@@ -34,6 +35,7 @@ from distillkit.runs import (
     log,
     look_ahead,
     teach,
+    vectors_of,
 )
 from distillkit.student.train import sampling_weights
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
@@ -61,6 +63,8 @@ _OBJECTIVES: dict[str, Literal["maximize", "minimize"]] = {
 }
 _ROUNDS, _ROUND_ROWS = 3, 100  # of timing, and the fewest texts in each
 _DRAWS = 20  # until a space is taken to have no settings left that were not tried
+# Raise the 1 when a trial of the same settings, inputs and student gives another result.
+TRIAL_VERSION = STUDENT_VERSION + 1
 _ELSEWHERE = ("engine", "workers")  # what of a recipe no result depends on
 
 
@@ -183,16 +187,13 @@ class _Study:
         )
         self.transfer_set, self.stages = transfer_set, RunFolder(place)
         self.trials: list[Summary] = []
-        vectors = Path(recipe.student.embeddings.source)
         given = {
             "recipe": {k: v for k, v in asdict(recipe).items() if k not in _ELSEWHERE},
             "search": asdict(search),
         }
-        self.base = [
-            given,
-            home.key_of("logits"),
-            fingerprint(vectors) if vectors.is_file() else "",
-        ]
+        self.base = given
+        dev = {"dev": task.tables["dev"]}
+        self.inputs = dev | home.keys("teacher", "logits") | vectors_of(recipe)
 
     def run(self, trials: int, tolerance: float) -> Summary:
         """Train what is missing, then report on all that is there."""
@@ -222,14 +223,17 @@ class _Study:
         """Find the trials that are finished.
 
         Raises:
-            InputError: They are of other data, logits or code than there are now.
+            InputError: They are of other data or logits than there are now.
         """
         while (self.place / f"trial-{len(self.trials)}" / "stage.json").is_file():
             number = len(self.trials)
-            found = self.stages.kept(f"trial-{number}", [self.base, number], [], code="trial")
+            name = f"trial-{number}"
+            found = self.stages.kept(name, [self.base, number], self.inputs, version=TRIAL_VERSION)
+            if found is None and not self.stages.is_of(name, TRIAL_VERSION):
+                break  # it and those after it are done again
             if found is None:
                 raise InputError(
-                    f"{self.place}: trial {number} was made with other data, logits or code; {_mend()}"
+                    f"{self.place}: trial {number} was made with other data or logits; {_mend()}"
                 )
             self.trials.append({"trial": number, **found})
         if self.trials:
@@ -372,7 +376,9 @@ class _Study:
                 shutil.rmtree(out / "model")
             return found
 
-        found = self.stages.stage(f"trial-{number}", [self.base, number], [], trial, code="trial")
+        found = self.stages.stage(
+            f"trial-{number}", [self.base, number], self.inputs, trial, version=TRIAL_VERSION
+        )
         self.trials.append({"trial": number, **found})
 
     def _timed(self, number: int, model: Path) -> Summary:

@@ -144,14 +144,14 @@ def _write_stage(target):
         make(out, **_parts("new"))
         return {}
 
-    return lambda: RunFolder(target.parent).stage(target.name, "settings", [], build, code="data")
+    return lambda: RunFolder(target.parent).stage(target.name, "settings", {}, build, version=1)
 
 
 def _start_again(target, write):
     if write is _write:
         check_replaceable(target, "student.yaml")
     else:
-        RunFolder(target.parent).kept(target.name, "", [], code="data")
+        RunFolder(target.parent).kept(target.name, "", {}, version=1)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -1,0 +1,72 @@
+"""`distillkit run`: all stages in order, each done once, whole or not at all."""
+
+import json
+from pathlib import Path
+
+from distillkit import __version__
+from distillkit.data.files import whole_file
+from distillkit.recipe import SCORES, Recipe
+from distillkit.runs.evaluation import evaluate_models
+from distillkit.runs.folder import RunFolder, Summary, at_work, log
+from distillkit.runs.stages import Taught, label_transfer_set, look_ahead, teach
+from distillkit.runs.students import distilled_student, gold_student, vectors_of
+
+__all__ = [
+    "RunFolder",
+    "Summary",
+    "Taught",
+    "at_work",
+    "label_transfer_set",
+    "log",
+    "look_ahead",
+    "run",
+    "teach",
+    "vectors_of",
+]
+
+
+def run(recipe: Recipe, folder: Path) -> Summary:
+    """Run a recipe from labelled text to the evaluation of every model.
+
+    Args:
+        recipe: What to run.
+        folder: Where every stage keeps its result; finished stages are kept when it is run again.
+
+    Returns:
+        What is written to `result.json`: the data, the transfer set, and each model's scores and
+        size. It holds no times, so the same run gives the same bytes; those are in `latency.json`.
+
+    Raises:
+        InputError: Something given is wrong, or another run is at work in the folder.
+    """
+    with at_work(folder) as home:
+        models = look_ahead(recipe)
+        task = teach(recipe, home, folder / "recipe.yaml")
+        counts, transfer_set = label_transfer_set(recipe, home, task, models)
+        trained = {"teacher": task.teacher}
+        if recipe.proof.gold_epochs:
+            trained["student_gold"] = gold_student(recipe, home, task, transfer_set)
+        trained["student"] = distilled_student(recipe, home, task, transfer_set)
+        evaluated = evaluate_models(recipe, home, task)
+        result = _result(recipe, task, counts, trained, evaluated)
+    with whole_file(folder / "result.json") as partial:
+        text = json.dumps(result, ensure_ascii=False, indent=1)
+        partial.write_text(text + "\n", encoding="utf-8")
+    report = (folder / "proof" / "report.md").read_text(encoding="utf-8")
+    log(f"\n{report}\n{folder / 'result.json'}")
+    return result
+
+
+def _result(
+    recipe: Recipe, task: Taught, counts: Summary, trained: dict[str, Summary], evaluated: Summary
+) -> Summary:
+    kept = (f"dev_{SCORES[recipe.data.task]}", "best_epoch", "history")
+    return {
+        "distillkit": __version__,
+        "seed": recipe.seed,
+        "data": task.data,
+        **({"adapted": task.adapted} if task.adapted else {}),
+        "transfer_set": counts,
+        "training": {name: {key: stage[key] for key in kept} for name, stage in trained.items()},
+        "models": evaluated["models"],
+    }

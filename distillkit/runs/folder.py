@@ -1,0 +1,193 @@
+"""A run's folder: a folder a stage, each made once, whole or not at all."""
+
+import hashlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from distillkit.data.files import (
+    check_foreign,
+    disk_errors,
+    recover_folder,
+    replace_folder,
+    whole_file,
+)
+from distillkit.errors import InputError
+
+Summary = dict[str, Any]
+
+
+@dataclass
+class RunFolder:
+    """`runs/<name>/`: a folder a stage, each with a stage.json that says what it was made from."""
+
+    folder: Path
+
+    def stage(
+        self,
+        name: str,
+        settings: object,
+        inputs: Mapping[str, str],
+        build: Callable[[Path], Summary],
+        *,
+        version: int,
+    ) -> Summary:
+        """Return a stage's summary, building the stage only if something it depends on has changed.
+
+        Args:
+            name: Folder of the stage.
+            settings: Everything of the recipe that the result depends on.
+            inputs: What the stage reads, by name: fingerprints of files, keys of other stages.
+            build: Fills the folder it is given. The folder gets the stage's name only when it is
+                whole. One left by a killed run is handed back if nothing has changed since.
+            version: Of the code. It is raised by hand when the same settings and inputs give
+                another result.
+        """
+        final = (self.folder / name).resolve()  # a stage may be a link to another disk
+        partial = final.with_name(f".{name}.partial")
+        before = self._stamp(name)
+        if final.exists() and not before:
+            raise InputError(
+                f"{final}: not a stage of a run, and would be replaced; choose another --name or --runs"
+            )
+        made_from = _made_from(settings, inputs, version)
+        key = _key(name, made_from)
+        if before.get("key") == key:
+            log(f"{name}: nothing has changed, kept")
+            return before["summary"]
+        if before:
+            check_foreign(final)
+            log(f"{name}: done again, as {_why(before, made_from)}")
+        began = time.monotonic()
+        with disk_errors(final):
+            # A kill may fall between a stage's last byte and its renaming.
+            if _stamp(partial).get("key") != key:
+                _fill(partial, key, made_from, build)
+            (partial / "key").unlink(missing_ok=True)
+            replace_folder(partial, final)
+        log(f"{name}: done in {timedelta(seconds=round(time.monotonic() - began))}")
+        return self._stamp(name)["summary"]
+
+    def kept(
+        self, name: str, settings: object, inputs: Mapping[str, str], *, version: int
+    ) -> Summary | None:
+        """Return a stage's summary if `stage` would keep it, or None: nothing is built."""
+        stamp = self._stamp(name)
+        key = _key(name, _made_from(settings, inputs, version))
+        return stamp["summary"] if stamp.get("key") == key else None
+
+    def is_of(self, name: str, version: int) -> bool:
+        """Say whether a stage is there and was made by this version of its code."""
+        return self._stamp(name).get("made_from", {}).get("version") == version
+
+    def keys(self, *names: str) -> dict[str, str]:
+        """Return the keys of stages, for the inputs of those that read them; "" where one is absent."""
+        return {name: self._stamp(name).get("key", "") for name in names}
+
+    def _stamp(self, name: str) -> Summary:
+        final = (self.folder / name).resolve()
+        recover_folder(final)
+        return _stamp(final)
+
+
+def _made_from(settings: object, inputs: Mapping[str, str], version: int) -> Summary:
+    return {"version": version, "settings": _hash(settings), "inputs": dict(inputs)}
+
+
+def _key(name: str, made_from: Summary) -> str:
+    return _hash([name, made_from])
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, default=str, sort_keys=True).encode()).hexdigest()
+
+
+def _why(before: Summary, now: Summary) -> str:
+    """Say what differs between what a stage was made from and what it would be made from now."""
+    old = before.get("made_from")
+    if old is None:
+        return "an earlier distillkit made it, which noted no version of its stages"
+    if old["version"] != now["version"]:
+        return f"version {old['version']} of this stage made it, and this is {now['version']}"
+    if old["settings"] != now["settings"]:
+        return "its settings have changed"
+    names = sorted({*old["inputs"], *now["inputs"]})
+    changed = [name for name in names if old["inputs"].get(name) != now["inputs"].get(name)]
+    return f"what it reads has changed: {', '.join(changed)}"
+
+
+def _stamp(stage: Path) -> Summary:
+    path = stage / "stage.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _fill(partial: Path, key: str, made_from: Summary, build: Callable[[Path], Summary]) -> None:
+    if not (partial / "key").is_file() or (partial / "key").read_text(encoding="utf-8") != key:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        (partial / "key").write_text(key, encoding="utf-8")
+    try:
+        stamp = {"key": key, "made_from": made_from, "summary": build(partial)}
+        with whole_file(partial / "stage.json") as unfinished:
+            unfinished.write_text(json.dumps(stamp, ensure_ascii=False, indent=1), encoding="utf-8")
+    except Exception:
+        # A training that was told to end, or that hit a NaN, has left checkpoints or the bad batch.
+        if not any(partial.glob(".*.training")):
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def at_work(folder: Path) -> Iterator[RunFolder]:
+    """Hold a run's folder for one process; where a mistake ends the work before anything came of it, leave nothing behind.
+
+    Raises:
+        InputError: Another process holds it.
+    """
+    fresh = not folder.exists()
+    try:
+        with _alone(folder):
+            yield RunFolder(folder)
+    except InputError:
+        if fresh and not any(folder.glob("*/stage.json")):
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.parent.rmdir()
+        raise
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a run's folder for one process; the lock goes with the process, however it ends."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(
+                f"{folder}: another run is at work there; wait for it, or choose another --name"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def log(message: str) -> None:
+    """Say a line on stderr; stdout is for results."""
+    sys.stderr.write(message + "\n")
+
+
+def relative(summary: Summary) -> Summary:
+    """Leave out where a stage was built: a temporary folder that is gone."""
+    return {key: value for key, value in summary.items() if key != "output"}

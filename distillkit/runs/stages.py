@@ -1,0 +1,207 @@
+"""The stages before the students: data, adapted and fine-tuned teacher, transfer set, logits."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from distillkit import pipeline
+from distillkit.augment.method import Models
+from distillkit.augment.taggers import load_tagger
+from distillkit.data.files import fingerprint, whole_file
+from distillkit.data.readers import source_files
+from distillkit.data.tables import label_summary, write_table
+from distillkit.errors import InputError
+from distillkit.pipeline.task import DATA_VERSION
+from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
+from distillkit.pipeline.transfer_set import TRANSFER_VERSION
+from distillkit.recipe import ColumnsConfig, DataConfig, Recipe, dump
+from distillkit.runs.folder import RunFolder, Summary, relative
+from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What everything after the teacher starts from."""
+
+    columns: ColumnsConfig  # of the tables in `path`
+    path: dict[str, str]  # of train, dev, test, unlabelled
+    tables: dict[str, str]  # fingerprints of those that are there
+    data: Summary
+    teacher: Summary
+    model: str  # folder of the fine-tuned teacher
+    adapted: Summary | None  # None: the recipe has no text to adapt to
+
+
+def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
+    """Bring the stages `data`, `adapted` where the recipe has text to adapt to, and `teacher` up to date, the recipe saved before they start."""
+    folder, seed, adapt = home.folder, recipe.seed, recipe.adapt
+    start = recipe.teacher.model
+    scratch = start == SCRATCH and adapt.text.sources
+    checkpoint = start if scratch else resolve(start)
+    recipe.student.check_width(
+        adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size
+    )
+    weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
+    sources, text = _fingerprints(_sources(recipe.data)), _fingerprints(adapt.text.sources)
+    with whole_file(saved) as partial:
+        partial.write_text(dump(recipe), encoding="utf-8")
+    columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
+    path = {
+        split: str(folder / "data" / f"{split}.parquet")
+        for split in ("train", "dev", "test", "unlabelled")
+    }
+
+    def data(out: Path) -> Summary:
+        tables = pipeline.read_data(recipe.data, seed)
+        if "text_pair" in tables["train"].column_names and not recipe.data.columns.text_pair:
+            raise InputError(
+                f"{recipe.data.train}: a table of pairs; set data.columns.text_pair to text_pair"
+            )
+        for split, table in tables.items():
+            write_table(table, out / f"{split}.parquet")
+        labelled = {split: table for split, table in tables.items() if split != "unlabelled"}
+        return {
+            "rows": {split: len(table) for split, table in tables.items()},
+            "labels": {split: label_summary(table) for split, table in labelled.items()},
+        }
+
+    def adapted(out: Path) -> Summary:
+        return pipeline.adapt_teacher(adapt, start, out / "model", seed)
+
+    def teacher(out: Path) -> Summary:
+        here = DataConfig(
+            task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns
+        )
+        model = str(folder / "adapted" / "model") if text else start
+        return pipeline.train_teacher(
+            here, replace(recipe.teacher, model=model), out / "model", seed
+        )
+
+    prepared = home.stage(
+        "data", [asdict(recipe.data), seed], {"data's sources": sources}, data, version=DATA_VERSION
+    )
+    tables = {split: fingerprint(Path(path[split])) for split in prepared["rows"]}
+    kind = [recipe.data.task, asdict(columns)]
+    known, inputs = None, {name: tables[name] for name in ("train", "dev")} | {"model": weights}
+    if text:
+        files = [Path(name) for name in adapt.masking.files]
+        read = {
+            "adapt.text.sources": text,
+            "adapt.masking's files": fingerprint(*(file for file in files if file.exists())),
+            "model": weights,
+        }
+        known = relative(
+            home.stage("adapted", [asdict(adapt), seed], read, adapted, version=ADAPT_VERSION)
+        )
+        inputs |= home.keys("adapted")
+    taught = relative(
+        home.stage(
+            "teacher",
+            [asdict(recipe.teacher), kind, seed],
+            inputs,
+            teacher,
+            version=TEACHER_VERSION,
+        )
+    )
+    model = str(folder / "teacher" / "model")
+    return Taught(columns, path, tables, prepared, taught, model, known)
+
+
+def label_transfer_set(
+    recipe: Recipe, home: RunFolder, task: Taught, models: Models
+) -> tuple[Summary, str]:
+    """Bring the stages `transfer` and `logits` up to date.
+
+    Args:
+        recipe: How the transfer set is made, and labelled.
+        home: The run's folder.
+        task: What `teach` left there.
+        models: From `look_ahead`.
+
+    Returns:
+        What the transfer set yielded, and its path.
+    """
+    transfer_set = str(home.folder / "transfer" / "transfer.parquet")
+
+    def transfer(out: Path) -> Summary:
+        held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]
+        extra = [task.path["unlabelled"]] if "unlabelled" in task.data["rows"] else []
+        return pipeline.augment(
+            task.path["train"],
+            out / "transfer.parquet",
+            recipe.augment,
+            task.columns,
+            held_out,
+            extra,
+            recipe.seed,
+            task=recipe.data.task,
+            teacher=recipe.teacher.model,
+            engine=recipe.engine,
+            workers=recipe.workers,
+        )
+
+    def logits(out: Path) -> Summary:
+        # Summed up over all of the store, so that a killed and resumed run says the same as an
+        # undisturbed one.
+        summary = pipeline.label(
+            transfer_set,
+            out / "store",
+            task.model,
+            recipe.label,
+            task.columns,
+            engine=recipe.engine,
+            workers=recipe.workers,
+        )
+        return {key: value for key, value in summary.items() if key != "labelled_now"}
+
+    kind = [recipe.data.task, asdict(task.columns)]
+    settings = [asdict(recipe.augment), kind, models.fingerprints(), recipe.seed]
+    counts = relative(
+        home.stage("transfer", settings, task.tables, transfer, version=TRANSFER_VERSION)
+    )
+    before = home.keys("teacher", "transfer")
+    home.stage("logits", asdict(recipe.label), before, logits, version=LABEL_VERSION)
+    return counts, transfer_set
+
+
+def look_ahead(recipe: Recipe) -> Models:
+    """Find at once what a stage would find wrong only after the hours before it; return what the transfer set's mix needs.
+
+    Raises:
+        InputError: The student does not fit the data, its vectors are not there, or the tagger or
+            what the mix needs is not to be had, or the loss asks for what the task has no meaning
+            for.
+    """
+    recipe.loss.check_task(recipe.data.task)
+    recipe.student.check_fits(
+        pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"
+    )
+    vectors = recipe.student.embeddings.source
+    if (
+        not recipe.student.embeddings.asks_teacher
+        and vectors != "random"
+        and not Path(vectors).is_file()
+    ):
+        raise InputError(
+            f"student.embeddings.source {vectors!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
+        )
+    if recipe.augment.n_iter and recipe.augment.tagger != "auto":
+        load_tagger(recipe.augment.tagger, [])
+    return pipeline.models_of(
+        recipe.augment, recipe.teacher.model, recipe.data.columns, recipe.data.unlabelled
+    )
+
+
+def _sources(data: DataConfig) -> list[str]:
+    return [source for source in (data.train, data.dev, data.test, *data.unlabelled) if source]
+
+
+def _fingerprints(sources: Sequence[str]) -> str:
+    """Fingerprint sources; a hub's data set, or one elsewhere, is known by its name alone."""
+    found = [
+        source
+        if source.startswith("datasets:") or "://" in source
+        else fingerprint(*(Path(str(file)) for file in source_files(source)))
+        for source in sources
+    ]
+    return "-".join(found)
