@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 from distillkit import runs
+from distillkit.cli import COMMANDS, main
 from distillkit.data.tables import read_table
-from distillkit.errors import InputError
+from distillkit.errors import InputError, Preempted
 from distillkit.recipe import (
     AdaptConfig,
     ColumnsConfig,
@@ -249,6 +250,18 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
     result, whole = (tmp_path / "runs" / name / "result.json" for name in ("told", "whole"))
     assert result.read_bytes() == whole.read_bytes()
     assert not partial.exists()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_an_interrupted_training_ends_with_the_status_of_its_signal(
+    monkeypatch, capsys, number, status
+):
+    def train(*_):
+        raise Preempted("student: interrupted, saved at step 3", number)
+
+    monkeypatch.setitem(COMMANDS, "list", COMMANDS["list"]._replace(call=train))
+    assert main(["list"]) == status
+    assert capsys.readouterr().err.endswith("saved at step 3; the same command resumes\n")
 
 
 def test_two_runs_in_one_folder_are_refused(recipe, tmp_path):
