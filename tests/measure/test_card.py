@@ -90,6 +90,18 @@ def test_what_the_run_knows_is_said(changes, said):
     assert said in _card(**changes)
 
 
+def test_limits_are_those_of_test_with_the_gap_of_each_split():
+    models = deepcopy(ABOUT.result["models"])
+    for model in models.values():
+        model["test"] = model["dev"] | {"rows": 700}
+    models["teacher"]["test"]["accuracy"] = 0.95
+    text = _card(result=_result(models=models))
+    assert "on test: 90.0, 5.0 points below its teacher; on dev: 90.0, level with" in text
+    assert "differs from its teacher's on 5.0 % of the test rows." in text
+    assert "These numbers rest on 700 test rows" in text
+    assert "There was no test set" not in text
+
+
 def test_several_labels_are_asked_for_all_at_once():
     recipe = replace(ABOUT.recipe, data=replace(ABOUT.recipe.data, task="multi-label"))
     scores = {"rows": 1200, "micro_f1": 0.9, "macro_f1": 0.8, "exact_match": 0.7, "agreement": 0.95}

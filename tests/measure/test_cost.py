@@ -73,7 +73,8 @@ def test_the_median_is_in_milliseconds_and_slow_calls_at_the_start_do_not_count(
     count = iter(range(100))
 
     def slow_at_first(text, pair):
-        time.sleep(0.05 if next(count) < 5 else 0.002)
+        call = next(count)
+        time.sleep(0.05 if call < 5 else 0.4 if call == 7 else 0.002)
 
     found = milliseconds({"slow": slow_at_first}, [("a", None)] * 9)
     assert 2 <= found["slow"] < 40
