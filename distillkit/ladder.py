@@ -28,7 +28,8 @@ from distillkit.data.tables import gold_of, read_table, texts_of, write_table
 from distillkit.errors import InputError
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import megabytes, parameter_counts
-from distillkit.measure.ladder import (
+from distillkit.measure.picture import write_picture
+from distillkit.measure.variants import (
     RESAMPLES,
     TITLES,
     Answers,
@@ -69,7 +70,7 @@ def ladder(recipe: Recipe, folder: Path, rungs: Sequence[str] = (), seeds: int =
 
     Returns:
         What is written to `ladder/ladder.json`: the data, the transfer sets, and by rung what
-            `measure.ladder.ladder_figures` returns.
+            `measure.variants.ladder_figures` returns.
 
     Raises:
         InputError: Something given is wrong, the recipe has no such rung, or another run is at work
@@ -249,13 +250,11 @@ class _Ladder:
             with whole_file(folder / name) as partial:
                 partial.write_text(text + "\n", encoding="utf-8")
         log("\n" + tables + "\n")
-        try:
-            with whole_file(folder / "ladder.svg") as partial:
-                draw_ladder(result["rungs"], self.splits, partial)
-        except ImportError:
-            log(
-                "ladder: no picture, as matplotlib is not installed: pip install 'distillkit[plots]'"
-            )
+        write_picture(
+            "ladder",
+            folder / "ladder.svg",
+            lambda path: draw_ladder(result["rungs"], self.splits, path),
+        )
         log(str(folder / "ladder.json"))
 
     def _stage(

@@ -15,6 +15,7 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import megabytes, parameter_counts
+from distillkit.measure.picture import write_picture
 from distillkit.recipe import ColumnsConfig
 from distillkit.runs import log
 from distillkit.teacher.checkpoint import load_classifier, resolve
@@ -133,10 +134,6 @@ def _report(result: dict[str, Any], output: Path) -> dict[str, Any]:
         with whole_file(output / name) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
     log("\n" + shown + "\n")
-    try:
-        with whole_file(output / "bench.svg") as partial:
-            draw_bench(result, partial)
-    except ImportError:
-        log("bench: no picture, as matplotlib is not installed: pip install 'distillkit[plots]'")
+    write_picture("bench", output / "bench.svg", lambda path: draw_bench(result, path))
     log(str(output / "bench.json"))
     return result

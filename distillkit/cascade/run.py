@@ -16,6 +16,7 @@ from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, le
 from distillkit.data.files import whole_file
 from distillkit.data.tables import gold_of, paired, read_table, texts_of
 from distillkit.errors import InputError
+from distillkit.measure.picture import write_picture
 from distillkit.measure.report import table
 from distillkit.measure.statistics import fit_temperature
 from distillkit.recipe import ColumnsConfig
@@ -198,11 +199,7 @@ def _report(result: dict[str, Any], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     with whole_file(output / "cascade.json") as partial:
         partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    try:
-        with whole_file(output / "cascade.svg") as partial:
-            _draw(result, partial)
-    except ImportError:
-        log("cascade: no picture, as matplotlib is not installed: pip install 'distillkit[plots]'")
+    write_picture("cascade", output / "cascade.svg", lambda path: _draw(result, path))
     took = result["milliseconds"]
     rows = [["", "accuracy", "rows to the teacher, %", "ms a row"]]
     for name, accuracy, share, cost in (

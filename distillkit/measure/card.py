@@ -8,8 +8,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from distillkit.measure.ladder import ladder_tables
 from distillkit.measure.report import SCORE_NAMES, comparison_table, table
+from distillkit.measure.variants import ladder_tables
 from distillkit.recipe import SCORES, LossConfig, Recipe
 from distillkit.recipe.kinds import LOSSES
 

@@ -24,6 +24,7 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
+from distillkit.measure.picture import write_picture
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.recipe import SCORES, Recipe, dump
 from distillkit.runs import (
@@ -436,11 +437,7 @@ class _Study:
             with whole_file(self.place / name) as partial:
                 partial.write_text(text, encoding="utf-8")
         log("\n" + shown + "\n")
-        try:
-            with whole_file(self.place / "tune.svg") as partial:
-                draw_front(result, partial)
-        except ImportError:
-            log("tune: no picture, as matplotlib is not installed: pip install 'distillkit[plots]'")
+        write_picture("tune", self.place / "tune.svg", lambda path: draw_front(result, path))
         log(str(self.place / "tune.json"))
         return result
 

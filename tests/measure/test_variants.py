@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distillkit.measure.ladder import Answers, draw_ladder, ladder_figures, ladder_tables
+from distillkit.measure.variants import Answers, draw_ladder, ladder_figures, ladder_tables
 
 DEV, TEST = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
 
