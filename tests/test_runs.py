@@ -68,6 +68,7 @@ def test_result_holds_every_model_on_the_same_dev_rows(finished_run, dev_table):
     }
 
 
+@pytest.mark.slow
 def test_saved_recipe_repeats_the_run(recipe, finished_run, tmp_path):
     again = load_recipe(str(finished_run / "recipe.yaml"))
     assert again == recipe
@@ -329,6 +330,7 @@ def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
     assert result["models"]["student"]["dev"]["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, train_table):
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{line}\n" for line in train_table["text"].to_pylist()))

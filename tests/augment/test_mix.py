@@ -90,11 +90,13 @@ def test_each_way_has_its_share(made):
     assert made[1]["generated"] == len(made_of["generated"])
 
 
+@pytest.mark.slow
 def test_the_bytes_are_the_same_at_any_number_of_workers(made, build, tmp_path):
     build(tmp_path / "t.parquet", workers=2)
     assert (tmp_path / "t.parquet").read_bytes() == made[0].read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["prepare_infill", "prepare_neighbours", "_compare"])
 def test_the_bytes_are_the_same_after_a_kill(made, build, tmp_path, monkeypatch, step):
     class Killed(BaseException):

@@ -91,6 +91,7 @@ def test_just_as_many_are_drawn_as_are_wanted_with_the_smallest_numbers(
     assert wanted == 1500 or cut(tmp_path, wanted, seed=2) != found
 
 
+@pytest.mark.slow
 def test_the_sentences_are_the_same_at_any_number_of_workers_and_after_a_kill(
     tmp_path, monkeypatch
 ):

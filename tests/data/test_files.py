@@ -204,7 +204,7 @@ def test_an_output_that_is_a_link_is_replaced_where_it_points(tmp_path):
 def test_a_users_own_file_in_an_earlier_result_is_not_lost(tmp_path):
     target = make(tmp_path / "model", **{"student.yaml": "", "training__log.jsonl": ""})
     check_replaceable(target, "student.yaml")
-    make(target, **{"stage.json": "{}", "training__notes.txt": "mine"})
+    make(target, **{"stage.json": '{"key": ""}', "training__notes.txt": "mine"})
     with pytest.raises(InputError, match=r"training/notes\.txt: is no file of an earlier result"):
         check_replaceable(target, "student.yaml")
     with pytest.raises(InputError, match=r"training/notes\.txt: is no file of an earlier result"):

@@ -284,7 +284,7 @@ def test_without_a_mix_every_row_comes_once():
 
 @pytest.mark.parametrize("item", ["original", "original=", "original=-1", "original=nan"])
 def test_a_mix_is_names_and_times(item):
-    with pytest.raises(InputError, match="expected NAME=TIMES"):
+    with pytest.raises(InputError, match="expected NAME=WEIGHT"):
         TrainingConfig(sampling_weights=(item,))
 
 

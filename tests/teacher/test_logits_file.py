@@ -274,6 +274,7 @@ def test_either_a_teacher_or_a_file(
     assert list(read_store(tmp_path / "s")) == ["api"]
 
 
+@pytest.mark.slow
 def test_the_student_learns_from_the_teachers_that_are_chosen(source, train_table, write, tmp_path):
     right = rows_of(train_table)
     wrong = [row | {"logits": row["logits"][::-1]} for row in right]

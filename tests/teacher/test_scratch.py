@@ -133,6 +133,7 @@ print(json.dumps(fresh_encoder(json.loads(sys.argv[1]), ScratchConfig(layers=1, 
 """
 
 
+@pytest.mark.slow
 def test_the_same_text_in_any_order_gives_the_same_vocabulary_in_every_process():
     texts = [*ENGLISH, *ENGLISH, *CHINESE]
     command = [sys.executable, "-c", PRINTED, json.dumps(texts)]
