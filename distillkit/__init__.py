@@ -1,4 +1,4 @@
-"""distillkit: labelled text -> teacher -> transfer set -> logits -> student -> proof.
+"""distillkit: labelled text -> teacher -> transfer set -> logits -> student -> evaluation.
 
 `distillkit.pipeline` has one function a stage, of the same name as the command. After `import
 distillkit`, transformers' Auto classes of models load students, whichever of the two is imported

@@ -140,7 +140,7 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
     """Say how long a student learns from some rows, so that every rung takes as many steps as the recipe's own student.
 
     Args:
-        recipe: Its epochs, and the most epochs (`proof.gold_epochs`) that fewer rows are spread
+        recipe: Its epochs, and the most epochs (`evaluation.gold_epochs`) that fewer rows are spread
             over.
         recipe_rows: Of the recipe's own transfer set.
         rows: To learn from.
@@ -150,7 +150,7 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
             sample.
     """
     shown = recipe.training.epochs * recipe_rows
-    most = max(recipe.training.epochs, recipe.proof.gold_epochs)
+    most = max(recipe.training.epochs, recipe.evaluation.gold_epochs)
     # one more would leave some rows out
     epochs = max(recipe.training.epochs, min(most, shown // rows))
     return epochs, round(shown / epochs)

@@ -31,6 +31,7 @@ from distillkit.measure.metrics import metrics
 from distillkit.pipeline.export import PARITY
 from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_config, load_recipe
 from distillkit.runs import Summary, at_work, log
+from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runtime.bundle import read_bundle, write_bundle
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of, task_of
 
@@ -104,7 +105,7 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
             name=repo,
             recipe=shown,
             result=result,
-            latency=_json(run / "proof" / "latency.json"),
+            latency=_json(evaluation_folder(run) / "latency.json"),
             teacher_config=_json(run / "teacher" / "model" / "config.json"),
             **_student(run / "student" / "model", dev),
             hub_teacher=hub_teacher,
@@ -130,14 +131,25 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
     """Read a run's recipe and result, once both are known to be those of its stages."""
     recipe = load_recipe(str(run / "recipe.yaml"))
     mend = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent} goes on from what is there"
-    gold = ["student-gold"] if recipe.proof.gold_epochs else []
-    for stage in ("data", "teacher", "transfer", "logits", *gold, "student", "proof"):
+    gold = ["student-gold"] if recipe.evaluation.gold_epochs else []
+    for stage in (
+        "data",
+        "teacher",
+        "transfer",
+        "logits",
+        *gold,
+        "student",
+        evaluation_folder(run).name,
+    ):
         if not (run / stage / "stage.json").is_file() or (run / f".{stage}.partial").exists():
             raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")
     if not (run / "result.json").is_file():
         raise InputError(f"{run}: not finished: its result.json is missing; {mend}")
     result = _json(run / "result.json")
-    models, data = (_json(run / name / "stage.json")["summary"] for name in ("proof", "data"))
+    models, data = (
+        _json(run / name / "stage.json")["summary"]
+        for name in (evaluation_folder(run).name, "data")
+    )
     saved = str(run / "student" / "model" / "student.yaml")
     found = result["models"], result["data"], load_config("students", saved, StudentConfig())
     if found != (models["models"], data, recipe.student):

@@ -181,8 +181,8 @@ def tiny_recipe(tmp_path_factory, write_tsv, encoder_folder, train_table, dev_ta
         AugmentConfig,
         DataConfig,
         EmbeddingConfig,
+        EvaluationConfig,
         LabelConfig,
-        ProofConfig,
         Recipe,
         StudentConfig,
         TeacherConfig,
@@ -201,7 +201,7 @@ def tiny_recipe(tmp_path_factory, write_tsv, encoder_folder, train_table, dev_ta
         label=LabelConfig(precision="fp32", shard_rows=50),
         student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(dimension=8)),
         training=TrainingConfig(epochs=3, batch_size=16, learning_rate=1e-2, precision="fp32"),
-        proof=ProofConfig(gold_epochs=3, latency_sentences=5),
+        evaluation=EvaluationConfig(gold_epochs=3, latency_sentences=5),
     )
 
 

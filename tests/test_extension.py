@@ -20,9 +20,9 @@ from distillkit.recipe import (
     CompressConfig,
     DataConfig,
     EmbeddingConfig,
+    EvaluationConfig,
     LabelConfig,
     LossConfig,
-    ProofConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
@@ -119,7 +119,7 @@ def recipe(declared, tmp_path_factory, classifier_folder, train_table, dev_table
         ),
         training=replace(how, epochs=15, learning_rate=3e-2),
         loss=LossConfig("cosine"),
-        proof=ProofConfig(gold_epochs=0, latency_sentences=2),
+        evaluation=EvaluationConfig(gold_epochs=0, latency_sentences=2),
     )
 
 

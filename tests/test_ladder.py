@@ -27,9 +27,9 @@ from distillkit.recipe import (
     ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
+    EvaluationConfig,
     LabelConfig,
     MixConfig,
-    ProofConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
@@ -79,7 +79,7 @@ def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
             hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", dimension=8)
         ),
         training=TrainingConfig(epochs=1, batch_size=16, learning_rate=1e-2, precision="fp32"),
-        proof=ProofConfig(gold_epochs=2, latency_sentences=0),
+        evaluation=EvaluationConfig(gold_epochs=2, latency_sentences=0),
     )
 
 
@@ -233,7 +233,7 @@ def test_a_changed_recipe_redoes_only_what_it_changes(recipe, taught):
 
 def test_a_run_and_its_ladder_share_data_teacher_and_logits(recipe, tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    runs.run(replace(recipe, proof=replace(recipe.proof, gold_epochs=0)), folder)
+    runs.run(replace(recipe, evaluation=replace(recipe.evaluation, gold_epochs=0)), folder)
     saved = (folder / "recipe.yaml").read_bytes()
     kept = {name: (folder / name / "stage.json").stat().st_mtime_ns for name in ("data", "teacher")}
     labelled = []
@@ -361,7 +361,7 @@ def test_repeated_rows_come_equally_often_and_keep_the_mask_word():
     ],
 )
 def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
-    recipe = Recipe(training=TrainingConfig(epochs=3), proof=ProofConfig(gold_epochs=10))
+    recipe = Recipe(training=TrainingConfig(epochs=3), evaluation=EvaluationConfig(gold_epochs=10))
     assert pace(recipe, 1000, rows) == expected
 
 

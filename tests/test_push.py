@@ -30,10 +30,10 @@ from distillkit.recipe import (
     ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
+    EvaluationConfig,
     InfillConfig,
     LabelConfig,
     NeighboursConfig,
-    ProofConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
@@ -76,7 +76,7 @@ def _recipe(folder, encoder, train, dev, **data):
         label=LabelConfig(precision="fp32"),
         student=StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig(dimension=4)),
         training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
-        proof=ProofConfig(gold_epochs=1, latency_sentences=5),
+        evaluation=EvaluationConfig(gold_epochs=1, latency_sentences=5),
     )
 
 
@@ -327,7 +327,7 @@ def score_pairs(tmp_path_factory, encoder_folder, pair_table):
             kind="siamese-static",
             vocabulary=replace(recipe.student.vocabulary, unit="teacher"),
         ),
-        proof=ProofConfig(gold_epochs=0, latency_sentences=0),
+        evaluation=EvaluationConfig(gold_epochs=0, latency_sentences=0),
     )
     runs.run(recipe, folder / "runs" / "scores")
     return folder / "runs" / "scores"
@@ -417,7 +417,7 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
     assert _without_paths(Recipe(), tmp_path / "runs" / "x") == Recipe()
 
 
-@pytest.mark.parametrize("stage", ["data", "student-gold", "proof"])
+@pytest.mark.parametrize("stage", ["data", "student-gold", "evaluation"])
 def test_a_run_that_lacks_a_stage_is_refused(run, stage, tmp_path):
     (run / stage / "stage.json").unlink()
     said = f"its stage {stage} is missing; distillkit run .*recipe.yaml --name tiny"

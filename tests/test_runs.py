@@ -31,7 +31,7 @@ from distillkit.recipe import (
 )
 from distillkit.runs import Taught, stages, students
 
-STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "proof"]
+STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "evaluation"]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_result_holds_every_model_on_the_same_dev_rows(finished_run, dev_table):
     assert models["teacher"]["dev"]["agreement"] == 1
     assert models["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
     assert models["student"]["parameters"]["total"] < models["teacher"]["parameters"]["total"]
-    assert set(json.loads((finished_run / "proof" / "latency.json").read_text())) == {
+    assert set(json.loads((finished_run / "evaluation" / "latency.json").read_text())) == {
         "tfidf",
         "student_gold",
         "student",
@@ -92,10 +92,13 @@ def test_second_run_redoes_nothing(recipe, copied):
 @pytest.mark.parametrize(
     ("change", "redone"),
     [
-        ({"loss": {"alpha": 0.5}}, ["student", "proof"]),
-        ({"augment": {"n_iter": 2}}, ["transfer", "logits", "student-gold", "student", "proof"]),
-        ({"proof": {"gold_epochs": 2}}, ["student-gold", "proof"]),
-        ({"label": {"shard_rows": 60}}, ["logits", "student", "proof"]),
+        ({"loss": {"alpha": 0.5}}, ["student", "evaluation"]),
+        (
+            {"augment": {"n_iter": 2}},
+            ["transfer", "logits", "student-gold", "student", "evaluation"],
+        ),
+        ({"evaluation": {"gold_epochs": 2}}, ["student-gold", "evaluation"]),
+        ({"label": {"shard_rows": 60}}, ["logits", "student", "evaluation"]),
     ],
 )
 def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, copied, change, redone, capsys):
@@ -109,7 +112,7 @@ def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, copied, change
 
 def test_a_raised_version_redoes_the_stage_and_what_follows(recipe, copied, monkeypatch, capsys):
     monkeypatch.setattr(stages, "LABEL_VERSION", 2)
-    assert _redone(recipe, copied) == ["logits", "student", "proof"]
+    assert _redone(recipe, copied) == ["logits", "student", "evaluation"]
     said = capsys.readouterr().err
     assert "logits: done again, as version 1 of this stage made it, and this is 2\n" in said
     assert "student: done again, as what it reads has changed: logits\n" in said

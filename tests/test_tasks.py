@@ -18,9 +18,9 @@ from distillkit.recipe import (
     ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
+    EvaluationConfig,
     LabelConfig,
     LossConfig,
-    ProofConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
@@ -89,7 +89,7 @@ def recipe_of(data, encoder, kind, loss):
             epochs=25, batch_size=16, learning_rate=2e-2, weight_decay=0.0, precision="fp32"
         ),
         loss=loss,
-        proof=ProofConfig(gold_epochs=3, latency_sentences=2),
+        evaluation=EvaluationConfig(gold_epochs=3, latency_sentences=2),
     )
 
 
@@ -127,7 +127,7 @@ def multi_label(tmp_path_factory, encoder_folder, tables):
     return folder, recipe, runs.run(recipe, folder / "run")
 
 
-def test_a_regression_over_pairs_is_learnt_and_proven(regression):
+def test_a_regression_over_pairs_is_learnt_and_evaluated(regression):
     folder, _, result = regression
     models = {name: model["dev"] for name, model in result["models"].items()}
     assert models["teacher"]["pearson"] > 0.9
@@ -144,13 +144,13 @@ def test_a_regression_over_pairs_is_learnt_and_proven(regression):
     assert result["training"]["teacher"]["dev_pearson"] == pytest.approx(
         models["teacher"]["pearson"], abs=1e-4
     )
-    report = (folder / "run" / "proof" / "report.md").read_text()
+    report = (folder / "run" / "evaluation" / "report.md").read_text()
     assert "dev Pearson | dev Spearman" in report
     assert "mean score" in report
     assert "TF-IDF + ridge regression" in report
 
 
-def test_several_labels_are_learnt_and_proven(multi_label):
+def test_several_labels_are_learnt_and_evaluated(multi_label):
     folder, _, result = multi_label
     models = {name: model["dev"] for name, model in result["models"].items()}
     assert models["teacher"]["micro_f1"] > 0.8
@@ -158,7 +158,7 @@ def test_several_labels_are_learnt_and_proven(multi_label):
     assert models["student"]["micro_f1"] > models["majority"]["micro_f1"]
     assert list(models["student"]["classes"]) == ["kind", "unkind"]
     assert result["data"]["labels"]["train"] == {"unkind": 53, "kind": 49}
-    report = (folder / "run" / "proof" / "report.md").read_text()
+    report = (folder / "run" / "evaluation" / "report.md").read_text()
     assert "dev micro-F1 | dev macro-F1 | dev exact match" in report
     assert "commonest labels" in report
 
@@ -202,11 +202,11 @@ def test_a_ladder_of_scores(regression, capsys):
     result = ladder(few, folder / "run", rungs=["majority", "tfidf", "gold", "full"], seeds=2)
     assert list(result["rungs"]) == ["majority", "tfidf", "gold", "full", "teacher"]
     for name in ("majority", "tfidf", "teacher"):
-        found, proven = result["rungs"][name]["dev"], run["models"][name]["dev"]
+        found, evaluated = result["rungs"][name]["dev"], run["models"][name]["dev"]
         assert {
             key: found[key] for key in ("pearson", "spearman", "mse", "agreement")
         } == pytest.approx(
-            {key: proven[key] for key in ("pearson", "spearman", "mse", "agreement")}
+            {key: evaluated[key] for key in ("pearson", "spearman", "mse", "agreement")}
         )
     full = result["rungs"]["full"]
     assert full["seeds"] == list(map(int, full["dev"]["pearson_by_seed"])) == [1, 2]
@@ -256,10 +256,12 @@ def test_a_ladder_of_several_labels(multi_label, monkeypatch):
         few, folder / "run", rungs=["majority", "tfidf", "gold", "hard", "full"], seeds=1
     )
     for name in ("majority", "tfidf", "teacher"):
-        found, proven = result["rungs"][name]["dev"], run["models"][name]["dev"]
+        found, evaluated = result["rungs"][name]["dev"], run["models"][name]["dev"]
         assert {
             key: found[key] for key in ("micro_f1", "exact_match", "agreement")
-        } == pytest.approx({key: proven[key] for key in ("micro_f1", "exact_match", "agreement")})
+        } == pytest.approx(
+            {key: evaluated[key] for key in ("micro_f1", "exact_match", "agreement")}
+        )
     hard = result["rungs"]["hard"]["dev"]
     assert labels["hard-seed-1"] == [None] * len(
         labels["full-seed-1"]

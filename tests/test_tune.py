@@ -22,8 +22,8 @@ from distillkit.recipe import (
     ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
+    EvaluationConfig,
     LabelConfig,
-    ProofConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
@@ -72,7 +72,7 @@ def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
             hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", dimension=8)
         ),
         training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
-        proof=ProofConfig(gold_epochs=0, latency_sentences=4),
+        evaluation=EvaluationConfig(gold_epochs=0, latency_sentences=4),
     )
 
 
@@ -523,7 +523,7 @@ def test_a_knob_with_one_value_is_left_out_or_refused():
         ),
         (["--search.knobs", "layers", "--student.kind", "static"], "means nothing to this static"),
         (["--training.epochs", "0"], "training.epochs is 0"),
-        (["--proof.latency-sentences", "0"], "proof.latency_sentences is 0"),
+        (["--evaluation.latency-sentences", "0"], "evaluation.latency_sentences is 0"),
     ],
 )
 def test_mistakes_are_said_in_one_line_before_anything_is_done(args, said, tmp_path, capsys):

@@ -21,7 +21,7 @@ from distillkit.recipe.augment import (
 )
 from distillkit.recipe.compress import CompressConfig, Storage
 from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Task
-from distillkit.recipe.experiment import Engine, ProofConfig, Recipe
+from distillkit.recipe.experiment import Engine, EvaluationConfig, Recipe
 from distillkit.recipe.loader import dump, load_config, load_recipe
 from distillkit.recipe.loss import LossConfig
 from distillkit.recipe.student import EmbeddingConfig, StudentConfig, VocabularyConfig
@@ -39,6 +39,7 @@ __all__ = [
     "DataConfig",
     "EmbeddingConfig",
     "Engine",
+    "EvaluationConfig",
     "GeneratedConfig",
     "InfillConfig",
     "LabelConfig",
@@ -49,7 +50,6 @@ __all__ = [
     "NeighboursConfig",
     "ObjectivesConfig",
     "Precision",
-    "ProofConfig",
     "Recipe",
     "ScratchConfig",
     "SentencesConfig",

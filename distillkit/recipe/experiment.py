@@ -16,7 +16,7 @@ Engine = Literal["local", "ray"]
 
 
 @dataclass(frozen=True)
-class ProofConfig:
+class EvaluationConfig:
     """What the distilled student is held against."""
 
     gold_epochs: CountOrZero = 20
@@ -26,7 +26,7 @@ class ProofConfig:
     """Sentences timed one by one, tokenising included; 0: no timing."""
 
     def __post_init__(self) -> None:
-        check(self, "proof")
+        check(self, "evaluation")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Recipe:
     )
     """How the student is trained."""
     loss: LossConfig = field(default_factory=LossConfig)
-    proof: ProofConfig = field(default_factory=ProofConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         check(self, "")

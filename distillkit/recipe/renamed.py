@@ -8,10 +8,11 @@ from distillkit.errors import InputError, say_renamed
 
 # Recipe keys, in YAML and as flags: dotted path -> dotted path; only the last part may differ. An
 # entry counts wherever a path ends with it: "training.times" also renames adapt.training.times and
-# teacher.training.times. A section is one key: "proof": "evaluation". Fields of students/*.yaml and
+# teacher.training.times. A section is one key. Fields of students/*.yaml and
 # teachers/*.yaml begin with "student." and "teacher.". Where a section is renamed too, write its
 # new name on both sides.
 KEYS: dict[str, str] = {
+    "proof": "evaluation",
     "training.origins": "training.sampling_weights",
     "student.vocabulary.pieces": "student.vocabulary.subwords",
     "student.embeddings.width": "student.embeddings.dimension",

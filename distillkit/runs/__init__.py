@@ -44,7 +44,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         task = teach(recipe, home, folder / "recipe.yaml")
         counts, transfer_set = label_transfer_set(recipe, home, task, models)
         trained = {"teacher": task.teacher}
-        if recipe.proof.gold_epochs:
+        if recipe.evaluation.gold_epochs:
             trained["student_gold"] = gold_student(recipe, home, task, transfer_set)
         trained["student"] = distilled_student(recipe, home, task, transfer_set)
         evaluated = evaluate_models(recipe, home, task)
@@ -52,7 +52,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     with whole_file(folder / "result.json") as partial:
         text = json.dumps(result, ensure_ascii=False, indent=1)
         partial.write_text(text + "\n", encoding="utf-8")
-    report = (folder / "proof" / "report.md").read_text(encoding="utf-8")
+    report = (folder / "evaluation" / "report.md").read_text(encoding="utf-8")
     log(f"\n{report}\n{folder / 'result.json'}")
     return result
 

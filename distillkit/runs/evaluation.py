@@ -15,26 +15,36 @@ from distillkit.runs.folder import RunFolder, Summary, log
 from distillkit.runs.stages import Taught
 from distillkit.teacher.checkpoint import labels_of, load_classifier
 
-# Raise it when the same models and rows give other figures: runs then do the stage again.
+# Raise it when the same models and rows give other metrics: runs then do the stage again.
 EVALUATION_VERSION = 1
 
 
+def evaluation_folder(run: Path) -> Path:
+    """Return the folder of a run's evaluation; earlier versions called it `proof`."""
+    folder, old = run / "evaluation", run / "proof"
+    return old if old.is_dir() and not folder.exists() else folder
+
+
 def evaluate_models(recipe: Recipe, home: RunFolder, task: Taught) -> Summary:
-    """Bring the stage `proof` up to date; return its summary."""
+    """Bring the stage `evaluation` up to date; return its summary."""
 
     def build(out: Path) -> Summary:
-        summary, latency = _prove(recipe, home.folder, task.data["rows"], task.columns)
+        summary, latency = _measure(recipe, home.folder, task.data["rows"], task.columns)
         (out / "latency.json").write_text(json.dumps(latency, indent=1) + "\n", encoding="utf-8")
         (out / "report.md").write_text(comparison_table(summary, latency) + "\n", encoding="utf-8")
         return summary
 
     tables = {split: found for split, found in task.tables.items() if split != "unlabelled"}
-    gold = ["student-gold"] if recipe.proof.gold_epochs else []
+    gold = ["student-gold"] if recipe.evaluation.gold_epochs else []
+    if (old := evaluation_folder(home.folder)).name == "proof":
+        old.rename(home.folder / "evaluation")
     inputs = tables | home.keys("teacher", *gold, "student")
-    return home.stage("proof", asdict(recipe.proof), inputs, build, version=EVALUATION_VERSION)
+    return home.stage(
+        "evaluation", asdict(recipe.evaluation), inputs, build, version=EVALUATION_VERSION
+    )
 
 
-def _prove(
+def _measure(
     recipe: Recipe, folder: Path, rows: dict[str, int], columns: ColumnsConfig
 ) -> tuple[Summary, dict[str, float]]:
     """Measure every model on dev and test; return the scores, and milliseconds a sentence by model."""
@@ -45,13 +55,13 @@ def _prove(
         if split != "unlabelled"
     }
     stages = {"student_gold": "student-gold", "student": "student", "teacher": "teacher"}
-    if not recipe.proof.gold_epochs:
+    if not recipe.evaluation.gold_epochs:
         del stages["student_gold"]
     folders = {name: folder / stage / "model" for name, stage in stages.items()}
     loaded = {name: load_classifier(str(path)) for name, path in folders.items()}
     names = labels_of(loaded["teacher"][0])
     train_gold = gold_of(tables["train"], names, task)
-    log("proof: TF-IDF")
+    log("evaluation: TF-IDF")
     tfidf = TfidfBaseline(*texts_of(tables["train"]), train_gold, len(names), task)
     models: dict[str, Summary] = {name: {} for name in ("majority", "tfidf", *folders)}
     for split, table in tables.items():
@@ -71,11 +81,11 @@ def _prove(
             "parameters": parameter_counts(model),
             "megabytes": megabytes(folders[name]),
         }
-    log("proof: milliseconds a sentence")
+    log("evaluation: milliseconds a sentence")
     answers = {name: answer_one(*pair) for name, pair in loaded.items()}
     answers["tfidf"] = lambda text, second: tfidf.logits(
         [text], None if second is None else [second]
     )
-    timed = paired(*texts_of(tables["dev"].slice(0, recipe.proof.latency_sentences)))
+    timed = paired(*texts_of(tables["dev"].slice(0, recipe.evaluation.latency_sentences)))
     latency = milliseconds(answers, timed) if timed else {}
     return {"models": models}, latency

@@ -19,7 +19,7 @@ def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: st
     """Bring the stage `student-gold` up to date."""
     smoothing = recipe.loss.label_smoothing
     batch_size = min(recipe.training.batch_size, GOLD_BATCH)
-    epochs = recipe.proof.gold_epochs
+    epochs = recipe.evaluation.gold_epochs
 
     def build(out: Path) -> Summary:
         job = pipeline.StudentJob(

@@ -104,8 +104,8 @@ def tune(
         raise InputError(f"--tolerance is {tolerance}: expected 0 or more points")
     if study and not study.replace("-", "").replace("_", "").isalnum():
         raise InputError(f"--study {study!r}: expected letters, digits, - and _")
-    if not recipe.training.epochs or not recipe.proof.latency_sentences:
-        name = "proof.latency_sentences" if recipe.training.epochs else "training.epochs"
+    if not recipe.training.epochs or not recipe.evaluation.latency_sentences:
+        name = "evaluation.latency_sentences" if recipe.training.epochs else "training.epochs"
         raise InputError(
             f"{name} is 0: a search trains its students and times them; give at least 1"
         )
@@ -389,7 +389,7 @@ class _Study:
         it was first timed: trials are hours apart, and the machine may be busier in one of them.
         """
         dev = read_table(self.task.path["dev"], self.task.columns, labels="ignored")
-        rows = paired(*texts_of(dev.slice(0, self.recipe.proof.latency_sentences)))
+        rows = paired(*texts_of(dev.slice(0, self.recipe.evaluation.latency_sentences)))
         rows = list(rows) * -(-_ROUND_ROWS // len(rows))
         answers = {"student": answer_one(*load_classifier(str(model)))}
         if number:
