@@ -141,7 +141,9 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
         "student",
         evaluation_folder(run).name,
     ):
-        if not (run / stage / "stage.json").is_file() or (run / f".{stage}.partial").exists():
+        folder = (run / stage).resolve()
+        unfinished = folder.with_name(f".{folder.name}.partial").exists()
+        if unfinished or not (folder / "stage.json").is_file():
             raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")
     if not (run / "result.json").is_file():
         raise InputError(f"{run}: not finished: its result.json is missing; {mend}")

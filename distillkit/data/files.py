@@ -123,7 +123,8 @@ def replace_folder(new: Path, target: Path) -> None:
         recover_folder(target)
         raise
     if old.is_dir():
-        remove_folder(old)
+        with contextlib.suppress(OSError):  # the new folder is in place; the next start cleans up
+            remove_folder(old)
 
 
 def recover_folder(target: Path) -> None:

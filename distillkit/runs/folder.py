@@ -53,7 +53,7 @@ class RunFolder:
                 another result.
         """
         final = (self.folder / name).resolve()  # a stage may be a link to another disk
-        partial = final.with_name(f".{name}.partial")
+        partial = final.with_name(f".{final.name}.partial")
         before = self._stamp(name)
         if final.exists() and not before:
             raise InputError(

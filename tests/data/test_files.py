@@ -201,6 +201,34 @@ def test_an_output_that_is_a_link_is_replaced_where_it_points(tmp_path):
     ]
 
 
+def test_stages_of_two_runs_that_are_links_to_one_disk_do_not_meet(tmp_path):
+    for run in "ab":
+        make(tmp_path / "disk" / f"{run}-student", **{"stage.json": '{"key": ""}'})
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "student").symlink_to(tmp_path / "disk" / f"{run}-student")
+
+    def first(out):
+        make(out, **{"a.npy": "a"})
+        _write_stage(tmp_path / "b" / "student")()
+        return {}
+
+    RunFolder(tmp_path / "a").stage("student", "settings", {}, first, version=1)
+    assert (tmp_path / "a" / "student" / "a.npy").read_text() == "a"
+
+
+def test_an_old_folder_that_cannot_be_removed_is_no_failed_write(tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.EBUSY, "busy")
+
+    target = make(tmp_path / "model", **OLD)
+    with monkeypatch.context() as patch:
+        patch.setattr("distillkit.data.files.remove_folder", refuse)
+        _write(target)()
+    assert (target / "a.npy").read_text() == "new"
+    _start_again(target, _write)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_users_own_file_in_an_earlier_result_is_not_lost(tmp_path):
     target = make(tmp_path / "model", **{"student.yaml": "", "training__log.jsonl": ""})
     check_replaceable(target, "student.yaml")
