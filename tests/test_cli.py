@@ -291,7 +291,7 @@ def test_an_interruption_promises_no_more_than_there_is(capsys, monkeypatch):
     def interrupted(command):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(COMMANDS, "list", COMMANDS["list"]._replace(call=interrupted))
+    monkeypatch.setattr(COMMANDS["list"], "__call__", interrupted)
     assert main(["list"]) == 130
     assert (
         capsys.readouterr().err

@@ -11,13 +11,14 @@ from transformers import AutoModelForSequenceClassification
 
 import distillkit.student.kinds as package
 from distillkit import runs
-from distillkit.compress.run import CompressJob, compress
+from distillkit.compress.run import compress
 from distillkit.errors import InputError
 from distillkit.pipeline import export
 from distillkit.push import push
 from distillkit.recipe import (
     AugmentConfig,
     CompressConfig,
+    CompressJob,
     DataConfig,
     EmbeddingConfig,
     EvaluationConfig,

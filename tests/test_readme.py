@@ -68,7 +68,7 @@ def test_commands_parse(args, tmp_path, monkeypatch):
             cli.parse(args[0], args[1:])
         assert stop.value.code == 0
     else:
-        assert isinstance(cli.parse(args[0], args[1:]), cli.COMMANDS[args[0]].kind)
+        assert isinstance(cli.parse(args[0], args[1:]), cli.COMMANDS[args[0]])
 
 
 def test_every_command_is_in_readme():

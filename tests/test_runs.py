@@ -263,7 +263,7 @@ def test_an_interrupted_training_ends_with_the_status_of_its_signal(
     def train(*_):
         raise Preempted("student: interrupted, saved at step 3", number)
 
-    monkeypatch.setitem(COMMANDS, "list", COMMANDS["list"]._replace(call=train))
+    monkeypatch.setattr(COMMANDS["list"], "__call__", train)
     assert main(["list"]) == status
     assert capsys.readouterr().err.endswith("saved at step 3; the same command resumes\n")
 

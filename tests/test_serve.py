@@ -21,8 +21,9 @@ from distillkit import pipeline
 from distillkit.cli import main
 from distillkit.runtime import Predictor
 from distillkit.serve import server
-from distillkit.serve.app import Limits, Service
+from distillkit.serve.app import Service
 from distillkit.serve.batching import Batcher, QueueFull
+from distillkit.serve.limits import Limits
 
 TEXTS = [
     "the film was great .",

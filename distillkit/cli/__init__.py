@@ -15,12 +15,32 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes
 
 from distillkit.cli import recipes, ship, stages
+from distillkit.cli.command import Command
 from distillkit.errors import InputError, Preempted
 from distillkit.processes import rank
 from distillkit.recipe.renamed import rename_flags
 
-# A file a sort of command; none of them loads torch before it is called.
-COMMANDS = {**recipes.COMMANDS, **stages.COMMANDS, **ship.COMMANDS}
+# None of them loads torch before it is called.
+COMMANDS: dict[str, type[Command]] = {
+    "list": recipes.List,
+    "run": recipes.Run,
+    "ladder": recipes.Ladder,
+    "doctor": recipes.Doctor,
+    "tune": recipes.Tune,
+    "adapt-teacher": stages.AdaptTeacher,
+    "train-teacher": stages.TrainTeacher,
+    "augment": stages.Augment,
+    "label": stages.Label,
+    "train-student": stages.TrainStudent,
+    "evaluate": stages.Evaluate,
+    "predict": stages.Predict,
+    "export": ship.Export,
+    "compress": ship.Compress,
+    "bench": ship.Bench,
+    "cascade": ship.Cascade,
+    "serve": ship.Serve,
+    "push": ship.Push,
+}
 
 # tyro leaves each line of an indented docstring, and each that begins with a sign, on its own. Only
 # the look of --help depends on this.
@@ -72,7 +92,7 @@ def _call(name: str, argv: list[str]) -> None:
     out = sys.stdout
     # deepspeed, imported by transformers wherever it is installed, logs to stdout
     with redirect_stdout(sys.stderr):
-        result = COMMANDS[name].call(arguments)
+        result = arguments()
         for line in result if isinstance(result, Iterator) else [result]:
             if rank() == 0:  # of the processes that torchrun starts one prints
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -101,20 +121,20 @@ def _status(name: str, error: BaseException) -> int:
     return status
 
 
-def parse(name: str, argv: list[str]) -> Any:
+def parse(name: str, argv: list[str]) -> Command:
     """Return a command's arguments as its dataclass; a shelf file that is named gives the defaults.
 
     Raises:
         InputError: There is no such shelf file, or it is wrong.
         SystemExit: The arguments are wrong; stderr says which.
     """
-    kind, _, from_shelf = COMMANDS[name]
+    kind = COMMANDS[name]
     argv = rename_flags(name, argv)
     options: dict[str, Any] = {"prog": f"distillkit {name}", "config": (OmitSubcommandPrefixes,)}
     general_help = argv[:1] in ([], ["-h"], ["--help"])
-    if from_shelf is None or general_help:
+    if not kind.shelf_word or general_help:
         return tyro.cli(kind, args=argv, **options)
-    fixed = from_shelf(_first_word(kind, argv, options))
+    fixed = kind.from_shelf(_first_word(kind, argv, options))
 
     # What the shelf file says stands in for the defaults; a field without a default is still
     # required.
@@ -125,15 +145,15 @@ def parse(name: str, argv: list[str]) -> Any:
     return tyro.cli(kind, args=argv, default=kind(**fixed, **missing), **options)
 
 
-def _first_word(kind: type[Any], argv: list[str], options: dict[str, Any]) -> str:
-    """Return the first positional argument, which may stand behind options."""
+def _first_word(kind: type[Command], argv: list[str], options: dict[str, Any]) -> str:
+    """Return the name of the shelf file, which may stand behind options."""
     if not argv[0].startswith("-"):
         return argv[0]
     try:
-        return getattr(tyro.cli(kind, args=argv, **options), fields(kind)[0].name)
+        return getattr(tyro.cli(kind, args=argv, **options), kind.shelf_word)
     except SystemExit:
         # Options that fit the shelf file need not fit the general defaults.
-        word = fields(kind)[0].name.partition("_")[0].upper()
+        word = kind.shelf_word.partition("_")[0].upper()
         sys.stderr.write(f"distillkit: with {word} before the options its values count as well\n")
         raise
 
@@ -156,7 +176,7 @@ def _overview() -> str:
         "",
     ]
     lines += [
-        f"  {name:<14} {(command.kind.__doc__ or '').partition(chr(10))[0]}"
+        f"  {name:<14} {(command.__doc__ or '').partition(chr(10))[0]}"
         for name, command in COMMANDS.items()
     ]
     lines += [

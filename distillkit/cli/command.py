@@ -1,18 +1,32 @@
 """What a command is to the command line."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from tyro.conf import arg
+
+from distillkit.recipe import ColumnsConfig, Task
+
+# The same flags, --data.columns.*, whether a command takes a whole task or one source.
+Columns = Annotated[ColumnsConfig, arg(name="data.columns")]
+TaskKind = Annotated[Task, arg(name="data.task")]
 
 
-class Command(NamedTuple):
-    """One command.
+@dataclass(frozen=True)
+class Command:
+    """One command: what its arguments are parsed into; its docstring is the help.
+
+    Calling it does the work. What the call returns, or yields, is printed, a JSON line each.
 
     Attributes:
-        kind: Dataclass that the arguments are parsed into; its docstring is the help.
-        call: Does the work; what it returns, or yields, is printed, a JSON line each.
-        from_shelf: Where the first word names a shelf file: how its values become the defaults.
+        shelf_word: Field of the argument that names a shelf file; empty: none does.
+        from_shelf: How that file's values become the defaults.
     """
 
-    kind: type[Any]
-    call: Callable[[Any], Any]
-    from_shelf: Callable[[str], dict[str, Any]] | None = None
+    shelf_word: ClassVar[str] = ""
+    from_shelf: ClassVar[Callable[[str], dict[str, Any]]] = lambda _: {}
+
+    def __call__(self) -> Any:
+        """Do the work, by one call of the library."""
+        raise NotImplementedError

@@ -17,16 +17,27 @@ from distillkit.recipe.kinds import load_kinds
 from distillkit.tune.space import SearchConfig
 
 
-@dataclass
-class List:
+def _recipe(name: str) -> dict[str, Any]:
+    return {"recipe": name, "settings": load_recipe(name)}
+
+
+@dataclass(frozen=True)
+class List(Command):
     """List the recipes, teachers and students on the shelves, and the kinds of students.
 
     Example: distillkit list
     """
 
+    def __call__(self) -> Iterator[dict[str, str]]:
+        for name in shelf.SHELVES:
+            for entry, path in shelf.entries(name).items():
+                yield {"shelf": name, "name": entry, "what": shelf.description(path)}
+        for kind in load_kinds().values():
+            yield {"shelf": "student.kind", "name": kind.name, "what": kind.summary}
 
-@dataclass
-class _RecipeCommand:
+
+@dataclass(frozen=True)
+class _RecipeCommand(Command):
     recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
     """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
     name: str = ""
@@ -36,12 +47,27 @@ class _RecipeCommand:
     settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
     """Every setting of a recipe."""
 
+    shelf_word = "recipe"
+    from_shelf = _recipe
+
     @property
     def folder(self) -> Path:
         return self.runs / (self.name or Path(self.recipe).stem)
 
+    def check_one_process(self) -> None:
+        """Refuse to run under torchrun.
 
-@dataclass
+        Raises:
+            InputError: There are several processes.
+        """
+        if world() > 1:
+            name = type(self).__name__.lower()
+            raise InputError(
+                f"{name} works in one process, but torchrun started {world()}: run {name} without torchrun, or single stages with it, such as train-student"
+            )
+
+
+@dataclass(frozen=True)
 class Run(_RecipeCommand):
     """Run a recipe from labelled text to a measured student.
 
@@ -50,8 +76,20 @@ class Run(_RecipeCommand):
     Example: distillkit run quickstart
     """
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import runs
 
-@dataclass
+        self.check_one_process()
+        result = runs.run(self.settings, self.folder)
+        score = SCORES[self.settings.data.task]
+        scores = {
+            name: {split: model[split][score] for split in ("dev", "test") if split in model}
+            for name, model in result["models"].items()
+        }
+        return {"output": str(self.folder), score: scores}
+
+
+@dataclass(frozen=True)
 class Ladder(_RecipeCommand):
     """Train a recipe's student on more and more data, and measure what each step adds.
 
@@ -68,8 +106,25 @@ class Ladder(_RecipeCommand):
     seeds: int = 3
     """Students of each rung, with the seeds --seed, --seed + 1, ...; the teacher has --seed."""
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit.ladder import ladder
 
-@dataclass
+        self.check_one_process()
+        result = ladder(self.settings, self.folder, self.rungs, self.seeds)
+        score = SCORES[self.settings.data.task]
+        shown = (score, f"{score}_sd", "difference", "mcnemar_p")
+        rungs = {
+            name: {
+                split: {key: rung[split][key] for key in shown if key in rung[split]}
+                for split in ("dev", "test")
+                if split in rung
+            }
+            for name, rung in result["rungs"].items()
+        }
+        return {"output": str(self.folder / "ladder"), "rungs": rungs}
+
+
+@dataclass(frozen=True)
 class Doctor(_RecipeCommand):
     """Check a recipe's data and teacher, and suggest a student, before hours are spent.
 
@@ -86,8 +141,21 @@ class Doctor(_RecipeCommand):
     """Dev rows to give to the teacher, at most; about half of them ten times more, with words
     masked or in another order."""
 
+    def __call__(self) -> Iterator[dict[str, Any]]:
+        from distillkit.doctor.examine import doctor
+        from distillkit.doctor.findings import findings_table
 
-@dataclass
+        self.check_one_process()
+        report = doctor(self.settings, self.teacher, self.logits, self.folder, self.rows)
+        sys.stderr.write(findings_table(report) + "\n")
+        yield report
+        if report["errors"]:
+            raise InputError(
+                f"{self.recipe}: errors found: {report['errors']}; the table above says what to do"
+            )
+
+
+@dataclass(frozen=True)
 class Tune(_RecipeCommand):
     """Search a student's settings over a run's logits: dev score against speed and size.
 
@@ -106,95 +174,16 @@ class Tune(_RecipeCommand):
     """Name of one of several searches over the same logits; empty: the one without a name."""
     search: SearchConfig = field(default_factory=SearchConfig)
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit.tune.study import tune
 
-def _list(_: List) -> Iterator[dict[str, str]]:
-    for name in shelf.SHELVES:
-        for entry, path in shelf.entries(name).items():
-            yield {"shelf": name, "name": entry, "what": shelf.description(path)}
-    for kind in load_kinds().values():
-        yield {"shelf": "student.kind", "name": kind.name, "what": kind.summary}
-
-
-def _run(command: Run) -> dict[str, Any]:
-    from distillkit import runs
-
-    _in_one_process("run")
-    result = runs.run(command.settings, command.folder)
-    score = SCORES[command.settings.data.task]
-    scores = {
-        name: {split: model[split][score] for split in ("dev", "test") if split in model}
-        for name, model in result["models"].items()
-    }
-    return {"output": str(command.folder), score: scores}
-
-
-def _ladder(command: Ladder) -> dict[str, Any]:
-    from distillkit.ladder import ladder
-
-    _in_one_process("ladder")
-    result = ladder(command.settings, command.folder, command.rungs, command.seeds)
-    score = SCORES[command.settings.data.task]
-    shown = (score, f"{score}_sd", "difference", "mcnemar_p")
-    rungs = {
-        name: {
-            split: {key: rung[split][key] for key in shown if key in rung[split]}
-            for split in ("dev", "test")
-            if split in rung
-        }
-        for name, rung in result["rungs"].items()
-    }
-    return {"output": str(command.folder / "ladder"), "rungs": rungs}
-
-
-def _doctor(command: Doctor) -> Iterator[dict[str, Any]]:
-    from distillkit.doctor.examine import doctor
-    from distillkit.doctor.findings import findings_table
-
-    _in_one_process("doctor")
-    report = doctor(command.settings, command.teacher, command.logits, command.folder, command.rows)
-    sys.stderr.write(findings_table(report) + "\n")
-    yield report
-    if report["errors"]:
-        raise InputError(
-            f"{command.recipe}: errors found: {report['errors']}; the table above says what to do"
+        self.check_one_process()
+        result = tune(
+            self.settings, self.folder, self.search, self.trials, self.tolerance, self.study
         )
-
-
-def _tune(command: Tune) -> dict[str, Any]:
-    from distillkit.tune.study import tune
-
-    _in_one_process("tune")
-    result = tune(
-        command.settings,
-        command.folder,
-        command.search,
-        command.trials,
-        command.tolerance,
-        command.study,
-    )
-    shown = ("trial", "score", "milliseconds", "megabytes")
-    recipes, best = (
-        {key: result["trials"][number][key] for key in shown} for number in (0, result["best"])
-    )
-    output = str(command.folder / (f"tune-{command.study}" if command.study else "tune"))
-    return {"output": output, "trials": len(result["trials"]), "recipe": recipes, "best": best}
-
-
-def _in_one_process(command: str) -> None:
-    if world() > 1:
-        raise InputError(
-            f"{command} works in one process, but torchrun started {world()}: run {command} without torchrun, or single stages with it, such as train-student"
+        shown = ("trial", "score", "milliseconds", "megabytes")
+        recipes, best = (
+            {key: result["trials"][number][key] for key in shown} for number in (0, result["best"])
         )
-
-
-def _recipe(name: str) -> dict[str, Any]:
-    return {"recipe": name, "settings": load_recipe(name)}
-
-
-COMMANDS: dict[str, Command] = {
-    "list": Command(List, _list),
-    "run": Command(Run, _run, _recipe),
-    "ladder": Command(Ladder, _ladder, _recipe),
-    "doctor": Command(Doctor, _doctor, _recipe),
-    "tune": Command(Tune, _tune, _recipe),
-}
+        output = str(self.folder / (f"tune-{self.study}" if self.study else "tune"))
+        return {"output": output, "trials": len(result["trials"]), "recipe": recipes, "best": best}

@@ -1,18 +1,18 @@
 """The commands that take a model out of the workshop."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from distillkit.cli.command import Command
-from distillkit.cli.stages import Columns
-from distillkit.recipe import ColumnsConfig, CompressConfig, LossConfig, Recipe, TrainingConfig
+from distillkit.cli.command import Columns, Command
+from distillkit.recipe import ColumnsConfig, CompressConfig, CompressJob
+from distillkit.serve.limits import Limits
 
 
-@dataclass
-class Export:
+@dataclass(frozen=True)
+class Export(Command):
     """Write a model as an ONNX Runtime bundle, without torch, and compare their answers first.
 
     Example: distillkit export runs/quickstart/student/model runs/quickstart/bundle --source
@@ -33,9 +33,14 @@ class Export:
     is said."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import pipeline
 
-@dataclass
-class Compress:
+        return pipeline.export(**vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compress(CompressJob, Command):
     """Make a model smaller, in measured steps, and retrain it as it will be stored.
 
     Example: distillkit compress runs/student runs/small --dev dev.tsv --transfer-set
@@ -43,55 +48,20 @@ class Compress:
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or
-    teacher."""
     output: Annotated[Path, Positional, arg(metavar="OUTPUT")]
-    """Folder for bundle.zip, a checkpoint with the same answers, and the metrics."""
-    dev: str
-    """Labelled rows, on which each step is measured."""
-    transfer_set: str = ""
-    """What says which tokens are used, and what the model is trained on again."""
-    logits: Path | None = None
-    """The store that distillkit label wrote for the transfer set; none: no training."""
-    max_mb: float = 0.0
-    """Size of bundle.zip in MB (10^6 bytes) that is wanted; what to lose is chosen then."""
-    max_drop: float = 0.0
-    """Points of the dev score that may be lost with --max-mb; 0: as many as it takes."""
-    compress: CompressConfig = field(default_factory=CompressConfig)
-    training: TrainingConfig = field(default_factory=lambda: replace(Recipe().training, epochs=1))
-    loss: LossConfig = field(default_factory=LossConfig)
-    columns: Columns = field(default_factory=ColumnsConfig)
-    seed: int = 1
-    """Draws order, dropout, and what curvature is taken on."""
-    resume: bool = True
-    """Go on from the checkpoints that a killed training left; --no-resume starts over."""
-
-
-def _compress(command: Compress) -> dict[str, Any]:
-    from distillkit.compress.run import CompressJob, compress
-
-    result = compress(
-        CompressJob(
-            command.model,
-            command.output,
-            command.dev,
-            command.compress,
-            command.transfer_set,
-            command.logits,
-            command.loss,
-            command.training,
-            command.columns,
-            command.max_mb,
-            command.max_drop,
-            command.seed,
-            command.resume,
-        )
+    settings: Annotated[CompressConfig, arg(name="compress")] = field(
+        default_factory=CompressConfig
     )
-    return {"output": str(command.output), "steps": result["steps"]}
+    columns: Columns = field(default_factory=ColumnsConfig)
+
+    def __call__(self) -> dict[str, Any]:
+        from distillkit.compress.run import compress
+
+        return {"output": str(self.output), "steps": compress(self)["steps"]}
 
 
-@dataclass
-class Bench:
+@dataclass(frozen=True)
+class Bench(Command):
     """Measure what models cost to serve, in torch and in ONNX Runtime: size, memory, start, speed.
 
     Example: distillkit bench runs/quickstart/student/model runs/quickstart/teacher/model --source
@@ -115,29 +85,20 @@ class Bench:
     """Of the source, at most."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit.bench.run import bench
 
-def _bench(command: Bench) -> dict[str, Any]:
-    from distillkit.bench.run import bench
-
-    result = bench(
-        command.models,
-        command.source,
-        command.output,
-        command.columns,
-        forms=command.forms,
-        batch_sizes=command.batch_sizes,
-        threads=command.threads,
-        rows=command.rows,
-    )
-    first = f"{result['threads'][0]} x {command.batch_sizes[0]}"
-    rates = {
-        form["name"]: round(form["speed"][first]["rows_per_second"], 1) for form in result["forms"]
-    }
-    return {"output": str(command.output), "rows_per_second": rates}
+        result = bench(**vars(self))
+        first = f"{result['threads'][0]} x {self.batch_sizes[0]}"
+        rates = {
+            form["name"]: round(form["speed"][first]["rows_per_second"], 1)
+            for form in result["forms"]
+        }
+        return {"output": str(self.output), "rows_per_second": rates}
 
 
-@dataclass
-class Cascade:
+@dataclass(frozen=True)
+class Cascade(Command):
     """Find the confidence below which a student's teacher is asked; keep it in the bundle.
 
     Example: distillkit cascade runs/bundle runs/teacher embedded:reviews/dev --share 0.2
@@ -158,34 +119,25 @@ class Cascade:
     """Folder for cascade.json and cascade.svg."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit.cascade import cascade
 
-def _cascade(command: Cascade) -> dict[str, Any]:
-    from distillkit.cascade import cascade
-
-    result = cascade(
-        command.student,
-        command.teacher,
-        command.source,
-        command.output,
-        command.columns,
-        accuracy=command.accuracy,
-        share=command.share,
-    )
-    shown = (
-        "threshold",
-        "temperature",
-        "accuracy",
-        "share",
-        "held_out",
-        "student_accuracy",
-        "teacher_accuracy",
-        "milliseconds",
-    )
-    return {"output": str(command.output), **{key: result[key] for key in shown}}
+        result = cascade(**vars(self))
+        shown = (
+            "threshold",
+            "temperature",
+            "accuracy",
+            "share",
+            "held_out",
+            "student_accuracy",
+            "teacher_accuracy",
+            "milliseconds",
+        )
+        return {"output": str(self.output), **{key: result[key] for key in shown}}
 
 
-@dataclass
-class Serve:
+@dataclass(frozen=True)
+class Serve(Command):
     """Answer over HTTP from a bundle, in batches, until SIGTERM or Ctrl-C.
 
     Example: distillkit serve runs/quickstart/bundle
@@ -200,40 +152,16 @@ class Serve:
     """Address to listen at; 0.0.0.0: at all."""
     port: int = 8000
     """0: any that is free; the line on stderr says which."""
-    threads: int = 0
-    """Calls of the model at once, of one thread each; 0: as many as there are cores."""
-    batch_rows: int = 64
-    """Rows a call, of one request or several."""
-    batch_wait_ms: float = 2.0
-    """How long a request waits for others to share its call."""
-    max_rows: int = 256
-    """Of a request."""
-    max_body_kb: int = 256
-    """Of a request, in units of 1,024 bytes."""
-    max_waiting: int = 1024
-    """Rows that may wait for a call, and requests at once; what comes beyond is refused with
-    503."""
+    limits: Annotated[Limits, arg(name="")] = field(default_factory=Limits)
+
+    def __call__(self) -> dict[str, int]:
+        from distillkit.serve.server import serve
+
+        return serve(**vars(self))
 
 
-def _serve(command: Serve) -> dict[str, int]:
-    from distillkit.serve.app import Limits
-    from distillkit.serve.server import serve
-
-    limits = Limits(
-        command.threads,
-        command.batch_rows,
-        command.batch_wait_ms,
-        command.max_rows,
-        command.max_body_kb,
-        command.max_waiting,
-    )
-    return serve(
-        command.bundle, teacher=command.teacher, host=command.host, port=command.port, limits=limits
-    )
-
-
-@dataclass
-class Push:
+@dataclass(frozen=True)
+class Push(Command):
     """Put a run's student on a Hugging Face hub, with a model card of the run's own metrics.
 
     Example: distillkit push runs/quickstart OWNER/NAME --to runs/quickstart-hub
@@ -251,33 +179,7 @@ class Push:
     to: Path | None = None
     """Write here in place of pushing: a new folder, to be looked at; nothing leaves the machine."""
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit.push import push
 
-def _push(command: Push) -> dict[str, Any]:
-    from distillkit.push import push
-
-    return push(
-        command.run, command.repo, bundle=command.bundle, private=command.private, to=command.to
-    )
-
-
-def _export(command: Export) -> dict[str, Any]:
-    from distillkit import pipeline
-
-    return pipeline.export(
-        command.model,
-        command.target,
-        command.source,
-        command.columns,
-        one_file=command.one_file,
-        int8=command.int8,
-    )
-
-
-COMMANDS: dict[str, Command] = {
-    "export": Command(Export, _export),
-    "compress": Command(Compress, _compress),
-    "bench": Command(Bench, _bench),
-    "cascade": Command(Cascade, _cascade),
-    "serve": Command(Serve, _serve),
-    "push": Command(Push, _push),
-}
+        return push(**vars(self))

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, Suppress, arg
 
-from distillkit.cli.command import Command
+from distillkit.cli.command import Columns, Command, TaskKind
 from distillkit.errors import InputError
 from distillkit.recipe import (
     AdaptConfig,
@@ -18,22 +18,27 @@ from distillkit.recipe import (
     DataConfig,
     Engine,
     LabelConfig,
-    LossConfig,
-    Recipe,
     StudentConfig,
-    Task,
+    StudentJob,
     TeacherConfig,
-    TrainingConfig,
     load_config,
 )
 
-# The same flags, --data.columns.*, whether a command takes a whole task or one source.
-Columns = Annotated[ColumnsConfig, arg(name="data.columns")]
-TaskKind = Annotated[Task, arg(name="data.task")]
+
+def _teacher(name: str) -> dict[str, Any]:
+    return {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())}
 
 
-@dataclass
-class TrainTeacher:
+def _student(name: str) -> dict[str, Any]:
+    return {"student_name": name, "student": load_config("students", name, StudentConfig())}
+
+
+def _encoder(name: str) -> dict[str, Any]:
+    return {"teacher_name": name, "model": load_config("teachers", name, TeacherConfig()).model}
+
+
+@dataclass(frozen=True)
+class TrainTeacher(Command):
     """Fine-tune an encoder on labelled text; keep the epoch that is best on dev.
 
     Example: distillkit train-teacher minilm-l6 --data.train embedded:reviews/train --data.dev
@@ -51,9 +56,19 @@ class TrainTeacher:
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""
 
+    shelf_word = "teacher_name"
+    from_shelf = _teacher
 
-@dataclass
-class AdaptTeacher:
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import pipeline
+
+        return pipeline.train_teacher(
+            self.data, self.teacher, self.output, self.seed, resume=self.resume
+        )
+
+
+@dataclass(frozen=True)
+class AdaptTeacher(Command):
     """Adapt an encoder to text of the task's domain, or train a small one from scratch.
 
     Example: distillkit adapt-teacher minilm-l6 --adapt.text.sources reviews.txt --output
@@ -74,9 +89,19 @@ class AdaptTeacher:
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""
 
+    shelf_word = "teacher_name"
+    from_shelf = _encoder
 
-@dataclass
-class Augment:
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import pipeline
+
+        return pipeline.adapt_teacher(
+            self.adapt, self.model, self.output, self.seed, resume=self.resume
+        )
+
+
+@dataclass(frozen=True)
+class Augment(Command):
     """Build a transfer set by the rules of Tang et al. 2019 and the methods of augment.mix.
 
     Example: distillkit augment embedded:reviews/train runs/transfer.parquet --held-out
@@ -98,7 +123,7 @@ class Augment:
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"
     """What a label is: one class a text, any number of labels, or a number."""
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    config: Annotated[AugmentConfig, arg(name="augment")] = field(default_factory=AugmentConfig)
     engine: Engine = "local"
     """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The
     bytes written are the same."""
@@ -107,9 +132,14 @@ class Augment:
     seed: int = 1
     """Seed of everything random."""
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import pipeline
 
-@dataclass
-class Label:
+        return pipeline.augment(**vars(self))
+
+
+@dataclass(frozen=True)
+class Label(Command):
     """Give every row of a table the teacher's logits.
 
     The same command resumes after an interruption. Several processes may work on one store.
@@ -135,16 +165,21 @@ class Label:
     task: TaskKind = "classification"
     """What the logits of that file are for: one class a text, any number of labels, or a number; a
     teacher says it itself."""
-    label: LabelConfig = field(default_factory=LabelConfig)
+    config: Annotated[LabelConfig, arg(name="label")] = field(default_factory=LabelConfig)
     engine: Engine = "local"
     """local: this process, and all others on the same store; ray: actors on a Ray cluster (pip
     install 'distillkit[ray]')."""
     workers: int = 0
     """Actors on Ray; 0: one per GPU; without GPUs, one per CPU except one."""
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import pipeline
 
-@dataclass
-class TrainStudent:
+        return pipeline.label(**vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainStudent(StudentJob, Command):
     """Train a student on a transfer set and its logits; keep the epoch that is best on dev.
 
     Example: distillkit train-student bilstm --transfer-set runs/transfer.parquet --logits
@@ -153,31 +188,22 @@ class TrainStudent:
 
     student_name: Annotated[str, Positional, arg(metavar="STUDENT")]
     """A student's name on the shelf, or a .yaml file; its values are the defaults below."""
-    transfer_set: str
-    """What distillkit augment wrote, or any table of texts."""
-    dev: str
-    """Labelled development data."""
-    output: Path
-    """Folder for the student."""
-    logits: Path | None = None
-    """The store that distillkit label wrote; none: learn from gold labels, with --loss.alpha 1."""
-    teacher: str = ""
-    """The teacher's checkpoint, where student.embeddings.source or student.kind needs it."""
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"
-    """Without --logits, what a label is: one class a text, any number of labels, or a number; a
-    store says it itself."""
-    student: StudentConfig = field(default_factory=StudentConfig)
-    training: TrainingConfig = field(default_factory=lambda: Recipe().training)
-    loss: LossConfig = field(default_factory=LossConfig)
-    seed: int = 1
-    """Seed of weights, order of rows, dropout."""
-    resume: bool = True
-    """Continue from the checkpoints of a killed training; --no-resume starts over."""
+    vocabulary_from: Annotated[str, Suppress] = ""
+    progress: Annotated[str, Suppress] = "student"
+
+    shelf_word = "student_name"
+    from_shelf = _student
+
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import pipeline
+
+        return pipeline.train_student(self)
 
 
-@dataclass
-class Evaluate:
+@dataclass(frozen=True)
+class Evaluate(Command):
     """Measure a student or teacher on labelled text.
 
     Example: distillkit evaluate runs/quickstart/student/model embedded:reviews/test --teacher
@@ -192,9 +218,17 @@ class Evaluate:
     """Another classifier, to report agreement with."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    def __call__(self) -> dict[str, Any]:
+        from distillkit import pipeline
+        from distillkit.measure.report import metrics_table
 
-@dataclass
-class Predict:
+        report = pipeline.evaluate(self.model, self.source, self.columns, self.teacher)
+        sys.stderr.write(metrics_table(report) + "\n")
+        return report
+
+
+@dataclass(frozen=True)
+class Predict(Command):
     """Answer texts, one JSON line each: text, label or labels and probabilities, or score.
 
     Example: echo 'I would go again tomorrow.' | distillkit predict runs/quickstart/student/model
@@ -210,128 +244,44 @@ class Predict:
     student is not sure."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    def __call__(self) -> Iterator[dict[str, Any]]:
+        from distillkit.runtime.bundle import is_bundle
 
-def _train_teacher(command: TrainTeacher) -> dict[str, Any]:
-    from distillkit import pipeline
+        # A person at a terminal wants each answer at once; a pipe wants them fast.
+        batch_rows = 1 if self.source == "-" and sys.stdin.isatty() else 64
+        if is_bundle(Path(self.model)):  # needs neither torch nor transformers
+            from distillkit.runtime import Predictor
 
-    return pipeline.train_teacher(
-        command.data, command.teacher, command.output, command.seed, resume=command.resume
-    )
+            teacher = Predictor(self.teacher) if self.teacher else None
+            predictor = Predictor(self.model, teacher=teacher)
+            return predictor.stream(self._rows(predictor.manifest.pairs), batch_rows)
+        if self.teacher:
+            raise InputError(
+                f"--teacher: {self.model} is not a bundle; distillkit export writes one, distillkit cascade gives it a threshold"
+            )
+        if (
+            find_spec("torch") is None
+            and not self.model.startswith("package:")
+            and not Path(self.model).exists()
+        ):
+            raise InputError(
+                f"{self.model}: no such folder or file; expected a distillkit export bundle (other models need torch: pip install 'distillkit[train]')"
+            )
+        from distillkit import pipeline
 
+        return pipeline.predict(self.model, self._rows(), batch_rows)
 
-def _adapt_teacher(command: AdaptTeacher) -> dict[str, Any]:
-    from distillkit import pipeline
+    def _rows(self, pairs: bool | None = None) -> Iterable[tuple[str, str | None]]:
+        """Return the rows to answer; `pairs`: what the model takes, None for either."""
+        if self.source == "-":
+            return _stdin_rows(pairs)
+        if ":" not in self.source and not Path(self.source).exists():
+            raise InputError(
+                f"{self.source}: no such file or folder; expected a source, or - for stdin"
+            )
+        from distillkit.data.tables import paired, read_table, texts_of
 
-    return pipeline.adapt_teacher(
-        command.adapt, command.model, command.output, command.seed, resume=command.resume
-    )
-
-
-def _augment(command: Augment) -> dict[str, Any]:
-    from distillkit import pipeline
-
-    return pipeline.augment(
-        command.source,
-        command.target,
-        command.augment,
-        command.columns,
-        command.held_out,
-        command.unlabelled,
-        command.seed,
-        task=command.task,
-        teacher=command.teacher,
-        engine=command.engine,
-        workers=command.workers,
-    )
-
-
-def _label(command: Label) -> dict[str, Any]:
-    from distillkit import pipeline
-
-    return pipeline.label(
-        command.source,
-        command.target,
-        command.teacher,
-        command.label,
-        command.columns,
-        task=command.task,
-        logits=command.logits,
-        labels=command.labels,
-        name=command.name,
-        engine=command.engine,
-        workers=command.workers,
-    )
-
-
-def _train_student(command: TrainStudent) -> dict[str, Any]:
-    from distillkit import pipeline
-
-    return pipeline.train_student(
-        pipeline.StudentJob(
-            command.transfer_set,
-            command.dev,
-            command.output,
-            command.student,
-            logits=command.logits,
-            teacher=command.teacher,
-            loss=command.loss,
-            training=command.training,
-            columns=command.columns,
-            task=command.task,
-            seed=command.seed,
-            resume=command.resume,
-        )
-    )
-
-
-def _evaluate(command: Evaluate) -> dict[str, Any]:
-    from distillkit import pipeline
-    from distillkit.measure.report import metrics_table
-
-    report = pipeline.evaluate(command.model, command.source, command.columns, command.teacher)
-    sys.stderr.write(metrics_table(report) + "\n")
-    return report
-
-
-def _predict(command: Predict) -> Iterator[dict[str, Any]]:
-    from distillkit.runtime.bundle import is_bundle
-
-    # A person at a terminal wants each answer at once; a pipe wants them fast.
-    batch_rows = 1 if command.source == "-" and sys.stdin.isatty() else 64
-    if is_bundle(Path(command.model)):  # needs neither torch nor transformers
-        from distillkit.runtime import Predictor
-
-        teacher = Predictor(command.teacher) if command.teacher else None
-        predictor = Predictor(command.model, teacher=teacher)
-        return predictor.stream(_rows(command, predictor.manifest.pairs), batch_rows)
-    if command.teacher:
-        raise InputError(
-            f"--teacher: {command.model} is not a bundle; distillkit export writes one, distillkit cascade gives it a threshold"
-        )
-    if (
-        find_spec("torch") is None
-        and not command.model.startswith("package:")
-        and not Path(command.model).exists()
-    ):
-        raise InputError(
-            f"{command.model}: no such folder or file; expected a distillkit export bundle (other models need torch: pip install 'distillkit[train]')"
-        )
-    from distillkit import pipeline
-
-    return pipeline.predict(command.model, _rows(command), batch_rows)
-
-
-def _rows(command: Predict, pairs: bool | None = None) -> Iterable[tuple[str, str | None]]:
-    """Return the rows to answer; `pairs`: what the model takes, None for either."""
-    if command.source == "-":
-        return _stdin_rows(pairs)
-    if ":" not in command.source and not Path(command.source).exists():
-        raise InputError(
-            f"{command.source}: no such file or folder; expected a source, or - for stdin"
-        )
-    from distillkit.data.tables import paired, read_table, texts_of
-
-    return paired(*texts_of(read_table(command.source, command.columns, labels="ignored")))
+        return paired(*texts_of(read_table(self.source, self.columns, labels="ignored")))
 
 
 def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
@@ -351,26 +301,3 @@ def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
             )
             raise InputError(f"stdin:{number}: this model answers {wanted}")
         yield text, pair or None
-
-
-def _teacher(name: str) -> dict[str, Any]:
-    return {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())}
-
-
-def _student(name: str) -> dict[str, Any]:
-    return {"student_name": name, "student": load_config("students", name, StudentConfig())}
-
-
-def _encoder(name: str) -> dict[str, Any]:
-    return {"teacher_name": name, "model": load_config("teachers", name, TeacherConfig()).model}
-
-
-COMMANDS: dict[str, Command] = {
-    "adapt-teacher": Command(AdaptTeacher, _adapt_teacher, _encoder),
-    "train-teacher": Command(TrainTeacher, _train_teacher, _teacher),
-    "augment": Command(Augment, _augment),
-    "label": Command(Label, _label),
-    "train-student": Command(TrainStudent, _train_student, _student),
-    "evaluate": Command(Evaluate, _evaluate),
-    "predict": Command(Predict, _predict),
-}

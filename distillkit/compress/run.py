@@ -36,16 +36,7 @@ from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.pipeline.export import check_fast, check_installed, export_model
 from distillkit.processes import rank
-from distillkit.recipe import (
-    SCORES,
-    ColumnsConfig,
-    CompressConfig,
-    LossConfig,
-    Recipe,
-    Task,
-    TrainingConfig,
-    dump,
-)
+from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, dump
 from distillkit.runs import log
 from distillkit.runtime import Predictor
 from distillkit.student.train import DistillationTask, prepare
@@ -56,66 +47,6 @@ from distillkit.training.loop import fit
 BUNDLE, MODEL = "bundle.zip", "model"
 _TIMED = 200  # rows
 _TRIES = 3  # of a wanted size, from the plan that looks best
-
-
-@dataclass(frozen=True)
-class CompressJob:
-    """A model to compress.
-
-    Attributes:
-        model: Folder, package or hub name of a classifier with a fast tokenizer, student or
-            teacher.
-        output: Folder for `bundle.zip`, `model` (a checkpoint with the same answers),
-            `compress.json`, `compress.md` and `compress.yaml`.
-        dev: Labelled rows, on which each step is measured and an epoch is chosen.
-        settings: What the model loses.
-        transfer_set: Counts how often each token is used, and retrains the model; empty: `dev`
-            counts, and nothing is retrained.
-        logits: The teacher's, for `transfer_set`; None: nothing is retrained.
-        loss: What to match.
-        training: How; with 0 epochs nothing is retrained.
-        columns: Names of the sources' columns.
-        max_mb: Largest size of `bundle.zip`, in MB (10^6 bytes); 0: `settings` says what goes.
-        max_drop: Points of the dev score that may be lost, with `max_mb`; 0: any number.
-        seed: Draws order, dropout, and the rows that curvature is taken on.
-        resume: Go on from the checkpoints that a killed training left.
-
-    Raises:
-        InputError: Two of them contradict each other, or there is nothing to do.
-    """
-
-    model: str
-    output: Path
-    dev: str
-    settings: CompressConfig = field(default_factory=CompressConfig)
-    transfer_set: str = ""
-    logits: Path | None = None
-    loss: LossConfig = field(default_factory=LossConfig)
-    training: TrainingConfig = field(default_factory=lambda: replace(Recipe().training, epochs=1))
-    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
-    max_mb: float = 0.0
-    max_drop: float = 0.0
-    seed: int = 1
-    resume: bool = True
-
-    def __post_init__(self) -> None:
-        if self.logits is not None and not self.transfer_set:
-            raise InputError("--logits: expected --transfer-set with it, whose rows they are for")
-        changes = self.settings.changes_tensors or self.settings.changes_storage
-        if self.max_mb and changes:
-            raise InputError("--max-mb chooses the settings: give it, or --compress.*, not both")
-        if not self.max_mb and not changes:
-            raise InputError(
-                "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8, --compress.sparsity 0.5, "
-                "--compress.units 0.5 or, of a transformer, --compress.layers 2"
-            )
-        if self.max_mb < 0 or self.max_drop < 0:
-            raise InputError("--max-mb and --max-drop: expected 0 or more")
-
-    @property
-    def retrains(self) -> bool:
-        """Whether the model is trained again after it was cut."""
-        return self.logits is not None and self.training.epochs > 0
 
 
 def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:

@@ -9,10 +9,11 @@ names) and folders, and answers with a summary that can be printed as JSON.
 
 from distillkit.pipeline.answers import classify, evaluate, predict
 from distillkit.pipeline.export import export
-from distillkit.pipeline.student import StudentJob, train_student
+from distillkit.pipeline.student import train_student
 from distillkit.pipeline.task import read_data
 from distillkit.pipeline.teacher import adapt_teacher, label, train_teacher
 from distillkit.pipeline.transfer_set import augment, models_of
+from distillkit.recipe import StudentJob
 
 __all__ = [
     "StudentJob",

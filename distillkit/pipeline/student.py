@@ -1,9 +1,8 @@
 """`train_student`: transfer set and logits -> student."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,63 +13,14 @@ from distillkit.data.logits import joined_labels, store_task
 from distillkit.data.tables import label_names, mask_of, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
-from distillkit.pipeline.task import COLUMNS
 from distillkit.processes import rank
-from distillkit.recipe import (
-    ColumnsConfig,
-    LossConfig,
-    Recipe,
-    StudentConfig,
-    Task,
-    TrainingConfig,
-    dump,
-)
+from distillkit.recipe import StudentJob, Task, dump
 from distillkit.student.build import build_student
 from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
-
-
-@dataclass(frozen=True)
-class StudentJob:
-    """A student to train.
-
-    Attributes:
-        transfer_set: What `augment` wrote, or any table of texts.
-        dev: Labelled source.
-        output: Folder for the student: what `from_pretrained` takes.
-        student: Kind, sizes, vocabulary, embeddings.
-        logits: The store that `label` wrote; None: learn from the gold labels of `transfer_set`
-            alone.
-        teacher: Its checkpoint, where `student.embeddings.source` is teacher or teacher-context.
-        loss: What to match.
-        training: How.
-        columns: Names of the sources' columns.
-        task: What the labels are, where there are no logits; a store says it itself.
-        vocabulary_from: Another source for the vocabulary; empty: `transfer_set`.
-        seed: Draws weights, order, dropout.
-        progress: Name of the progress bar.
-        resume: Go on from the checkpoints that a killed training of the same settings left; False:
-            start over.
-    """
-
-    transfer_set: str
-    dev: str
-    output: Path
-    student: StudentConfig = field(default_factory=StudentConfig)
-    logits: Path | None = None
-    teacher: str = ""
-    loss: LossConfig = field(default_factory=LossConfig)
-    training: TrainingConfig = field(default_factory=lambda: Recipe().training)
-    columns: ColumnsConfig = COLUMNS
-    task: Task = "classification"
-    vocabulary_from: str = ""
-    seed: int = 1
-    progress: str = "student"
-    resume: bool = True
-
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
 STUDENT_VERSION = 1

@@ -22,6 +22,7 @@ from distillkit.recipe.augment import (
 from distillkit.recipe.compress import CompressConfig, Storage
 from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Task
 from distillkit.recipe.experiment import Engine, EvaluationConfig, Recipe
+from distillkit.recipe.jobs import CompressJob, StudentJob
 from distillkit.recipe.loader import dump, load_config, load_recipe
 from distillkit.recipe.loss import LossConfig
 from distillkit.recipe.student import EmbeddingConfig, StudentConfig, VocabularyConfig
@@ -36,6 +37,7 @@ __all__ = [
     "AugmentConfig",
     "ColumnsConfig",
     "CompressConfig",
+    "CompressJob",
     "DataConfig",
     "EmbeddingConfig",
     "Engine",
@@ -55,6 +57,7 @@ __all__ = [
     "SentencesConfig",
     "Storage",
     "StudentConfig",
+    "StudentJob",
     "Task",
     "TeacherConfig",
     "TextConfig",

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from prometheus_client import (
@@ -27,34 +26,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from distillkit.errors import InputError
 from distillkit.runtime import Predictor
 from distillkit.serve.batching import Batcher, QueueFull
+from distillkit.serve.limits import Limits
 from distillkit.serve.reading import read_body, read_rows
 
 _T = TypeVar("_T")
 
 # What nobody reads any more has this status in the metrics, as with nginx.
 _HUNG_UP = 499
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much the service takes on.
-
-    Attributes:
-        threads: Calls of the model at once, of one thread each.
-        batch_rows: Rows a call, of one request or several.
-        batch_wait_ms: How long a request waits for others to share its call.
-        max_rows: Of a request.
-        max_body_kb: Of a request, in units of 1,024 bytes.
-        max_waiting: Rows that wait for a call; and requests at once, counting those that are still
-            being read.
-    """
-
-    threads: int
-    batch_rows: int
-    batch_wait_ms: float
-    max_rows: int
-    max_body_kb: int
-    max_waiting: int
 
 
 class Service:

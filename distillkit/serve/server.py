@@ -17,7 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from distillkit.errors import InputError
 from distillkit.runtime import Predictor
-from distillkit.serve.app import Limits, Service
+from distillkit.serve.app import Service
+from distillkit.serve.limits import Limits
 
 # A request must have come, head and body, in so many seconds: a client that sends a byte now and
 # then holds no place.
