@@ -89,9 +89,7 @@ class _Job:
 
 
 def build_transfer_set(
-    sources: Mapping[str, Iterable[pa.Table]],
-    target: Path,
-    options: AugmentOptions,
+    sources: Mapping[str, Iterable[pa.Table]], target: Path, options: AugmentOptions
 ) -> dict[str, Any]:
     """Build the transfer set and write it as one Parquet file.
 
@@ -134,10 +132,7 @@ def build_transfer_set(
 
 
 def _build(
-    sources: Mapping[str, Iterable[pa.Table]],
-    target: Path,
-    work: Path,
-    options: AugmentOptions,
+    sources: Mapping[str, Iterable[pa.Table]], target: Path, work: Path, options: AugmentOptions
 ) -> dict[str, Any]:
     config, tagger = options.config, options.tagger
     job, blocks, digest = _lay_out(sources, work, options)
@@ -209,9 +204,7 @@ def _prepare(job: _Job, options: AugmentOptions, varied: Sequence[_Unit]) -> Non
 
 
 def _lay_out(
-    sources: Mapping[str, Iterable[pa.Table]],
-    work: Path,
-    options: AugmentOptions,
+    sources: Mapping[str, Iterable[pa.Table]], work: Path, options: AugmentOptions
 ) -> tuple[_Job, list[_Unit], str]:
     """Write every source's rows, block by block, and the held-out rows; return a digest too."""
     config, held_out = options.config, options.held_out

@@ -1,10 +1,9 @@
-"""Texts written by a causal language model: of the task's words, the same again, whatever they are written with."""
+"""Texts written by a causal language model: of the task's words, and the same again."""
 
 import pyarrow as pa
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 from distillkit.augment import generated
 from distillkit.augment.generated import generate, write_texts
@@ -12,40 +11,7 @@ from distillkit.augment.language_model import load_language_model
 from distillkit.errors import InputError
 from distillkit.recipe import GeneratedConfig
 
-OTHER = [f"other{i}" for i in range(60)]
 CONFIG = GeneratedConfig(epochs=25, learning_rate=2e-2, max_tokens=12)
-
-
-@pytest.fixture(scope="module")
-def model_folder(train_table, tmp_path_factory):
-    """A random GPT-2 of two layers and width 16, its tokenizer one token a word, most of them strange to the task."""
-    words = dict.fromkeys(" ".join(train_table["text"].to_pylist()).split())
-    vocabulary = {word: i for i, word in enumerate(["<|end|>", "<unk>", "\t", *words, *OTHER])}
-    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.Split("\t", "isolated")]
-    )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token="<|end|>", eos_token="<|end|>", unk_token="<unk>"
-    )
-    assert tokenizer("the film\tis").input_ids == [
-        vocabulary[word] for word in ("the", "film", "\t", "is")
-    ]
-    folder = tmp_path_factory.mktemp("gpt")
-    torch.manual_seed(0)
-    GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=len(vocabulary),
-            n_embd=16,
-            n_layer=2,
-            n_head=2,
-            n_positions=32,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
-    ).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 def texts_of(tables):
@@ -59,18 +25,17 @@ def make(model, work, table, wanted=300, config=CONFIG, seed=1, mask="[MASK]", w
 
 
 @pytest.fixture(scope="module")
-def made(model_folder, train_table, tmp_path_factory):
+def made(gpt_folder, train_table, tmp_path_factory):
     work = tmp_path_factory.mktemp("work")
-    return work, make(model_folder, work, train_table)
+    return work, make(gpt_folder, work, train_table)
 
 
 def test_after_fine_tuning_the_texts_are_of_the_tasks_words(
-    made, model_folder, train_table, tmp_path
+    made, gpt_folder, train_table, tmp_path
 ):
     own = set(" ".join(train_table["text"].to_pylist()).split())
-    before = make(
-        model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=12)
-    )
+    config = GeneratedConfig(epochs=0, max_tokens=12)
+    before = make(gpt_folder, tmp_path, train_table, config=config)
 
     def share(texts):
         words = [word for (text,) in texts for word in text.split()]
@@ -85,15 +50,15 @@ def test_after_fine_tuning_the_texts_are_of_the_tasks_words(
 
 
 def test_the_same_seed_writes_the_same_and_another_does_not(
-    made, model_folder, train_table, tmp_path
+    made, gpt_folder, train_table, tmp_path
 ):
-    assert make(model_folder, tmp_path / "a", train_table) == made[1]
-    assert make(model_folder, tmp_path / "b", train_table, seed=2) != made[1]
+    assert make(gpt_folder, tmp_path / "a", train_table) == made[1]
+    assert make(gpt_folder, tmp_path / "b", train_table, seed=2) != made[1]
 
 
-def test_a_text_does_not_depend_on_those_it_is_written_with(model_folder):
+def test_a_text_does_not_depend_on_those_it_is_written_with(gpt_folder):
     # Of a random model every word is about as likely, so texts are of all lengths.
-    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, model_folder)
+    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, gpt_folder)
     config = GeneratedConfig(max_tokens=30)
     many = write_texts(model, tokenizer, range(40), config, 1)
     alone = [write_texts(model, tokenizer, [number], config, 1)[0] for number in range(40)]
@@ -104,13 +69,13 @@ def test_a_text_does_not_depend_on_those_it_is_written_with(model_folder):
 
 
 def test_texts_are_the_same_in_shards_and_after_a_kill(
-    model_folder, train_table, tmp_path, monkeypatch
+    gpt_folder, train_table, tmp_path, monkeypatch
 ):
     config = GeneratedConfig(epochs=0, max_tokens=5)
-    whole = make(model_folder, tmp_path / "whole", train_table, config=config)
+    whole = make(gpt_folder, tmp_path / "whole", train_table, config=config)
     monkeypatch.setattr(generated, "_SHARD", 64)
     work = tmp_path / "work"
-    sharded = make(model_folder, work, train_table, config=config)
+    sharded = make(gpt_folder, work, train_table, config=config)
     # half precision may round a draw away
     assert len(set(whole) & set(sharded)) > 0.9 * len(set(whole)) > 200
     files = {path.name: path.read_bytes() for path in work.glob("texts-*")}
@@ -118,47 +83,42 @@ def test_texts_are_the_same_in_shards_and_after_a_kill(
     for name in sorted(files)[2:4]:
         (work / name).unlink()
     monkeypatch.setattr(generated, "_fine_tune", lambda *_: pytest.fail("the model is there"))
-    assert make(model_folder, work, train_table, config=config) == sharded
+    assert make(gpt_folder, work, train_table, config=config) == sharded
     assert {path.name: path.read_bytes() for path in work.glob("texts-*")} == files
 
 
 @pytest.mark.slow
-def test_workers_change_nothing(model_folder, train_table, tmp_path):
+def test_workers_change_nothing(gpt_folder, train_table, tmp_path):
     config = GeneratedConfig(epochs=1, learning_rate=2e-2, max_tokens=6)
     alone, shared = (
-        make(model_folder, tmp_path / str(n), train_table, 1500, config, workers=n) for n in (1, 2)
+        make(gpt_folder, tmp_path / str(n), train_table, 1500, config, workers=n) for n in (1, 2)
     )
     assert alone == shared
     assert len(alone) > 1000
 
 
-def test_pairs_are_written_as_pairs(model_folder, pair_table, tmp_path):
-    found = make(
-        model_folder,
-        tmp_path,
-        pair_table.select(["text", "text_pair"]),
-        config=GeneratedConfig(epochs=30, learning_rate=2e-2, max_tokens=16),
-    )
+def test_pairs_are_written_as_pairs(gpt_folder, pair_table, tmp_path):
+    config = GeneratedConfig(epochs=30, learning_rate=2e-2, max_tokens=16)
+    pairs = pair_table.select(["text", "text_pair"])
+    found = make(gpt_folder, tmp_path, pairs, config=config)
     assert len(found) > 150
     assert all(len(row) == 2 and row[0] and row[1] and "\t" not in row[0] + row[1] for row in found)
     assert sum(first.startswith("the film is") for first, _ in found) > 0.5 * len(found)
     assert sum(second.startswith("this story was") for _, second in found) > 0.5 * len(found)
 
 
-def test_texts_that_are_empty_or_hold_the_mask_are_left_out(made, model_folder, train_table):
+def test_texts_that_are_empty_or_hold_the_mask_are_left_out(made, gpt_folder, train_table):
     with_film = sum("film" in text for (text,) in made[1])
     assert with_film > 10
     for path in made[0].glob("texts-*"):
         path.unlink()
-    kept = make(model_folder, made[0], train_table, mask="film")
+    kept = make(gpt_folder, made[0], train_table, mask="film")
     assert kept == [row for row in made[1] if "film" not in row[0]]
     assert all(text.strip() for (text,) in kept)
 
 
-def test_no_text_is_longer_than_allowed(model_folder, train_table, tmp_path):
-    found = make(
-        model_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=3)
-    )
+def test_no_text_is_longer_than_allowed(gpt_folder, train_table, tmp_path):
+    found = make(gpt_folder, tmp_path, train_table, config=GeneratedConfig(epochs=0, max_tokens=3))
     assert max(len(text.split()) for (text,) in found) == 3
 
 

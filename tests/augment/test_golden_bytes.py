@@ -5,7 +5,6 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from test_generated import model_folder  # noqa: F401
 
 from distillkit.data.tables import write_table
 from distillkit.pipeline import augment
@@ -54,12 +53,12 @@ def test_a_transfer_set_is_as_it_was(
     pair_table,
     dev_table,
     encoder_folder,
-    model_folder,  # noqa: F811
+    gpt_folder,
     tmp_path,
 ):
     settings = dict(SETTINGS[name])
     if "generated" in settings:
-        settings["generated"] = GeneratedConfig(model=model_folder, epochs=0, max_tokens=8)
+        settings["generated"] = GeneratedConfig(model=gpt_folder, epochs=0, max_tokens=8)
     source, more = tmp_path / "train.parquet", tmp_path / "more.txt"
     write_table((pair_table if name == "pairs" else train_table).slice(0, 40), source)
     write_table(pair_table if name == "pairs" else dev_table, tmp_path / "dev.parquet")

@@ -6,35 +6,35 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tagged_corpus import corpus
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
     BertTokenizerFast,
-    GPT2Config,
-    GPT2LMHeadModel,
     PreTrainedTokenizerFast,
 )
 
-from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.infill import Infill, _whole_words, prepare_infill
 from distillkit.augment.rules import INFILLED
-from distillkit.augment.taggers import load_tagger
 from distillkit.data.counter import draw, seed_key
+from distillkit.data.words import split_words
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig
 
 ADJECTIVES = {"good", "great", "fine", "bright", "bad", "awful", "dull", "weak"}
 
 
+def loaded(folder):
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    return model, AutoTokenizer.from_pretrained(folder)
+
+
 @pytest.fixture(scope="module")
 def infill_folder(encoder_folder, train_table, tmp_path_factory):
-    """The encoder with a head, both taught by a bare loop what stands where in the training texts, and prepared."""
+    """The encoder with a head, taught by a bare loop what stands where, and prepared."""
     torch.manual_seed(0)
-    model, tokenizer = (
-        AutoModelForMaskedLM.from_pretrained(encoder_folder).eval(),
-        AutoTokenizer.from_pretrained(encoder_folder),
-    )
+    model, tokenizer = loaded(encoder_folder)
     ids = tokenizer(train_table["text"].to_pylist(), padding=True, return_tensors="pt")["input_ids"]
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(150):
@@ -46,20 +46,9 @@ def infill_folder(encoder_folder, train_table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("job")
     model.save_pretrained(folder / "taught")
     tokenizer.save_pretrained(folder / "taught")
-    prepare_infill(
-        str(folder / "taught"),
-        lambda n: pytest.fail("no head need be learnt"),
-        InfillConfig(),
-        1,
-        folder / "infill",
-    )
-    return folder / "infill"
-
-
-def corpus(texts, mask="[MASK]"):
-    batch = tagged_batch(texts, load_tagger("none")(texts))
-    lexicon = Lexicon.build([batch], mask)
-    return lexicon, lexicon.block(batch)
+    taught, target = str(folder / "taught"), folder / "infill"
+    prepare_infill(taught, lambda n: pytest.fail("it has a head"), InfillConfig(), 1, target)
+    return target
 
 
 def fill(folder, texts, rows=None, keys=None, **config):
@@ -71,12 +60,8 @@ def fill(folder, texts, rows=None, keys=None, **config):
 
 def test_words_that_fit_are_drawn(infill_folder):
     out = fill(infill_folder, ["the film is good ."] * 400, p=0.3)
-    changed = out.changed.to_pylist()
-    filled = [
-        text.split()[3]
-        for text, places in zip(out.texts.to_pylist(), changed, strict=True)
-        if places == [3]
-    ]
+    rows = zip(out.texts.to_pylist(), out.changed.to_pylist(), strict=True)
+    filled = [text.split()[3] for text, places in rows if places == [3]]
     assert len(filled) > 10
     assert sum(word in ADJECTIVES for word in filled) > 0.8 * len(filled)
     assert len(set(filled)) > 3  # drawn, not the likeliest
@@ -86,14 +71,11 @@ def test_words_are_replaced_in_their_place_and_spacing_and_the_rest_stays(infill
     text = "  the film,is \t good . "
     out = fill(infill_folder, [text] * 200, p=0.3)
     gaps, words = ["  ", " ", "", "", " \t ", " "], ["the", "film", ",", "is", "good", "."]
-    for new, places, fired in zip(
-        out.texts.to_pylist(), out.changed.to_pylist(), out.fired.tolist(), strict=True
-    ):
-        new_words = load_tagger("none")([new])
-        found = [word for word, _ in next(iter(new_words))]
-        assert [w for i, w in enumerate(found) if i not in places] == [
-            w for i, w in enumerate(words) if i not in places
-        ]
+    columns = (out.texts.to_pylist(), out.changed.to_pylist(), out.fired.tolist())
+    for new, places, fired in zip(*columns, strict=True):
+        found = split_words(new)
+        for place, (before, after) in enumerate(zip(words, found, strict=True)):
+            assert before == after or place in places
         assert new == "".join(gap + word for gap, word in zip(gaps, found, strict=True)) + " "
         assert fired == (INFILLED if places else 0)
     assert out.start.tolist() == [0] * 200
@@ -113,34 +95,20 @@ def test_p_is_the_share_from_none_to_all(infill_folder):
 
 def test_each_mask_is_filled_by_the_models_own_likeliest_word_for_it_when_cold(infill_folder):
     texts = ["the film is good .", "this story was awful .", "a plot seems bright . not dull"]
-    out = fill(
-        infill_folder,
-        texts,
-        rows=np.arange(90) % 3,
-        keys=draw(seed_key(5), np.arange(90)),
-        p=0.4,
-        temperature=1e-4,
-    )
-    model, tokenizer = (
-        AutoModelForMaskedLM.from_pretrained(infill_folder).eval(),
-        AutoTokenizer.from_pretrained(infill_folder),
-    )
+    rows, keys = np.arange(90) % 3, draw(seed_key(5), np.arange(90))
+    out = fill(infill_folder, texts, rows, keys, p=0.4, temperature=1e-4)
+    model, tokenizer = loaded(infill_folder)
     allowed, words = _whole_words(tokenizer, "[MASK]")
     right = total = 0
-    for i, (new, places) in enumerate(
-        zip(out.texts.to_pylist(), out.changed.to_pylist(), strict=True)
-    ):
+    made = zip(out.texts.to_pylist(), out.changed.to_pylist(), strict=True)
+    for i, (new, places) in enumerate(made):
         masked = texts[i % 3].split()
         for place in places:
             masked[place] = "<mask>"
         ids = tokenizer(" ".join(masked), return_tensors="pt")
         with torch.inference_mode():
-            best = (
-                model(**ids)
-                .logits[0][ids["input_ids"][0] == tokenizer.mask_token_id][:, allowed]
-                .argmax(1)
-                .tolist()
-            )
+            logits = model(**ids).logits[0][ids["input_ids"][0] == tokenizer.mask_token_id]
+        best = logits[:, allowed].argmax(1).tolist()
         right += sum(new.split()[place] == words[n] for place, n in zip(places, best, strict=True))
         total += len(places)
     assert total > 100
@@ -152,10 +120,8 @@ def test_a_variant_does_not_depend_on_what_else_is_made(infill_folder, train_tab
     every, again = (fill(infill_folder, texts, p=0.3) for _ in range(2))
     assert every.texts.equals(again.texts)
     some = np.array([5, 40, 90])
-    assert (
-        fill(infill_folder, texts, rows=some, p=0.3).texts.to_pylist()
-        == every.texts.take(pa.array(some)).to_pylist()
-    )
+    alone = fill(infill_folder, texts, rows=some, p=0.3)
+    assert alone.texts.equals(every.texts.take(pa.array(some)))
 
 
 def test_words_beyond_the_models_limit_are_left_alone(infill_folder):
@@ -176,7 +142,7 @@ def test_a_text_that_holds_the_models_own_mask_is_left_alone(infill_folder):
 
 
 def test_only_whole_words_are_drawn_of_word_pieces():
-    vocabulary = [
+    tokens = [
         "[PAD]",
         "oov",
         "[CLS]",
@@ -190,25 +156,16 @@ def test_only_whole_words_are_drawn_of_word_pieces():
         "好",
         "blank",
     ]
-    tokenizer = BertTokenizerFast(
-        vocab={token: i for i, token in enumerate(vocabulary)}, unk_token="oov"
-    )
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    tokenizer = BertTokenizerFast(vocab=vocabulary, unk_token="oov")
     assert _whole_words(tokenizer, "blank") == ([6, 10], ["film", "好"])
 
 
 def test_only_whole_words_are_drawn_of_byte_pairs():
-    trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(
-        ["a good film, a good filming!"] * 20,
-        vocab_size=300,
-        special_tokens=["<mask>", "<unk>", "<pad>"],
-    )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=trained._tokenizer,
-        mask_token="<mask>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-    )
+    special = {"mask_token": "<mask>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    trained, texts = ByteLevelBPETokenizer(), ["a good film, a good filming!"] * 20
+    trained.train_from_iterator(texts, vocab_size=300, special_tokens=list(special.values()))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, **special)
     tokens, words = _whole_words(tokenizer, "[MASK]")
     assert {"good", "film", "filming"} <= set(words)
     assert not {"<mask>", "ing", "oo", "", ",", "!"} & set(words)
@@ -216,10 +173,8 @@ def test_only_whole_words_are_drawn_of_byte_pairs():
 
 
 def test_a_checkpoint_with_a_head_is_used_as_it_is(infill_folder):
-    old, new = (
-        AutoModelForMaskedLM.from_pretrained(infill_folder.parent / name).state_dict()
-        for name in ("taught", "infill")
-    )
+    taught = infill_folder.parent / "taught"
+    old, new = (loaded(folder)[0].state_dict() for folder in (taught, infill_folder))
     assert old.keys() == new.keys()
     assert all(torch.equal(old[name], new[name]) for name in old)
 
@@ -228,14 +183,9 @@ def test_an_encoder_without_a_head_learns_one_from_the_texts(encoder_folder, tmp
     texts = ["the film is good .", "the film was bad ."]
     found = {}
     for steps in (0, 400):
-        prepare_infill(
-            encoder_folder,
-            lambda n: (texts * n)[:n],
-            InfillConfig(head_steps=steps),
-            1,
-            tmp_path / f"{steps}",
-        )
-        made = fill(tmp_path / f"{steps}", texts * 100, p=0.3).texts.to_pylist()
+        target, config = tmp_path / f"{steps}", InfillConfig(head_steps=steps)
+        prepare_infill(encoder_folder, lambda n: (texts * n)[:n], config, 1, target)
+        made = fill(target, texts * 100, p=0.3).texts.to_pylist()
         found[steps] = sum(set(" ".join(texts).split()) >= set(text.split()) for text in made)
     assert found[400] > 1.5 * found[0]
 
@@ -256,10 +206,7 @@ def test_a_head_is_the_same_for_the_same_seed_and_learns_for_as_long_as_asked(
     assert asked == [128] * 3
 
 
-def test_what_is_no_masked_language_model_is_refused_in_one_line(tmp_path):
-    GPT2LMHeadModel(GPT2Config(vocab_size=10, n_embd=4, n_layer=1, n_head=1)).save_pretrained(
-        tmp_path / "gpt"
-    )
-    with pytest.raises(InputError, match="gpt: not a checkpoint"):
-        prepare_infill(str(tmp_path / "gpt"), lambda n: [], InfillConfig(), 1, tmp_path / "infill")
+def test_what_is_no_masked_language_model_is_refused_in_one_line(gpt_folder, tmp_path):
+    with pytest.raises(InputError, match=r"gpt\d+: not a checkpoint"):
+        prepare_infill(gpt_folder, lambda n: [], InfillConfig(), 1, tmp_path / "infill")
     assert not (tmp_path / "infill").exists()

@@ -1,15 +1,15 @@
-"""All ways together: the same bytes however the work is shared out or broken off, and each way's share."""
+"""All methods together: the same bytes however the work is done, and each method's share."""
 
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_generated import model_folder  # noqa: F401
 
 from distillkit.augment import infill, neighbours, transfer_set
 from distillkit.augment.method import AugmentOptions, Models, share_of
 from distillkit.augment.transfer_set import build_transfer_set
+from distillkit.augment.variants import ORIGINS
 from distillkit.errors import InputError
 from distillkit.pipeline import models_of
 from distillkit.recipe import (
@@ -23,6 +23,13 @@ from distillkit.recipe import (
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 
+PAIRS = {"unlabelled": ["more.txt"], "columns": ColumnsConfig(text_pair="b")}
+NEAREST = AugmentConfig(
+    tagger="none",
+    n_iter=10,
+    mix=MixConfig(rules=0.0, neighbours=1.0),
+    neighbours=NeighboursConfig(k=1, p=1.0),
+)
 CONFIG = AugmentConfig(
     tagger="none",
     n_iter=12,
@@ -34,36 +41,45 @@ CONFIG = AugmentConfig(
 
 
 @pytest.fixture(scope="module")
-def models(encoder_folder, model_folder):  # noqa: F811
+def models(encoder_folder, gpt_folder):
     def ask(model, words):
         return word_vectors(*load_classifier(model, ["a", "b"]), words)
 
     return Models(
-        {"infill": encoder_folder, "generated": model_folder, "neighbours": encoder_folder}, ask
+        {"infill": encoder_folder, "generated": gpt_folder, "neighbours": encoder_folder}, ask
     )
 
 
 @pytest.fixture(scope="module")
 def build(models, train_table):
-    more = pa.table(
-        {
-            "text": [
-                f"This is the {i}th. It was shown in {i} places, then? {i} more of it!"
-                for i in range(400)
-            ]
-        }
-    )
+    text = "This is the {0}th. It was shown in {0} places, then? {0} more of it!"
+    more = pa.table({"text": [text.format(i) for i in range(400)]})
 
     def build(target, config=CONFIG, workers=1, **options):
         sources = {"original": [train_table], "unlabelled": [more]}
-        options = {"models": models} | options
+        options = AugmentOptions(config, 1, workers=workers, **{"models": models} | options)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(transfer_set, "BLOCK_ROWS", 40)  # several blocks of originals
-            return build_transfer_set(
-                sources, target, AugmentOptions(config, 1, workers=workers, **options)
-            )
+            return build_transfer_set(sources, target, options)
 
     return build
+
+
+def augmented(target):
+    rows = pq.read_table(target).to_pylist()
+    return {row["text"] for row in rows if row["origin"] == "augmented"}
+
+
+def killed_at(module, step, function):
+    """Run a function that a kill ends at a step of a module."""
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, step, kill)
+        with pytest.raises(KeyboardInterrupt):
+            function()
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +88,15 @@ def made(build, tmp_path_factory):
     return target, build(target)
 
 
-def test_each_way_has_its_share(made):
+def test_each_method_has_its_share(made):
     rows = pq.read_table(made[0]).to_pylist()
-    made_of = {
-        name: [row for row in rows if row["origin"] == name]
-        for name in ("unlabelled", "generated", "augmented")
-    }
+    made_of = {name: [row for row in rows if row["origin"] == name] for name in ORIGINS}
     assert len(made_of["unlabelled"]) == share_of(CONFIG, "sentences", 96) == 144
     assert all(row["text"].endswith((".", "?", "!")) for row in made_of["unlabelled"])
     assert 50 < len(made_of["generated"]) <= share_of(CONFIG, "generated", 96)
     rules = [row["rules"] for row in made_of["augmented"]]
     assert {"infill", "neighbour"} <= set(rules)
-    # Of 96 * 12 slots each way has a quarter; some come out unchanged or twice.
+    # Of 96 * 12 slots each method has a quarter; some come out unchanged or twice.
     assert 60 < rules.count("infill") < 288 + 60
     assert 60 < rules.count("neighbour") < 288 + 60
     assert not any("infill" in rule and rule != "infill" for rule in rules)
@@ -97,26 +110,18 @@ def test_the_bytes_are_the_same_at_any_number_of_workers(made, build, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["prepare_infill", "prepare_neighbours", "_compare"])
-def test_the_bytes_are_the_same_after_a_kill(made, build, tmp_path, monkeypatch, step):
-    class Killed(BaseException):
-        pass
-
-    def kill(*_):
-        raise Killed
-
-    where = {"prepare_infill": infill, "prepare_neighbours": neighbours, "_compare": transfer_set}[
-        step
-    ]
-    monkeypatch.setattr(where, step, kill)
-    with pytest.raises(Killed):
-        build(tmp_path / "t.parquet")
-    assert not (tmp_path / "t.parquet").exists()
-    monkeypatch.undo()
-    if step != "prepare_infill":  # what was prepared once is not prepared again
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [(infill, "prepare_infill"), (neighbours, "prepare_neighbours"), (transfer_set, "_compare")],
+)
+def test_the_bytes_are_the_same_after_a_kill(made, build, tmp_path, monkeypatch, module, step):
+    target = tmp_path / "t.parquet"
+    killed_at(module, step, lambda: build(target))
+    assert not target.exists()
+    if module is not infill:  # what was prepared once is not prepared again
         monkeypatch.setattr(infill, "prepare_infill", partial(pytest.fail, "prepared before"))
-    build(tmp_path / "t.parquet")
-    assert (tmp_path / "t.parquet").read_bytes() == made[0].read_bytes()
+    build(target)
+    assert target.read_bytes() == made[0].read_bytes()
 
 
 def test_another_model_under_the_same_name_is_asked_anew(models, tmp_path):
@@ -131,44 +136,21 @@ def test_another_model_under_the_same_name_is_asked_anew(models, tmp_path):
 
 def test_vectors_may_come_from_a_file(build, tmp_path):
     (tmp_path / "v.txt").write_text("good 1 0\nbad 0.9 0.1\nfilm 0 1\nstory 0.1 0.9\n")
-    config = AugmentConfig(
-        tagger="none",
-        n_iter=10,
-        mix=MixConfig(rules=0.0, neighbours=1.0),
-        neighbours=NeighboursConfig(k=1, p=1.0),
-    )
-    build(tmp_path / "t.parquet", config, models=Models({"neighbours": str(tmp_path / "v.txt")}))
-    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
-    new = {row["text"] for row in rows if row["origin"] == "augmented"}
+    build(tmp_path / "t.parquet", NEAREST, models=Models({"neighbours": str(tmp_path / "v.txt")}))
+    new = augmented(tmp_path / "t.parquet")
     assert {"the story is bad .", "this film was good ."} <= new
     assert not any({"good", "bad"} <= set(text.split()) for text in new)
 
 
-def test_what_was_made_with_another_model_is_not_gone_on_with(build, tmp_path, monkeypatch):
-    class Killed(BaseException):
-        pass
-
-    def kill(*_):
-        raise Killed
-
-    config = AugmentConfig(
-        tagger="none",
-        n_iter=10,
-        mix=MixConfig(rules=0.0, neighbours=1.0),
-        neighbours=NeighboursConfig(k=1, p=1.0),
-    )
-    models = Models({"neighbours": str(tmp_path / "v.txt")})
-    (tmp_path / "v.txt").write_text("film 1 0\nstory 0.9 0.1\n")
-    monkeypatch.setattr(transfer_set, "_compare", kill)
-    with pytest.raises(Killed):
-        build(tmp_path / "t.parquet", config, models=models)
-    monkeypatch.undo()
-    (tmp_path / "v.txt").write_text("film 1 0\nplot 0.9 0.1\n")
-    build(tmp_path / "t.parquet", config, models=models)
-    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
-    new = {row["text"] for row in rows if row["origin"] == "augmented"}
-    assert {"a film is good .", "the plot is good ."} <= new
-    assert "this film is good ." not in new
+def test_what_was_made_with_another_model_is_not_gone_on_with(build, tmp_path):
+    vectors, target = tmp_path / "v.txt", tmp_path / "t.parquet"
+    models = Models({"neighbours": str(vectors)})
+    vectors.write_text("film 1 0\nstory 0.9 0.1\n")
+    killed_at(transfer_set, "_compare", lambda: build(target, NEAREST, models=models))
+    vectors.write_text("film 1 0\nplot 0.9 0.1\n")
+    build(target, NEAREST, models=models)
+    assert {"a film is good .", "the plot is good ."} <= augmented(target)
+    assert "this film is good ." not in augmented(target)
 
 
 def test_shares_are_by_weight():
@@ -178,40 +160,21 @@ def test_shares_are_by_weight():
 
 
 @pytest.mark.parametrize(
-    ("config", "given", "message"),
+    ("method", "settings", "given", "message"),
     [
-        ({"mix": MixConfig(infill=1.0)}, {}, r"augment.infill.model is empty and no teacher"),
-        ({"mix": MixConfig(infill=1.0)}, {"teacher": "./nowhere"}, r"./nowhere: no such folder"),
-        (
-            {"mix": MixConfig(neighbours=1.0)},
-            {},
-            r"augment.neighbours.vectors 'teacher': no teacher is given",
-        ),
-        (
-            {"mix": MixConfig(neighbours=1.0), "neighbours": NeighboursConfig(vectors="v.txt")},
-            {},
-            "'v.txt': no such file",
-        ),
-        (
-            {"mix": MixConfig(generated=1.0), "generated": GeneratedConfig(model="./gpt")},
-            {},
-            "./gpt: no such folder",
-        ),
-        (
-            {"mix": MixConfig(sentences=1.0)},
-            {},
-            "augment.mix.sentences is 1.0, but there is no unlabelled text",
-        ),
-        (
-            {"mix": MixConfig(sentences=1.0)},
-            {"unlabelled": ["more.txt"], "columns": ColumnsConfig(text_pair="b")},
-            "but the task is of pairs",
-        ),
+        ("infill", {}, {}, r"augment.infill.model is empty and no teacher"),
+        ("infill", {}, {"teacher": "./nowhere"}, r"./nowhere: no such folder"),
+        ("neighbours", {}, {}, r"augment.neighbours.vectors 'teacher': no teacher is given"),
+        ("neighbours", {"neighbours": NeighboursConfig("v.txt")}, {}, "'v.txt': no such file"),
+        ("generated", {"generated": GeneratedConfig("./gpt")}, {}, "./gpt: no such folder"),
+        ("sentences", {}, {}, "augment.mix.sentences is 1.0, but there is no unlabelled text"),
+        ("sentences", {}, PAIRS, "but the task is of pairs"),
     ],
 )
-def test_what_the_mix_lacks_is_said_before_anything_is_done(config, given, message):
+def test_what_the_mix_lacks_is_said_before_anything_is_done(method, settings, given, message):
+    config = AugmentConfig(mix=MixConfig(**{method: 1.0}), **settings)
     with pytest.raises(InputError, match=message):
-        models_of(AugmentConfig(**config), **given)
+        models_of(config, **given)
 
 
 def test_models_are_asked_for_only_where_the_mix_uses_them(encoder_folder, classifier_folder):
