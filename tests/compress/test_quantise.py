@@ -58,20 +58,21 @@ def test_signs_have_the_mean_size_of_their_row():
     codes = coded(torch.tensor([[1.0, -3.0], [0.0, 0.0]]), "binary")
     assert len(codes.codebook) == 2  # a row without weights, as of padding, costs no second bit
     assert codes.values().tolist() == [[2.0, -2.0], [0.0, 0.0]]
-
-
-def test_a_row_of_zeros_stays_one():
     for storage in ("int8", "int4"):
         assert coded(torch.zeros(2, 3), storage).values().tolist() == [[0.0] * 3] * 2
 
 
-def test_clusters_are_few_and_know_zero():
+def test_clusters_are_few_know_zero_and_are_trained():
     weight = rows()
     weight[rows(1) < 0] = 0
     found = coded(weight, "kmeans", 8)
     assert len(found.codebook) == 8
     assert (found.values()[weight == 0] == 0).all()
     assert codebook_of(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), 8).tolist() == [1.0, 2.0]
+    part = Stored(rows(), "kmeans", 4, sparse=False)
+    part(rows()).sum().backward()
+    counts = coded(rows(), "kmeans", 4).codes.flatten().bincount(minlength=4)
+    assert part.codebook.grad.tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 15, 16, 17, 256])
@@ -95,13 +96,6 @@ def test_training_sees_the_stored_form_and_moves_what_is_behind_it(storage):
     torch.testing.assert_close(seen, coded(weight, storage, 8).values(), atol=1e-6, rtol=0)
     (seen * rows(1)).sum().backward()
     torch.testing.assert_close(behind.grad, rows(1))  # as if it were not rounded
-
-
-def test_clusters_are_trained():
-    part = Stored(rows(), "kmeans", 4, sparse=False)
-    part(rows()).sum().backward()
-    counts = coded(rows(), "kmeans", 4).codes.flatten().bincount(minlength=4)
-    assert part.codebook.grad.tolist() == counts.tolist()
 
 
 def test_what_is_zero_stays_zero():
