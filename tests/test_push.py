@@ -32,12 +32,10 @@ from distillkit.recipe import (
     EmbeddingConfig,
     EvaluationConfig,
     InfillConfig,
-    LabelConfig,
     NeighboursConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
-    TrainingConfig,
     dump,
     load_recipe,
 )
@@ -45,13 +43,8 @@ from distillkit.runtime import Predictor
 from distillkit.runtime.bundle import read_bundle, write_bundle
 from distillkit.teacher.checkpoint import resolve
 
-CHECKPOINT = [
-    "config.json",
-    "model.safetensors",
-    "student.yaml",
-    "tokenizer.json",
-    "tokenizer_config.json",
-]
+CHECKPOINT = ["config.json", "model.safetensors", "student.yaml"]
+CHECKPOINT += ["tokenizer.json", "tokenizer_config.json"]
 BUNDLE = ["bundle/manifest.json", "bundle/model.onnx", "bundle/tokenizer.json"]
 FILES = sorted([*CHECKPOINT, "README.md", "recipe.yaml", "result.json"])
 
@@ -62,47 +55,43 @@ def _tsv(path, table):
     return str(path)
 
 
-def _recipe(folder, encoder, train, dev, **data):
-    return Recipe(
-        data=DataConfig(
-            train=_tsv(folder / "train.tsv", train), dev=_tsv(folder / "dev.tsv", dev), **data
-        ),
-        teacher=TeacherConfig(
-            str(encoder),
-            16,
-            TrainingConfig(epochs=12, batch_size=16, learning_rate=3e-3, precision="fp32"),
-        ),
-        augment=AugmentConfig(n_iter=2),
-        label=LabelConfig(precision="fp32"),
-        student=StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig(dimension=4)),
-        training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
-        evaluation=EvaluationConfig(gold_epochs=1, latency_sentences=5),
-    )
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, encoder_folder, train_table, dev_table):
-    """A finished run of single texts, with a test set and two rungs of a ladder; its teacher is a folder beside it."""
+def home(tmp_path_factory, tiny_recipe, encoder_folder, train_table):
+    """A finished run with a test set and two rows of a ladder; its teacher is a folder beside it."""
     folder = tmp_path_factory.mktemp("secret-home")
     shutil.copytree(encoder_folder, folder / "my-encoder")
-    recipe = _recipe(
-        folder,
-        folder / "my-encoder",
-        train_table,
-        dev_table,
-        test=_tsv(folder / "test.tsv", train_table.slice(0, 60)),
-    )
+    for source in (tiny_recipe.data.train, tiny_recipe.data.dev):
+        shutil.copy(source, folder)
+    _tsv(folder / "test.tsv", train_table.slice(0, 60))
     (folder / "vectors.txt").write_text("good 1 0 0 1\nbad 0 1 1 0\n")
-    embeddings = EmbeddingConfig(source=str(folder / "vectors.txt"), dimension=4)
-    recipe = replace(recipe, student=replace(recipe.student, embeddings=embeddings))
+    vectors = EmbeddingConfig(source=str(folder / "vectors.txt"), dimension=4)
+    teacher = tiny_recipe.teacher
+    recipe = replace(
+        tiny_recipe,
+        data=DataConfig(**{name: str(folder / f"{name}.tsv") for name in ("train", "dev", "test")}),
+        teacher=replace(
+            teacher,
+            model=str(folder / "my-encoder"),
+            training=replace(teacher.training, epochs=12),
+        ),
+        augment=replace(tiny_recipe.augment, n_iter=2),
+        student=StudentConfig(hidden_size=4, head_size=4, embeddings=vectors),
+        training=replace(tiny_recipe.training, epochs=2),
+        evaluation=replace(tiny_recipe.evaluation, gold_epochs=1),
+    )
     runs.run(recipe, folder / "runs" / "tiny")
     ladder(recipe, folder / "runs" / "tiny", ["majority"], 1)
     return folder
 
 
+@pytest.fixture(scope="module")
+def result(home):
+    return json.loads((home / "runs" / "tiny" / "result.json").read_text())
+
+
 @pytest.fixture
 def run(home, tmp_path):
-    """A copy of it that a test may damage."""
+    """A copy of the run that a test may damage."""
     return Path(shutil.copytree(home / "runs" / "tiny", tmp_path / "runs" / "tiny"))
 
 
@@ -119,62 +108,73 @@ def _files(folder):
     )
 
 
+def _without(name):
+    return lambda run: (run / name).unlink()
+
+
+def _edited(name, old, new):
+    def edit(run):
+        text = (run / name).read_text()
+        assert old in text
+        (run / name).write_text(text.replace(old, new, 1))
+
+    return edit
+
+
+@pytest.fixture(scope="module")
+def card(pushed):
+    return (pushed / "README.md").read_text()
+
+
+def _section(card, title):
+    return card.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
 def _table(card, title):
     """The rows of the first table of a section, by their first cell."""
-    lines = (
-        card.partition(f"## {title}\n")[2]
-        .partition("\n## ")[0]
-        .partition("\n|")[2]
-        .partition("\n\n")[0]
-        .splitlines()
-    )
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    head, _, *rows = rows
+    lines = _section(card, title).partition("\n|")[2].partition("\n\n")[0].splitlines()
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
 
 
-def test_student_recipe_figures_and_card_go_out_and_nothing_else(pushed):
+def _run_block(block, folder):
+    """Run Python code of a card, the hub's name of the model replaced by a folder."""
+    download = 'snapshot_download("me/tiny", allow_patterns="bundle/*")'
+    with redirect_stdout(StringIO()) as printed:
+        exec(block.replace(download, repr(str(folder))).replace("me/tiny", str(folder)), {})
+    return printed.getvalue()
+
+
+def test_student_recipe_metrics_and_card_go_out_and_nothing_else(pushed, home):
     assert _files(pushed) == FILES
-
-
-def test_transformers_load_the_folder_as_the_runs_own_student(pushed, home):
     answers = []
     for folder in (pushed, home / "runs" / "tiny" / "student" / "model"):
-        tokenizer, model = (
-            kind.from_pretrained(folder)
-            for kind in (AutoTokenizer, AutoModelForSequenceClassification)
-        )
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
         with torch.inference_mode():
             answers.append(model(**tokenizer("the film is good .", return_tensors="pt")).logits)
     assert torch.equal(*answers)
 
 
-def test_metadata_are_the_figures_of_the_result(pushed, home):
+def test_metadata_are_the_metrics_of_the_result(pushed, result):
     data = ModelCard.load(pushed / "README.md").data
-    student = json.loads((home / "runs" / "tiny" / "result.json").read_text())["models"]["student"]
-    found = {(one.dataset_split, one.metric_name): one.metric_value for one in data.eval_results}
-    wanted = {"accuracy": "accuracy", "macro-F1": "macro_f1"}
-    assert found == {
+    student = result["models"]["student"]
+    assert {
+        (one.dataset_split, one.metric_name): one.metric_value for one in data.eval_results
+    } == {
         (split, name): student[split][key]
         for split in ("dev", "test")
-        for name, key in wanted.items()
+        for name, key in (("accuracy", "accuracy"), ("macro-F1", "macro_f1"))
     }
     assert {one.dataset_name for one in data.eval_results} == {"dev.tsv", "test.tsv"}
-    named = data.to_dict()
-    assert [named[key] for key in ("library_name", "pipeline_tag")] == [
-        "distillkit",
-        "text-classification",
-    ]
+    assert (data.library_name, data.pipeline_tag) == ("distillkit", "text-classification")
     assert data.model_name == "tiny"
     assert {"distillkit", "distillation", "bilstm"} <= set(data.tags)
-    # A teacher from a folder is no model of the hub, a file no data set, and nobody has said which
-    # language it is.
+    # The teacher is a local folder, the data are local files, and the language is unknown.
     assert (data.base_model, data.datasets, data.language) == (None, None, None)
 
 
-def test_tables_are_the_figures_of_the_result(pushed, home):
-    card = (pushed / "README.md").read_text()
-    result = json.loads((home / "runs" / "tiny" / "result.json").read_text())
+def test_tables_are_the_metrics_of_the_result(card, home, result):
     rows = _table(card, "Results")
     for title, name in (
         ("student, distilled", "student"),
@@ -185,23 +185,21 @@ def test_tables_are_the_figures_of_the_result(pushed, home):
         assert rows[title]["dev accuracy"] == f"{100 * model['dev']['accuracy']:.1f}"
         assert rows[title]["test accuracy"] == f"{100 * model['test']['accuracy']:.1f}"
         assert rows[title]["parameters"] == f"{model['parameters']['total']:,}"
-    assert {name: row["rows"] for name, row in _table(card, "Data").items()} == {
-        "train": "96",
-        "dev": "48",
-        "test": "60",
-    }
+    counted = {name: row["rows"] for name, row in _table(card, "Data").items()}
+    assert counted == {"train": "96", "dev": "48", "test": "60"}
     counts = result["transfer_set"]
-    assert (
-        f"The teacher answered {counts['rows']:,} rows: 96 original, {counts['augmented']} augmented."
-        in card
-    )
+    parts = f"{counts['rows']:,} rows: 96 original, {counts['augmented']} augmented."
+    assert f"The teacher answered {parts}" in card
     masked = _table(card, "Transfer set")["words masked"]
     assert (masked["rate"], masked["rows with it"]) == ("0.1", str(counts["rules"]["mask"]))
+    ladder = json.loads((home / "runs" / "tiny" / "ladder" / "ladder.json").read_text())["rungs"]
+    rows = _table(card, "Ladder")
+    assert rows["teacher"]["accuracy"] == f"{100 * ladder['teacher']['dev']['accuracy']:.1f}"
+    assert list(rows) == ["majority class", "teacher"]
 
 
-def test_limits_are_the_figures_of_the_result(pushed, home):
-    limits = (pushed / "README.md").read_text().partition("## Limits\n")[2].partition("\n## ")[0]
-    models = json.loads((home / "runs" / "tiny" / "result.json").read_text())["models"]
+def test_limits_are_the_metrics_of_the_result(card, result):
+    limits, models = _section(card, "Limits"), result["models"]
     dev = 100 * (models["student"]["dev"]["accuracy"] - models["student_gold"]["dev"]["accuracy"])
     said = f"{abs(dev):.1f} points {'above' if dev > 0 else 'below'}" if dev else "level with"
     found = f"{100 * models['student']['dev']['accuracy']:.1f}"
@@ -209,27 +207,16 @@ def test_limits_are_the_figures_of_the_result(pushed, home):
     student, teacher = models["student"]["test"], models["teacher"]["test"]
     gap = 100 * (teacher["accuracy"] - student["accuracy"])
     assert gap > 0
-    assert (
-        f"Accuracy on test: {100 * student['accuracy']:.1f}, {gap:.1f} points below its teacher"
-        in limits
-    )
+    line = f"{100 * student['accuracy']:.1f}, {gap:.1f} points below its teacher"
+    assert f"Accuracy on test: {line}" in limits
     assert f"{100 - 100 * student['agreement']:.1f} % of the test rows" in limits
-    # Dev's two subjects have words that no training text has: acting and cast twice, score once in
-    # six rows of "the cast was good ."
+    # Training texts lack three words of dev's subjects: acting, cast and score.
     assert re.search(r"[1-9][\d.]* % of dev's tokens are out of its vocabulary", limits)
     assert "It reads the first 128 tokens of a text.\n  0.0 % of the dev rows are longer" in limits
 
 
-def test_ladder_is_in_the_card(pushed, home):
-    rungs = json.loads((home / "runs" / "tiny" / "ladder" / "ladder.json").read_text())["rungs"]
-    rows = _table((pushed / "README.md").read_text(), "Ladder")
-    assert rows["teacher"]["accuracy"] == f"{100 * rungs['teacher']['dev']['accuracy']:.1f}"
-    assert list(rows) == ["majority class", "teacher"]
-
-
 def test_a_ladder_of_other_settings_is_not_in_the_card(run, tmp_path, capsys):
-    saved = run / "ladder" / "recipe.yaml"
-    saved.write_text(saved.read_text().replace("n_iter: 2", "n_iter: 3"))
+    _edited("ladder/recipe.yaml", "n_iter: 2", "n_iter: 3")(run)
     push(run, "me/tiny", to=tmp_path / "out")
     assert "## Ladder" not in (tmp_path / "out" / "README.md").read_text()
     assert "is of other settings than the run" in capsys.readouterr().err
@@ -237,17 +224,13 @@ def test_a_ladder_of_other_settings_is_not_in_the_card(run, tmp_path, capsys):
 
 def test_code_of_the_card_runs_as_it_stands(run, tmp_path):
     pipeline.export(str(run / "student" / "model"), run / "bundle")
-    out = str(tmp_path / "out")
-    push(run, "me/tiny", to=Path(out))
-    card = Path(out, "README.md").read_text()
+    push(run, "me/tiny", to=tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
     assert "another model than the checkpoint" not in card
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     assert len(blocks) == 2
-    download = 'snapshot_download("me/tiny", allow_patterns="bundle/*")'
     for block in blocks:
-        with redirect_stdout(StringIO()) as printed:
-            exec(block.replace(download, repr(out)).replace("me/tiny", out), {})
-        assert "negative" in printed.getvalue() or "positive" in printed.getvalue()
+        assert re.search("negative|positive", _run_block(block, tmp_path / "out"))
 
 
 @pytest.fixture(scope="module")
@@ -258,74 +241,61 @@ def teacher_bundle(home, tmp_path_factory):
 
 
 def test_no_path_of_this_machine_goes_out(run, home, teacher_bundle, tmp_path):
-    push(run, "me/tiny", bundle=teacher_bundle, to=tmp_path / "out")
-    local = [
-        str(home),
-        str(tmp_path),
-        str(Path.cwd()),
-        str(Path(distillkit.__file__).parent),
-        "site-packages",
-    ]
-    assert _files(tmp_path / "out") == sorted([*FILES, *BUNDLE])
-    for name in _files(tmp_path / "out"):
-        found = (tmp_path / "out" / name).read_bytes()
-        assert not [path for path in local if path.encode() in found], name
+    out = tmp_path / "out"
+    push(run, "me/tiny", bundle=teacher_bundle, to=out)
+    local = [home, tmp_path, Path.cwd(), Path(distillkit.__file__).parent, "site-packages"]
+    assert _files(out) == sorted([*FILES, *BUNDLE])
+    for name in _files(out):
+        found = (out / name).read_bytes()
+        assert not [path for path in local if str(path).encode() in found], name
     texts = ["the film is good .", "a plot seems weak ."]
-    ours, theirs = (
-        Predictor(place).logits(texts) for place in (tmp_path / "out" / "bundle", teacher_bundle)
-    )
+    ours, theirs = (Predictor(place).logits(texts) for place in (out / "bundle", teacher_bundle))
     assert (ours == theirs).all()
 
 
 def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(
-    run, teacher_bundle, tmp_path
+    run, teacher_bundle, tmp_path, result
 ):
     shutil.copytree(teacher_bundle, run / "bundle")
-    with pytest.raises(
-        InputError, match=r"bundle: does not answer as .*student/model does; export that again"
-    ):
+    said = r"bundle: does not answer as .*student/model does; export that again"
+    with pytest.raises(InputError, match=said):
         push(run, "me/tiny", to=tmp_path / "out")
     assert not (tmp_path / "out").exists()
     push(run, "me/tiny", bundle=run / "bundle", to=tmp_path / "out")
-    models = json.loads((run / "result.json").read_text())["models"]
-    accuracy, agreement = (
-        100 * models["teacher"]["dev"]["accuracy"],
-        100 * models["student"]["dev"]["agreement"],
-    )
+    models = result["models"]
+    accuracy = 100 * models["teacher"]["dev"]["accuracy"]
+    agreement = 100 * models["student"]["dev"]["agreement"]
     card = (tmp_path / "out" / "README.md").read_text()
     assert "It holds another model than the checkpoint beside it" in card
     said = f"dev accuracy is {accuracy:.1f}, its agreement with the checkpoint {agreement:.1f}."
     assert said in card
-
-
-def test_a_bundle_with_other_labels_is_refused(run, teacher_bundle, tmp_path):
     manifest, files = read_bundle(teacher_bundle)
-    write_bundle(
-        tmp_path / "other.zip", replace(manifest, labels=["yes", "no"]), files, one_file=True
-    )
+    manifest = replace(manifest, labels=["yes", "no"])
+    write_bundle(tmp_path / "other.zip", manifest, files, one_file=True)
     with pytest.raises(InputError, match=r"has other labels than .* \(negative, positive\)"):
-        push(run, "me/tiny", bundle=tmp_path / "other.zip", to=tmp_path / "out")
+        push(run, "me/tiny", bundle=tmp_path / "other.zip", to=tmp_path / "none")
 
 
 @pytest.fixture(scope="module")
-def score_pairs(tmp_path_factory, encoder_folder, pair_table):
+def score_pairs(tmp_path_factory, tiny_recipe, pair_table):
     """A finished run of pairs with scores, without gold student, test set or latency."""
     folder = tmp_path_factory.mktemp("pairs")
-    scores = [
-        float(sum(word in row["text"] for word in ("good", "great", "fine", "bright")))
-        for row in pair_table.to_pylist()
-    ]
-    table = pair_table.set_column(2, "label", pa.array(scores)).take(
-        np.random.default_rng(0).permutation(len(pair_table))
-    )
-    recipe = _recipe(folder, encoder_folder, table, table.slice(0, 40), task="regression")
+    good = ("good", "great", "fine", "bright")
+    scores = [float(sum(word in text for word in good)) for text in pair_table["text"].to_pylist()]
+    table = pair_table.set_column(2, "label", pa.array(scores))
+    table = table.take(np.random.default_rng(0).permutation(len(table)))
     recipe = replace(
-        recipe,
-        data=replace(recipe.data, columns=ColumnsConfig(text_pair="text_pair")),
+        tiny_recipe,
+        data=DataConfig(
+            train=_tsv(folder / "train.tsv", table),
+            dev=_tsv(folder / "dev.tsv", table.slice(0, 40)),
+            task="regression",
+            columns=ColumnsConfig(text_pair="text_pair"),
+        ),
         student=replace(
-            recipe.student,
+            tiny_recipe.student,
             kind="siamese-static",
-            vocabulary=replace(recipe.student.vocabulary, unit="teacher"),
+            vocabulary=replace(tiny_recipe.student.vocabulary, unit="teacher"),
         ),
         evaluation=EvaluationConfig(gold_epochs=0, latency_sentences=0),
     )
@@ -348,25 +318,22 @@ def test_card_of_pairs_with_scores(score_pairs, tmp_path):
     for limit in ("means nothing to it", "reads the two texts apart", "There was no test set."):
         assert limit in text
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    with redirect_stdout(StringIO()) as printed:
-        exec(block.replace("me/scores", str(tmp_path / "out")), {})
-    assert "score" in printed.getvalue()
+    assert "score" in _run_block(block.replace("me/scores", "me/tiny"), tmp_path / "out")
 
 
-def test_saved_recipe_is_one_that_runs_where_the_files_lie(home, pushed, tmp_path, monkeypatch):
+def test_saved_recipe_is_one_that_runs_where_the_files_lie(
+    home, pushed, card, result, tmp_path, monkeypatch
+):
     needed = ["train.tsv", "dev.tsv", "test.tsv", "my-encoder", "vectors.txt"]
-    assert ", ".join(f"`{name}`" for name in needed) in (pushed / "README.md").read_text()
-    (tmp_path / "my-encoder").symlink_to(home / "my-encoder")
-    for name in ("train.tsv", "dev.tsv", "test.tsv", "vectors.txt"):
-        shutil.copy(home / name, tmp_path)
+    assert ", ".join(f"`{name}`" for name in needed) in card
+    for name in needed:
+        (tmp_path / name).symlink_to(home / name)
     monkeypatch.chdir(tmp_path)
     recipe = load_recipe(str(pushed / "recipe.yaml"))
     runs.look_ahead(recipe)
     assert resolve(recipe.teacher.model) == "my-encoder"
-    rows = {
-        split: len(table) for split, table in pipeline.read_data(recipe.data, recipe.seed).items()
-    }
-    assert rows == json.loads((pushed / "result.json").read_text())["data"]["rows"]
+    tables = pipeline.read_data(recipe.data, recipe.seed)
+    assert {split: len(table) for split, table in tables.items()} == result["data"]["rows"]
     was = load_recipe(str(home / "runs" / "tiny" / "recipe.yaml"))
     assert replace(recipe, data=was.data, teacher=was.teacher, student=was.student) == was
 
@@ -394,68 +361,44 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
         student=StudentConfig(embeddings=EmbeddingConfig(source="../glove.txt")),
     )
     shown = _without_paths(recipe, tmp_path / "runs" / "x")
-    assert (shown.data.train, shown.data.dev, shown.data.test) == (
+    data, augment = shown.data, shown.augment
+    assert (data.train, data.dev, data.test) == (
         "train/rows.tsv",
         "dev/rows.tsv",
         recipe.data.test,
     )
-    assert shown.data.unlabelled == (
-        "more.txt",
-        "embedded:reviews/unlabelled",
-        "datasets:saved:train",
-    )
-    assert (shown.teacher.model, shown.augment.infill.model) == (
-        "bert",
-        "google-bert/bert-base-uncased",
-    )
-    assert (shown.augment.tagger, shown.augment.neighbours.vectors) == ("spacy:tagger", "glove.txt")
-    assert (shown.augment.generated.model, shown.student.embeddings.source) == (
-        "distilgpt2",
-        "glove.txt",
-    )
+    assert data.unlabelled == ("more.txt", "embedded:reviews/unlabelled", "datasets:saved:train")
+    assert (shown.teacher.model, augment.infill.model) == ("bert", recipe.augment.infill.model)
+    assert (augment.tagger, augment.neighbours.vectors) == ("spacy:tagger", "glove.txt")
+    assert augment.generated.model == "distilgpt2"
+    assert shown.student.embeddings.source == "glove.txt"
     assert not re.search("home|bucket|models/", dump(shown))
     assert _without_paths(Recipe(), tmp_path / "runs" / "x") == Recipe()
 
 
-@pytest.mark.parametrize("stage", ["data", "student-gold", "evaluation"])
-def test_a_run_that_lacks_a_stage_is_refused(run, stage, tmp_path):
-    (run / stage / "stage.json").unlink()
-    said = f"its stage {stage} is missing; distillkit run .*recipe.yaml --name tiny"
-    with pytest.raises(InputError, match=said):
-        push(run, "me/tiny", to=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def _at_work_again(run):
-    (run / ".transfer.partial").mkdir()
-
-
-def _another_student(run):
-    saved = run / "recipe.yaml"
-    saved.write_text(saved.read_text().replace("head_size: 4", "head_size: 5"))
-
-
-def _older_figures(run):
-    saved = run / "result.json"
-    result = json.loads(saved.read_text())
-    result["models"]["student"]["dev"]["accuracy"] += 0.01
-    saved.write_text(json.dumps(result))
+MISSING = "its stage {} is missing; distillkit run .*recipe.yaml --name tiny"
+NEWER = "its recipe or stages are newer than its result.json"
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_at_work_again, "its stage transfer is missing"),
-        (_another_student, "its recipe or stages are newer than its result.json"),
-        (_older_figures, "its recipe or stages are newer than its result.json"),
-        (lambda run: (run / "result.json").unlink(), "its result.json is missing"),
-        (lambda run: (run / "recipe.yaml").unlink(), "no recipe.yaml; expected a run's folder"),
+        (_without("data/stage.json"), MISSING.format("data")),
+        (_without("student-gold/stage.json"), MISSING.format("student-gold")),
+        (_without("evaluation/stage.json"), MISSING.format("evaluation")),
+        # A stage that is being repeated.
+        (lambda run: (run / ".transfer.partial").mkdir(), MISSING.format("transfer")),
+        (_edited("recipe.yaml", "head_size: 4", "head_size: 5"), NEWER),
+        (_edited("result.json", '"accuracy": ', '"accuracy": 1'), NEWER),
+        (_without("result.json"), "its result.json is missing"),
+        (_without("recipe.yaml"), "no recipe.yaml; expected a run's folder"),
     ],
 )
-def test_a_run_whose_figures_may_not_be_its_students_is_refused(run, damage, said, tmp_path):
+def test_a_run_whose_metrics_may_not_be_its_students_is_refused(run, damage, said, tmp_path):
     damage(run)
     with pytest.raises(InputError, match=said):
         push(run, "me/tiny", to=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["tiny", "a/b/c", "me/", "me/a b", ""])
@@ -472,14 +415,37 @@ def test_a_folder_that_holds_something_is_left_alone(home, tmp_path):
 
 
 class _Hub(ThreadingHTTPServer):
-    """What of a hub a push meets: one repository, its files, and what was asked of it."""
+    """What a push meets of a hub: one repository, its files, and a record of the requests."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.address = f"http://127.0.0.1:{self.server_port}"
-        self.status, self.message = 200, ""  # anything else: of every answer
+        self.status, self.message = 200, ""  # another status: of every answer
         self.there, self.private, self.tokens = False, False, set()
         self.files, self.commits = {}, []
+
+    def create(self, body):
+        if self.there:
+            return 409, {"url": f"{self.address}/me/tiny"}
+        self.there, self.private = True, json.loads(body).get("visibility") == "private"
+        return 200, {"url": f"{self.address}/me/tiny"}
+
+    def validate_yaml(self, body):
+        return 200, {"errors": [], "warnings": []}
+
+    def preupload(self, body):
+        as_is = {"uploadMode": "regular", "shouldIgnore": False}
+        return 200, {"files": [as_is | {"path": one["path"]} for one in json.loads(body)["files"]]}
+
+    def commit(self, body):
+        lines = [json.loads(line) for line in body.splitlines()]
+        self.commits.append(lines)
+        for line in lines:
+            if line["key"] == "file":
+                self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            elif line["key"] == "deletedFile":
+                del self.files[line["value"]["path"]]
+        return 200, {"commitUrl": f"{self.address}/me/tiny/commit/1", "commitOid": "1"}
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -487,6 +453,8 @@ class _Answer(BaseHTTPRequestHandler):
         pass
 
     def _say(self, status, answer):
+        if self.server.status != 200:
+            status, answer = self.server.status, {"error": self.server.message}
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -495,10 +463,8 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        hub, path = self.server, self.path.partition("?")[0]
-        if hub.status != 200:
-            return self._say(hub.status, {"error": hub.message})
-        if path != "/api/models/me/tiny" or not hub.there:
+        hub = self.server
+        if self.path.partition("?")[0] != "/api/models/me/tiny" or not hub.there:
             return self._say(404, {"error": ""})
         names = [{"rfilename": name} for name in hub.files]
         return self._say(200, {"id": "me/tiny", "private": hub.private, "siblings": names})
@@ -506,47 +472,20 @@ class _Answer(BaseHTTPRequestHandler):
     def do_POST(self):
         hub, body = self.server, self.rfile.read(int(self.headers["Content-Length"]))
         hub.tokens.add(self.headers["Authorization"])
-        if hub.status != 200:
-            return self._say(hub.status, {"error": hub.message})
         answers = {
-            "create": self._create,
-            "validate-yaml": self._validate_yaml,
-            "preupload": self._preupload,
-            "commit": self._commit,
+            "create": hub.create,
+            "validate-yaml": hub.validate_yaml,
+            "preupload": hub.preupload,
+            "commit": hub.commit,
         }
-        name = self.path.removesuffix("/main").rpartition("/")[2]
-        return self._say(*answers[name](hub, body))
-
-    def _create(self, hub, body):
-        status = 409 if hub.there else 200
-        if not hub.there:
-            hub.there, hub.private = True, json.loads(body).get("visibility") == "private"
-        return status, {"url": f"{hub.address}/me/tiny"}
-
-    def _validate_yaml(self, hub, body):
-        return 200, {"errors": [], "warnings": []}
-
-    def _preupload(self, hub, body):
-        as_is = {"uploadMode": "regular", "shouldIgnore": False}
-        return 200, {"files": [as_is | {"path": one["path"]} for one in json.loads(body)["files"]]}
-
-    def _commit(self, hub, body):
-        lines = [json.loads(line) for line in body.splitlines()]
-        hub.commits.append(lines)
-        for line in lines:
-            if line["key"] == "file":
-                hub.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-            elif line["key"] == "deletedFile":
-                del hub.files[line["value"]["path"]]
-        return 200, {"commitUrl": f"{hub.address}/me/tiny/commit/1", "commitOid": "1"}
+        return self._say(*answers[self.path.removesuffix("/main").rpartition("/")[2]](body))
 
 
 @pytest.fixture
 def hub(monkeypatch):
     server = _Hub()
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    # What HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN say, which are read when huggingface_hub is
-    # imported; no token but this is looked for.
+    # huggingface_hub reads HF_ENDPOINT and HF_HUB_OFFLINE when it is imported.
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_TOKEN", "of-a-test")
@@ -558,11 +497,8 @@ def hub(monkeypatch):
 def test_all_files_are_one_commit(hub, home, pushed, capsys):
     assert main(["push", str(home / "runs" / "tiny"), "me/tiny", "--private"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == {
-        "repo": "me/tiny",
-        "commit": f"{hub.address}/me/tiny/commit/1",
-        "files": FILES,
-    }
+    commit = f"{hub.address}/me/tiny/commit/1"
+    assert printed == {"repo": "me/tiny", "commit": commit, "files": FILES}
     assert hub.files == {name: (pushed / name).read_bytes() for name in FILES}
     assert (len(hub.commits), hub.private, hub.tokens) == (1, True, {"Bearer of-a-test"})
 
@@ -570,10 +506,8 @@ def test_all_files_are_one_commit(hub, home, pushed, capsys):
 def test_a_later_push_takes_the_bundle_of_an_earlier_one_away_and_leaves_the_owners_files(
     hub, home
 ):
-    hub.there, hub.files = (
-        True,
-        {"bundle/model.onnx": b"old", "picture.png": b"mine", "README.md": b"old"},
-    )
+    hub.there = True
+    hub.files = {"bundle/model.onnx": b"old", "picture.png": b"mine", "README.md": b"old"}
     push(home / "runs" / "tiny", "me/tiny")
     assert sorted(hub.files) == sorted([*FILES, "picture.png"])
     assert hub.files["README.md"].startswith(b"---\n")
@@ -608,10 +542,8 @@ def test_a_hub_that_is_not_there_is_one_line(hub, home, capsys):
     hub.shutdown()
     hub.server_close()
     assert main(["push", str(home / "runs" / "tiny"), "me/tiny"]) == 1
-    assert (
-        f"distillkit: me/tiny: {hub.address} cannot be reached: "
-        in capsys.readouterr().err.splitlines()[-1]
-    )
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"distillkit: me/tiny: {hub.address} cannot be reached: " in said
 
 
 def test_offline_is_said(hub, home, monkeypatch):

@@ -1,9 +1,10 @@
-"""`distillkit serve` as its clients see it: answers, limits, refusals, an end without loss; and its batching by hand."""
+"""`distillkit serve` as its clients see it: answers, limits, refusals and its end; its batching too."""
 
 import asyncio
 import http.client
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -60,14 +62,10 @@ class Client:
         self.process, self.port = process, port
 
     def ask(self, method="POST", path="/predict", body=b"", headers=None):
+        headers = {"Content-Type": "application/json"} if headers is None else headers
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            connection.request(
-                method,
-                path,
-                body,
-                {"Content-Type": "application/json"} if headers is None else headers,
-            )
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             self.headers = answer.headers
             return answer.status, answer.read()
@@ -80,10 +78,8 @@ class Client:
 
     def metric(self, name):
         lines = self.ask("GET", "/metrics")[1].decode().splitlines()
-        return next(
-            (float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name),
-            0.0,
-        )
+        values = dict(line.rpartition(" ")[::2] for line in lines)
+        return float(values.get(name, 0))
 
     def until_waiting(self, rows):
         """Let the server come to where a test wants it."""
@@ -118,10 +114,8 @@ def running(bundle, *options):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stderr.readline()
-        found = re.fullmatch(
-            rf"distillkit: {re.escape(str(bundle))} answers at http://127.0.0.1:(\d+)/predict; Ctrl-C stops it\n",
-            line,
-        )
+        address = r"http://127.0.0.1:(\d+)/predict; Ctrl-C stops it"
+        found = re.fullmatch(rf"distillkit: {re.escape(str(bundle))} answers at {address}\n", line)
         assert found, line
         yield Client(process, int(found[1]))
         process.terminate()
@@ -141,19 +135,8 @@ def client(bundle):
 @pytest.fixture(scope="module")
 def patient(bundle):
     """A server that waits for a batch of 8 rows, and lets no more than 8 wait."""
-    with running(
-        bundle,
-        "--threads",
-        "1",
-        "--batch-rows",
-        "8",
-        "--batch-wait-ms",
-        "60000",
-        "--max-rows",
-        "8",
-        "--max-waiting",
-        "8",
-    ) as client:
+    options = "--threads 1 --batch-rows 8 --batch-wait-ms 60000 --max-rows 8 --max-waiting 8"
+    with running(bundle, *options.split()) as client:
         yield client
 
 
@@ -166,48 +149,42 @@ def _same(found, wanted):
 def test_answers_are_the_predictors(client, bundle):
     predictor = Predictor(bundle)
     status, said = client.predict(texts=TEXTS)
-    assert status == 200
-    assert list(said) == ["answers"]
-    _same(said["answers"], predictor.predict(TEXTS))
-    _same(
-        client.predict(texts=TEXTS, text_pairs=TEXTS[::-1])[1]["answers"],
-        predictor.predict(TEXTS, TEXTS[::-1]),
-    )
+    assert (status, list(said)) == (200, ["answers"])
+    wanted = predictor.predict(TEXTS)
+    _same(said["answers"], wanted)
+    answers = client.predict(texts=TEXTS, text_pairs=TEXTS[::-1])[1]["answers"]
+    _same(answers, predictor.predict(TEXTS, TEXTS[::-1]))
     assert client.predict(texts=[]) == (200, {"answers": []})
     assert client.predict(texts=[], text_pairs=[]) == (200, {"answers": []})
     body = json.dumps({"texts": TEXTS}).encode()
     status, said = client.ask(body=iter([body[:9], body[9:]]))  # in chunks
     assert status == 200
-    _same(json.loads(said)["answers"], predictor.predict(TEXTS))
+    _same(json.loads(said)["answers"], wanted)
 
 
 def test_it_says_what_it_serves_and_counts(client):
     status, said = client.ask("GET", "/")
     about = json.loads(said)
-    assert (status, about["task"], about["labels"], about["max_rows"]) == (
-        200,
-        "classification",
-        ["negative", "positive"],
-        8,
-    )
+    assert (status, about["task"], about["max_rows"]) == (200, "classification", 8)
+    assert about["labels"] == ["negative", "positive"]
     assert client.ask("GET", "/health") == (200, b'{"status":"ready"}')
-    names = [
-        'distillkit_requests_total{path="/predict",status="200"}',
-        'distillkit_requests_total{path="other",status="404"}',
-        "distillkit_rows_total",
-        "distillkit_request_seconds_count",
-        "distillkit_batch_rows_count",
-        "distillkit_batch_rows_sum",
-    ]
-    before = [client.metric(name) for name in names]
+    counts = {
+        'distillkit_requests_total{path="/predict",status="200"}': 1,
+        'distillkit_requests_total{path="other",status="404"}': 1,
+        "distillkit_rows_total": 2,
+        "distillkit_request_seconds_count": 1,
+        "distillkit_batch_rows_count": 1,
+        "distillkit_batch_rows_sum": 2,
+    }
+    before = {name: client.metric(name) for name in counts}
     client.predict(texts=["good", "bad"])
     assert client.ask("GET", "/elsewhere") == (404, b'{"error":"Not Found"}')
-    after = [client.metric(name) for name in names]
-    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 2, 1, 1, 2]
+    assert {name: client.metric(name) - before[name] for name in counts} == counts
     assert client.metric("distillkit_waiting_rows") == 0
     assert client.metric("process_resident_memory_bytes") > 1e7
 
 
+TEXT, STRINGS = "expected a string", "expected a list of strings"
 REFUSED = [
     (b"", 400, "body: not JSON"),
     (b"{", 400, "body: not JSON"),
@@ -223,18 +200,14 @@ REFUSED = [
     (b'{"texts": [{"a": 1, "a": 2}]}', 400, "body: a key stands twice in one object"),
     (b"[]", 422, "body: expected an object"),
     (b'"texts"', 422, "body: expected an object"),
-    (b"{}", 422, "texts: expected a list of strings"),
-    (b'{"texts": "a"}', 422, "texts: expected a list of strings"),
-    (b'{"texts": null}', 422, "texts: expected a list of strings"),
-    (b'{"texts": ["a", 1' + b"0" * 5000 + b"]}", 422, "texts[1]: expected a string"),
-    (b'{"texts": ["a", 1e999]}', 422, "texts[1]: expected a string"),
-    (b'{"texts": ["a"], "text_pairs": [["b"]]}', 422, "text_pairs[0]: expected a string"),
-    (b'{"texts": ["a"], "text_pairs": null}', 422, "text_pairs: expected a list of strings"),
-    (
-        b'{"texts": ["a"], "text_pairs": []}',
-        422,
-        "text_pairs: 0 of them, and 1 texts; expected as many",
-    ),
+    (b"{}", 422, f"texts: {STRINGS}"),
+    (b'{"texts": "a"}', 422, f"texts: {STRINGS}"),
+    (b'{"texts": null}', 422, f"texts: {STRINGS}"),
+    (b'{"texts": ["a", 1' + b"0" * 5000 + b"]}", 422, f"texts[1]: {TEXT}"),
+    (b'{"texts": ["a", 1e999]}', 422, f"texts[1]: {TEXT}"),
+    (b'{"texts": ["a"], "text_pairs": [["b"]]}', 422, f"text_pairs[0]: {TEXT}"),
+    (b'{"texts": ["a"], "text_pairs": null}', 422, f"text_pairs: {STRINGS}"),
+    (b'{"texts": ["a"], "text_pairs": []}', 422, "0 of them, and 1 texts; expected as many"),
     (b'{"texts": ["a"], "text_pairs": ["b", "c"]}', 422, "text_pairs: 2 of them, and 1 texts"),
     (b'{"texts": ["a"], "top_k": 3}', 422, '"top_k": no such key; expected texts'),
     (rb'{"texts": ["a"], "\ud800": 3}', 422, r'"\ud800": no such key'),
@@ -244,37 +217,29 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "reason"), REFUSED, ids=range(len(REFUSED)))
-def test_what_is_not_as_agreed_is_refused_in_a_line(client, body, status, reason):
-    found, said = client.ask(body=body)
-    assert (found, list(json.loads(said))) == (status, ["error"])
-    assert reason in json.loads(said)["error"]
-    assert "\n" not in json.loads(said)["error"]
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
+def test_what_is_not_as_agreed_is_refused_in_a_line(client):
+    for body, status, reason in REFUSED:
+        found, said = client.ask(body=body)
+        assert (found, list(json.loads(said))) == (status, ["error"]), body
+        line = json.loads(said)["error"]
+        assert reason in line
+        assert "\n" not in line
+    for headers, status in [
         ({}, 415),
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "application/json; charset=latin-1"}, 415),
         ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
         ({"Content-Type": 'Application/JSON; charset="UTF-8"'}, 200),
-    ],
-)
-def test_what_does_not_say_that_it_is_json_is_refused(client, headers, status):
-    assert client.ask(body=b'{"texts": ["a"]}', headers=headers)[0] == status
+    ]:
+        assert client.ask(body=b'{"texts": ["a"]}', headers=headers)[0] == status, headers
 
 
-def test_other_methods_are_refused(client):
+def test_other_methods_and_paths_are_refused(client):
     assert client.ask("GET", "/predict") == (405, b'{"error":"Method Not Allowed"}')
     assert client.headers["Allow"] == "POST"
     assert client.ask("POST", "/health")[0] == 405
-
-
-@pytest.mark.parametrize("path", ["/predict/", "/health/", "//predict"])
-def test_nearly_a_path_is_none(client, path):
-    assert client.ask("POST", path) == (404, b'{"error":"Not Found"}')
+    for path in ("/predict/", "/health/", "//predict"):
+        assert client.ask("POST", path) == (404, b'{"error":"Not Found"}')
 
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -288,11 +253,10 @@ def _status(place):
 def test_a_body_is_refused_before_it_has_come(client):
     with client.raw(HEAD + b"Content-Length: 8193\r\n\r\n") as place:  # and not a byte of it
         assert _status(place) == 413
-    with client.raw(
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + (b"800\r\n" + b" " * 2048 + b"\r\n") * 5
-    ) as place:
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n"
+    with client.raw(HEAD + chunked + (b"800\r\n" + b" " * 2048 + b"\r\n") * 5) as place:
         assert _status(place) == 413  # without an end
-    with client.raw(HEAD.replace(b"json", b"xml") + b"Transfer-Encoding: chunked\r\n\r\n") as place:
+    with client.raw(HEAD.replace(b"json", b"xml") + chunked) as place:
         assert _status(place) == 415
         place.sendall(b"no chunk\r\n")  # after the answer, which cannot be taken back
         while place.recv(4096):
@@ -300,29 +264,20 @@ def test_a_body_is_refused_before_it_has_come(client):
 
 
 def test_a_model_of_single_texts_takes_no_pairs(bundle, tmp_path):
-    copy = tmp_path / "bundle"
-    copy.mkdir()
-    for file in bundle.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
+    copy = shutil.copytree(bundle, tmp_path / "bundle")
     place = copy / "manifest.json"
-    cascade = {"temperature": 1.0, "threshold": 2.0}  # never sure
-    place.write_text(
-        json.dumps(json.loads(place.read_text()) | {"pairs": False, "cascade": cascade})
-    )
+    cascade = {"temperature": 1.0, "threshold": 2.0}  # which no answer reaches
+    manifest = json.loads(place.read_text()) | {"pairs": False, "cascade": cascade}
+    place.write_text(json.dumps(manifest))
     with running(copy, "--teacher", str(bundle)) as client:
-        status, said = client.predict(texts=["a"], text_pairs=["b"])
-        assert (status, said) == (
-            422,
-            {"error": "text_pairs: this model answers single texts: leave text_pairs out"},
-        )
+        line = "text_pairs: this model answers single texts: leave text_pairs out"
+        assert client.predict(texts=["a"], text_pairs=["b"]) == (422, {"error": line})
         assert client.predict(texts=["a"])[1]["answers"][0]["by"] == "teacher"
 
 
 def test_requests_at_once_share_a_call(patient, bundle):
-    texts = [
-        f"the film was {word} ."
-        for word in ["good", "bad", "great", "awful", "fine", "dull", "bright", "weak"]
-    ]
+    words = ["good", "bad", "great", "awful", "fine", "dull", "bright", "weak"]
+    texts = [f"the film was {word} ." for word in words]
     with patient.counting(batches=1, rows=8), ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda text: patient.predict(texts=[text]), texts))
     assert [status for status, _ in found] == [200] * 8
@@ -406,31 +361,31 @@ JSON = st.recursive(
     max_leaves=10,
 )
 VALID = b'{"texts": ["the film was good .", "bad"], "text_pairs": ["a", "\\u00e9"]}'
-SPOILT = st.tuples(st.integers(0, len(VALID)), st.integers(0, 9), st.binary(max_size=9)).map(
-    lambda cut: VALID[: cut[0]] + cut[2] + VALID[cut[0] + cut[1] :]
-)
+WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(VALID) + VALID
+
+
+def _spoilt(whole):
+    """Bytes with a part cut out and another put in its place."""
+    places = st.tuples(st.integers(0, len(whole)), st.integers(0, 9), st.binary(max_size=9))
+    return places.map(lambda cut: whole[: cut[0]] + cut[2] + whole[cut[0] + cut[1] :])
 
 
 @pytest.mark.slow
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-@given(body=st.binary(max_size=200) | SPOILT | JSON.map(lambda value: json.dumps(value).encode()))
+@given(
+    body=st.binary(max_size=200)
+    | _spoilt(VALID)
+    | JSON.map(lambda value: json.dumps(value).encode())
+)
 def test_no_body_is_more_than_refused(client, body):
     status, said = client.ask(body=body)
     assert status in (200, 400, 413, 422)
     assert list(json.loads(said)) == (["answers"] if status == 200 else ["error"])
 
 
-WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(VALID) + VALID
-
-
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.binary(min_size=1, max_size=200)
-    | st.tuples(st.integers(0, len(WHOLE)), st.integers(0, 9), st.binary(max_size=9)).map(
-        lambda cut: WHOLE[: cut[0]] + cut[2] + WHOLE[cut[0] + cut[1] :]
-    )
-)
+@given(st.binary(min_size=1, max_size=200) | _spoilt(WHOLE))
 def test_no_bytes_are_more_than_refused(client, data):
     with client.raw(data) as place:
         place.shutdown(socket.SHUT_WR)
@@ -444,18 +399,9 @@ def test_after_all_that_it_still_answers(client, bundle):
     assert client.metric('distillkit_requests_total{path="/predict",status="500"}') == 0
 
 
-def _limits(**values):
-    return Limits(
-        **{
-            "threads": 1,
-            "batch_rows": 8,
-            "batch_wait_ms": 0.0,
-            "max_rows": 8,
-            "max_body_kb": 4,
-            "max_waiting": 8,
-            **values,
-        }
-    )
+LIMITS = Limits(
+    threads=1, batch_rows=8, batch_wait_ms=0.0, max_rows=8, max_body_kb=4, max_waiting=8
+)
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /pre", HEAD + b"Content-Length: 9\r\n\r\n{"])
@@ -477,7 +423,7 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
         other.close()
 
     async def both():
-        service = Service(Predictor(bundle), _limits(batch_wait_ms=500.0))
+        service = Service(Predictor(bundle), replace(LIMITS, batch_wait_ms=500.0))
         config = server.uvicorn.Config(
             service, http=server._Protocol, lifespan="on", log_config=None
         )
@@ -493,15 +439,9 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
 
 
 def _batcher(predict, **values):
-    counted = []
-    options = {
-        "threads": 1,
-        "batch_rows": 8,
-        "batch_wait_ms": 1.0,
-        "batch_characters": 100,
-        "max_waiting": 20,
-    } | values
-    return Batcher(predict, count=counted.append, **options), counted
+    counted, limits = [], {"threads": 1, "batch_rows": 8, "batch_wait_ms": 1.0, "max_waiting": 20}
+    limits |= {"batch_characters": 100} | values
+    return Batcher(predict, count=counted.append, **limits), counted
 
 
 def _answers(batcher, *asked):
@@ -533,14 +473,8 @@ def test_who_is_to_blame_for_an_error_fails_alone():
 
 def test_batches_are_of_whole_requests_of_a_kind_and_bounded():
     batcher, counted = _batcher(_upper)
-    asked = [
-        (["a"] * 3, None),
-        (["b"] * 5, None),
-        (["c"], None),
-        (["d"], ["1"]),
-        (["e"], ["2"]),
-        (["f" * 99], ["3"]),
-    ]
+    asked = [(["a"] * 3, None), (["b"] * 5, None), (["c"], None)]
+    asked += [(["d"], ["1"]), (["e"], ["2"]), (["f" * 99], ["3"])]
     found = _answers(batcher, *asked, (["g"], ["4"]))
     wanted = [_upper(*rows) for rows in asked] + [[{"said": "G4"}]]
     assert found == wanted
@@ -599,7 +533,7 @@ def test_rows_beyond_the_queue_are_refused_and_the_others_answered():
 
 
 def _post(service, text):
-    """Ask a service in this process, and return the status, the body, and what it raised for the server's log."""
+    """Ask a service in this process: the status, the body, and how many errors it raised."""
     sent, raised = [], []
     asked = [{"type": "http.request", "body": json.dumps({"texts": [text]}).encode()}]
 
@@ -631,11 +565,11 @@ def test_a_failure_of_the_model_is_a_500_in_json(bundle):
             raise ZeroDivisionError
 
     line = "this request could not be answered; the server's log says why"
-    assert _post(Service(Broken(bundle), _limits()), "a") == (500, {"error": line}, 1)
+    assert _post(Service(Broken(bundle), LIMITS), "a") == (500, {"error": line}, 1)
 
 
 def test_logits_that_are_no_numbers_are_a_500_and_the_service_goes_on(damaged, capsys):
-    service = Service(Predictor(damaged / "bundle"), _limits())
+    service = Service(Predictor(damaged / "bundle"), LIMITS)
     line = "the model's logits are not finite; its weights are damaged: export it again"
     assert _post(service, "awful") == (500, {"error": line}, 0)
     assert capsys.readouterr().err == f"distillkit: {line}\n"
@@ -675,16 +609,3 @@ def test_what_is_missing_is_said_with_the_mend(bundle, missing):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"distillkit: serve needs {missing}: pip install 'distillkit[serve]'\n"
-
-
-def test_nothing_of_torch_or_transformers_is_imported():
-    code = (
-        "import sys; import distillkit.serve.server, distillkit.runtime.predictor;"
-        "print(sorted({'torch', 'transformers', 'scipy', 'pyarrow'} & set(sys.modules)))"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout
-        == "[]\n"
-    )
