@@ -12,44 +12,11 @@ from distillkit.runtime.ascii import SPLIT, AsciiWords
 from distillkit.runtime.tokens import Texts
 from distillkit.student.vocabulary import build_tokenizer
 
-WORDS = [
-    "the",
-    "film",
-    "isn't",
-    "un",
-    "believ",
-    "able",
-    "film's",
-    "don't",
-    "it's",
-    "'s",
-    "'t",
-    "a",
-    ",",
-    ".",
-    "_x_",
-    "unbelievable",
-    "3",
-    "40",
-]
+WORDS = """the film isn't un believ able film's don't it's 's 't a , . _x_ unbelievable 3 40"""
+WORDS = WORDS.split()
 # Of everything that ASCII has, and of what the pattern and the pieces tell apart.
-PARTS = [
-    *string.printable,
-    "\x00",
-    "\x1c",
-    "\x1f",
-    "\x7f",
-    *WORDS,
-    "'",
-    "''",
-    "[UNK]",
-    "[PAD]",
-    "[unk]",
-    "qz" * 60,
-    "A" * 99,
-    "'re",
-    "n't",
-]
+PARTS = [*string.printable, "\x00", "\x1c", "\x1f", "\x7f", *WORDS, "'", "''", "'re", "n't"]
+PARTS += ["[UNK]", "[PAD]", "[unk]", "qz" * 60, "A" * 99]
 
 
 def texts(seed, count):
@@ -60,7 +27,9 @@ def texts(seed, count):
 
 
 @pytest.fixture(
-    scope="module", params=[{"subwords": 40}, {}, {"mask": "own"}], ids=["pieces", "words", "mask"]
+    scope="module",
+    params=[{"subwords": 40}, {}, {"mask": "own"}],
+    ids=["subwords", "words", "mask"],
 )
 def tokens(request):
     config = VocabularyConfig(unit="word", size=60, **request.param)
@@ -81,21 +50,11 @@ def test_single_texts_and_pairs_have_the_tokenizers_own_tokens(tokens):
     assert sum(ids is None for ids in quick) < 1000  # what names a special token
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "caf\u00e9 film",
-        "\u4f60\u597d",
-        "film\u2019s",
-        "\U0001f600",
-        "e\u0301",
-        "the [UNK]",
-        "[PAD]",
-    ],
-)
-def test_what_is_not_plain_is_asked_of_the_tokenizer(tokens, text):
-    assert tokens._ascii.ids(text) is None
-    assert tokens.rows([text, "a"]).ids == [ids for ids, _ in tokens._asked([text, "a"], None)]
+def test_what_is_not_plain_is_asked_of_the_tokenizer(tokens):
+    chinese, curly, smile, accent = "\u4f60\u597d", "film\u2019s", "\U0001f600", "e\u0301"
+    for text in ("caf\u00e9 film", chinese, curly, smile, accent, "the [UNK]", "[PAD]"):
+        assert tokens._ascii.ids(text) is None
+        assert tokens.rows([text, "a"]).ids == [ids for ids, _ in tokens._asked([text, "a"], None)]
 
 
 def test_new_words_do_not_fill_the_memory(tokens, monkeypatch):
@@ -106,19 +65,13 @@ def test_new_words_do_not_fill_the_memory(tokens, monkeypatch):
     assert tokens._ascii.ids("never49") == tokens._asked(["never49"], None)[0][0]
 
 
-def test_a_word_beyond_the_longest_is_unknown_though_the_vocabulary_has_it(tokens):
-    state = json.loads(
-        build_tokenizer(
-            ["a b"], VocabularyConfig(unit="word-piece", size=60), 8
-        ).backend_tokenizer.to_str()
-    )
-    state["model"]["vocab"]["b" * 101] = len(state["model"]["vocab"])
+def test_a_word_beyond_the_longest_is_unknown_though_the_vocabulary_has_it():
+    tokenizer = build_tokenizer(["a b"], VocabularyConfig(unit="word-piece", size=60), 8)
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    word = "b" * 101
+    state["model"]["vocab"][word] = len(state["model"]["vocab"])
     words = Texts(json.dumps(state).encode(), 8)
-    assert (
-        words._quick(words._ascii, ["b" * 101], None)
-        == words._asked(["b" * 101], None)
-        == [([1], [0])]
-    )
+    assert words._quick(words._ascii, [word], None) == words._asked([word], None) == [([1], [0])]
 
 
 @pytest.mark.parametrize("unit", ["character", "word-piece", "hashed"])
@@ -127,7 +80,6 @@ def test_other_vocabularies(unit):
     data = tokenizer.backend_tokenizer.to_str().encode()
     assert AsciiWords.fits(json.loads(data)) == (unit == "word-piece")
     found = Texts(data, 8)
-    rows = found.rows(["The film isn't", "", "bad film"])
-    assert rows.ids == [
-        row.ids for row in found._tokenizer.encode_batch(["The film isn't", "", "bad film"])
-    ]
+    texts = ["The film isn't", "", "bad film"]
+    wanted = [row.ids for row in found._tokenizer.encode_batch(texts)]
+    assert found.rows(texts).ids == wanted
