@@ -1,4 +1,4 @@
-"""Tokenised rows as flat tensors, and batches of rows of like length gathered from them by index."""
+"""Tokenised rows as flat tensors, and batches of like length gathered from them by index."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Encoded:
         return gathered | {"attention_mask": mask.long()}
 
     def _columns(self) -> Iterator[tuple[str, Tensor, int]]:
-        """Yield what a batch has of every token: its name there, the flat column, and what padding is."""
+        """Yield for each input of the model its name, its flat column and its padding value."""
         yield "input_ids", self.ids, self.pad_id
         if self.types is not None:
             yield "token_type_ids", self.types, 0
@@ -80,7 +80,7 @@ def _gathered(flat: Tensor, places: Tensor, mask: Tensor, fill: int) -> Tensor:
 
 
 def with_own_mask(texts: Sequence[str], mask: str, tokenizer: Any) -> Sequence[str]:
-    """Replace the transfer set's mask word by the token that this tokenizer knows as its mask (or, having none, as unknown)."""
+    """Replace the transfer set's mask word by the tokenizer's mask token, else by its unknown."""
     own = tokenizer.mask_token or tokenizer.unk_token
     return texts if not mask or own == mask else [text.replace(mask, own) for text in texts]
 
@@ -143,14 +143,14 @@ def encode(
 
 
 def word_pieces(tokenizer: Any, max_tokens: int) -> WordPieces | None:
-    """Return what tokenises many times faster and to the same ids, where there is such a thing for this tokenizer."""
+    """Return a faster equivalent of this tokenizer, where there is one."""
     return WordPieces(tokenizer) if gathers(tokenizer, max_tokens) else None
 
 
 def _asked(
     tokenizer: Any, texts: Sequence[str], text_pairs: Sequence[str] | None, max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ask the tokenizer itself; the answer is as that of `WordPieces.rows`, without types where it has none."""
+    """Ask the tokenizer itself; returns what `WordPieces.rows` does, or no token types."""
     has_types = "token_type_ids" in tokenizer.model_input_names
     out = tokenizer(
         texts,
@@ -175,7 +175,7 @@ def _flat(rows: list[list[int]]) -> np.ndarray:
 def shuffled_batches(
     lengths: Tensor, batch_size: int, generator: torch.Generator, pool_batches: int = 50
 ) -> list[Tensor]:
-    """Cut a fresh shuffle into batches of rows of like length; every row comes exactly once, the tail included.
+    """Cut a fresh shuffle into batches of rows of like length; every row comes exactly once.
 
     Args:
         lengths: Tokens a row, (N,) int64, on the CPU.
@@ -221,7 +221,7 @@ def drawn_rows(times: Tensor, generator: torch.Generator) -> Tensor:
 def budget_batches(
     lengths: Tensor, max_batch_tokens: int, *, even: bool = False
 ) -> Iterator[Tensor]:
-    """Cut rows, longest first, into batches of at most `max_batch_tokens` tokens, padding included (one row at least).
+    """Cut rows, longest first, into batches of at most `max_batch_tokens` padded tokens.
 
     Longest first: what does not fit in memory fails at once, and not after an hour.
 

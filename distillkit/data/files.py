@@ -33,7 +33,7 @@ _RESULTS = (
 
 @contextlib.contextmanager
 def disk_errors(target: Path) -> Iterator[None]:
-    """Turn a full disk, or a target that cannot be made, into one line, whichever library met it first.
+    """Turn a full disk, or a target that cannot be made, into one line.
 
     Raises:
         InputError: The disk is full, or `target` cannot be written.
@@ -65,7 +65,7 @@ def disk_errors(target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target` that becomes `target` if the block succeeds and vanishes if it does not."""
+    """Yield a temporary path that becomes `target` if the block succeeds, and vanishes if not."""
     partial = _partial(target)
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ def _made(target: Path) -> list[str]:
 
 
 def _mode(absent: Path) -> int:
-    """Return the mode that a new file has of the process's umask; some libraries write theirs for the user alone."""
+    """Return a new file's mode by the umask; some libraries write theirs for the user alone."""
     absent.touch()
     mode = absent.stat().st_mode
     absent.unlink()
@@ -240,7 +240,7 @@ def _partial(target: Path) -> Path:
 
 @cache
 def _sweep(folder: Path) -> None:
-    """Remove what processes of this machine that are no more have left half-written in a folder; once is enough for those of the past."""
+    """Remove the half-written files that dead processes of this machine left in a folder."""
     for old in folder.glob(f".*.{glob.escape(platform.node())}-*.partial"):
         pid = old.name.removesuffix(".partial").rpartition("-")[2]
         if pid.isdigit() and not _alive(int(pid)):
@@ -261,7 +261,7 @@ def _alive(pid: int) -> bool:
 
 
 def cache_folder(name: str) -> Path:
-    """Return where what can be made again is kept for another time: `$DISTILLKIT_CACHE`, or `distillkit` in the user's cache folder, and `name` below it."""
+    """Return a cache folder: `name` in `$DISTILLKIT_CACHE`, or in the user's own cache."""
     root = os.environ.get("DISTILLKIT_CACHE") or Path(
         os.environ.get("XDG_CACHE_HOME", "~/.cache"), "distillkit"
     )
@@ -285,7 +285,7 @@ def read_arrow(path: Path) -> pa.Table:
 
 
 def fingerprint(*paths: Path) -> str:
-    """Return a SHA-256 over the contents of files, and of the files below folders, in sorted order; hidden files are left out."""
+    """Return a SHA-256 over files, and over those below folders, sorted, without hidden ones."""
     digest = hashlib.sha256()
     for path in paths:
         inside = (

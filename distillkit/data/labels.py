@@ -1,4 +1,4 @@
-"""Task kinds: what a label is in each, how a raw value becomes one, and how a model says which kind it was trained for.
+"""Task kinds: what a label is in each, and how a model says which it was trained for.
 
 A classification has one class a row, a multi-label task any number of labels, a regression a
 number. Ordinal tasks are regressions over integers: MSE knows that 1 star is nearer to 2 than to 5,

@@ -1,4 +1,4 @@
-"""The logit store: a folder of teachers, each a folder of Parquet shards, joined to text by content and never by position.
+"""The logit store: a folder of teachers, each of Parquet shards, joined to text by content.
 
 STORE/<name>/manifest.json             what the logits were made by, and the order of their labels
 STORE/<name>/shard-<16 hex>.parquet    key, text, [text_pair], logits; named by the hash of its keys
@@ -285,7 +285,7 @@ def joined_labels(store: Path, weights: Mapping[str, float] | None = None) -> li
 
 
 def store_task(store: Path, weights: Mapping[str, float] | None = None) -> Task:
-    """Return the kind of task that a store's teachers, or the first by name of those with a weight, answer."""
+    """Return the task of a store's first teacher by name, or of the first with a weight."""
     manifests = read_store(store)
     head = _head(manifests[next(iter(chosen_teachers(store, weights)))])
     return next(task for task, name in HEADS.items() if name == head)
@@ -309,7 +309,7 @@ def chosen_teachers(store: Path, weights: Mapping[str, float] | None) -> dict[st
 def _teacher_logits(
     table: pa.Table, keys: pa.Array, folder: Path, labels: Sequence[str]
 ) -> np.ndarray:
-    """Return a teacher's logits for rows with these keys, (N, C) float32, in the order of `labels`."""
+    """Return a teacher's logits for these keys, (N, C) float32, in the order of `labels`."""
     order = [read_manifest(folder)["labels"].index(name) for name in labels]
     stored, values = [pa.array([], _KEY)], [np.empty((0, len(order)), np.float16)]
     for shard in _shards(folder, ["key", "logits"]):

@@ -1,4 +1,4 @@
-"""Word pieces gathered: BERT's tokenizer asked once for each distinct word between spaces, and the rows put together with numpy.
+"""Word pieces by cache: BERT's tokenizer splits each distinct word once, numpy joins rows.
 
 BERT's normaliser and pre-tokeniser look at no character beyond a space, so a text's pieces are
 those of its space-separated chunks, one after the other. A transfer set has few distinct chunks in
@@ -76,7 +76,7 @@ class WordPieces:
         return ids, types, lengths
 
     def _pieces(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pieces of all texts, one after the other, and where each text begins (N + 1)."""
+        """Return the pieces of all texts in one array, and where each text begins (N + 1)."""
         lists = pc.split_pattern(pa.array(texts, pa.large_string()), pattern=" ")
         chunks = lists.flatten().dictionary_encode()
         number = self._numbers(chunks.dictionary.to_pylist())[chunks.indices.to_numpy()]
@@ -102,7 +102,7 @@ class WordPieces:
 
 
 def gathers(tokenizer: Any, max_tokens: int) -> bool:
-    """Say whether a tokenizer's rows can be put together from chunks: BERT's own pipeline, with nothing that looks over a space."""
+    """Say whether rows can be joined from words: BERT's pipeline never looks across a space."""
     if not tokenizer.is_fast or tokenizer.truncation_side != "right" or max_tokens < 4:
         return False
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -118,7 +118,7 @@ def gathers(tokenizer: Any, max_tokens: int) -> bool:
 
 
 def _frames_as_bert(tokenizer: Any, backend: dict[str, Any]) -> bool:
-    """Say whether rows are [CLS] a [SEP] and [CLS] a [SEP] b [SEP], the second side with its [SEP] of type 1."""
+    """Say whether rows are [CLS] a [SEP] and [CLS] a [SEP] b [SEP], with b of type 1."""
     cls, sep = (
         {"SpecialToken": {"id": token, "type_id": 0}}
         for token in (str(tokenizer.cls_token), str(tokenizer.sep_token))

@@ -103,7 +103,9 @@ def source_path(source: str) -> Path:
 
 
 def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
-    """Read a file's lines, blank ones too, each with its place; line ends and a byte order mark are taken off, a stray U+2028 ends no line.
+    """Read a file's lines, blank ones too, each with its place, without byte order mark.
+
+    A stray U+2028 ends no line.
 
     Raises:
         InputError: A line is not UTF-8.

@@ -25,20 +25,20 @@ def dev_score(task: Task, logits: np.ndarray, gold: np.ndarray) -> float:
 
 
 def micro_f1(found: np.ndarray, gold: np.ndarray) -> float:
-    """Return F1 over all labels of all rows together, 0 to 1; both bool, (N, C). Where no row has any label, in either: 1."""
+    """Return F1 over all labels of all rows, 0 to 1; both bool, (N, C). 1 if there are none."""
     total = int(found.sum()) + int(gold.sum())
     return 2 * int((found & gold).sum()) / total if total else 1.0
 
 
 def pearson(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Pearson's correlation of two columns, (N,), -1 to 1; 0 where one of them says the same of every row."""
+    """Return Pearson's correlation of two columns, (N,), -1 to 1; 0 if one is constant."""
     if not len(a) or not np.ptp(a) or not np.ptp(b):
         return 0.0
     return float(np.corrcoef(a.astype(np.float64), b.astype(np.float64))[0, 1])
 
 
 def chance(task: Task, gold: np.ndarray) -> float:
-    """Return the score of a model that knows nothing of the text: the share of the commonest class; 0 in other tasks."""
+    """Return the score without reading: the commonest class's share; 0 in other tasks."""
     return (
         float(np.unique(gold, return_counts=True)[1].max() / len(gold))
         if task == "classification"

@@ -1,4 +1,4 @@
-"""Word segmenters for scripts without spaces: a text in, its words out. Any callable of that shape is a segmenter."""
+"""Word segmenters for scripts without spaces: any callable that turns a text into words."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -493,7 +493,7 @@ def content_hashes(texts: pa.Array, text_pairs: pa.Array | None = None) -> np.nd
 
 @contextmanager
 def table_writer(target: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Yield a writer of a Parquet file that is whole or absent; each table written is a row group."""
+    """Yield a writer of a Parquet file, whole or absent; each table is a row group."""
     schema = schema.with_metadata({**(schema.metadata or {}), _STAMP: b"1"})
     with (
         whole_file(target) as partial,

@@ -1,4 +1,4 @@
-"""Several teachers of a store become one: by weights that are given, by their dev scores, or row by row by how sure they are."""
+"""Several teachers of a store become one: by given weights, dev scores, or confidence."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ _LEAST = 1e-6
 def teacher_targets(
     table: pa.Table, store: Path, loss: LossConfig, dev: pa.Table
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Look up each row's logits in a store and make one of the teachers, as `loss.teacher_weighting` says.
+    """Look up each row's logits and combine the teachers as `loss.teacher_weighting` says.
 
     Args:
         table: Canonical table of N rows, in any order.
@@ -55,7 +55,7 @@ def teacher_targets(
 
 
 def dev_weights(dev: pa.Table, store: Path, teachers: dict[str, float]) -> dict[str, float]:
-    """Weigh teachers in proportion to how far their dev score is above chance; one at chance or below has no say.
+    """Weigh teachers by how far their dev score is above chance; at chance the weight is 0.
 
     The score is measured on the student's own dev set, which the teachers' best epochs were perhaps
     chosen on as well: it flatters each of them, and what is compared are the flattered scores.

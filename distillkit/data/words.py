@@ -41,7 +41,7 @@ def split_characters(text: str) -> list[str]:
 
 
 def is_unsegmented(texts: Sequence[str]) -> bool:
-    """Say whether most letters of the first 1,000 texts are of a script that is written without spaces between words."""
+    """Say whether most letters of the first 1,000 texts are of a script without spaces."""
     return _share(_UNSEGMENTED, texts) > 0.5
 
 

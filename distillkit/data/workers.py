@@ -1,4 +1,4 @@
-"""Call a function on many things, in processes of this machine, in those of torchrun or on a Ray cluster; what it makes of them it leaves in files."""
+"""Call a function on many things, in local processes, torchrun's, or on a Ray cluster."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def each(
 
 
 def processes(wanted: int, items: int) -> int:
-    """Return how many processes to use: as many as wanted, or, for 0, one a core as far as each has four things to do."""
+    """Return the number of processes: as wanted, or one a core that has four things to do."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -67,7 +67,9 @@ def processes(wanted: int, items: int) -> int:
 
 @contextmanager
 def leading() -> Iterator[bool]:
-    """Let process 0 of torchrun's lead: it runs the block (True), in which `each` shares out its items; for the others the block is over at once.
+    """Let process 0 of torchrun run the block (True), in which `each` shares out its items.
+
+    For the others the block is over at once.
 
     Where a process is alone it leads itself.
     """
@@ -127,7 +129,7 @@ def _shared_out(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def _answers(function: Callable[[T], R], items: Sequence[T]) -> list[tuple[bool, Any]]:
-    """Call the function on each item; what is wrong travels as a value, so that no process waits for one that has left."""
+    """Call the function on each item; an error travels as a value, so that no process waits."""
     answers: list[tuple[bool, Any]] = []
     for item in items:
         try:
@@ -144,7 +146,7 @@ def _in_worker(function: Callable[[T], R], item: T, parent: int) -> R:
 
 @cache
 def _follow(parent: int) -> None:
-    """End this process when its parent has gone: what was killed must not go on writing beside the run that takes its place."""
+    """End this process when its parent has gone, lest it write beside the run that follows."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -32,7 +32,7 @@ SAME_TEACHER = 0.95
 def check_answers(
     logits: np.ndarray, gold: np.ndarray, labels: Sequence[str], who: str, group: str = "teacher"
 ) -> list[Finding]:
-    """Check that logits are finite, depend on the text, mean what they are called, and beat guessing.
+    """Check that logits are finite, depend on the text, fit their labels and beat guessing.
 
     Args:
         logits: (N, C) float.
@@ -113,7 +113,7 @@ def _meaning(found: np.ndarray, gold: np.ndarray, labels: Sequence[str]) -> Find
 
 
 def _is_certain(counts: np.ndarray, meaning: np.ndarray) -> bool:
-    """Say whether the other meaning wins by a sign test, corrected for all C! that were possible."""
+    """Say whether the other order wins a sign test, corrected for all C! orders."""
     classes = np.arange(len(counts))
     # A row that is right in both readings says nothing. Of the others, if the names were right, at
     # most half would be right in the other reading.
@@ -125,7 +125,7 @@ def _is_certain(counts: np.ndarray, meaning: np.ndarray) -> bool:
 
 
 def _bound(gold: np.ndarray) -> float:
-    """Return the balanced accuracy that guessing does not reach: three standard errors above its mean."""
+    """Return the balanced accuracy that guessing misses: its mean plus three standard errors."""
     rows = np.unique(gold, return_counts=True)[1]
     chance = 1 / max(len(rows), 2)
     return chance + 3 * math.sqrt(chance * (1 - chance) * float((1 / rows).mean()) / len(rows))

@@ -162,7 +162,7 @@ class _Examination:
         return found
 
     def _student_tokenizer(self, teacher: Any) -> Any:
-        """Build the student's tokenizer from a sample, without a teacher's words if there is none."""
+        """Build the student's tokenizer from a sample, with the teacher's words if there is one."""
         student = self.recipe.student
         splits = [split for split in ("train", "unlabelled") if split in self.tables]
         texts = _flat([self._sample(split, _VOCABULARY_TEXTS) for split in splits])

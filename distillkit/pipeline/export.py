@@ -191,7 +191,7 @@ def _held_against(
     *,
     int8: bool,
 ) -> dict[str, Any]:
-    """Compare the bundle's logits with torch's, on given texts and hard ones, in several batch sizes."""
+    """Compare the bundle's logits with torch's on given and hard texts, in several batch sizes."""
     pairs = bundle.manifest.pairs
     rows = [row for row in rows if pairs is None or (row[1] is not None) == pairs]
     if pairs is not True:

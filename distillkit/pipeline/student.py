@@ -60,7 +60,7 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> dict[str, A
 
 
 def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
-    """Read the sources, join the logits, build the student; return the teachers' weights as well."""
+    """Read the sources, join the logits, build the student; return the teachers' weights too."""
     kind = _kind_of_task(job)
     labels = "required" if job.logits is None else "optional"
     table = read_table(job.transfer_set, job.columns, task=kind, labels=labels)

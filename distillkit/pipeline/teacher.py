@@ -1,4 +1,4 @@
-"""`adapt_teacher`, `train_teacher`, `label`: text -> an encoder that knows it; labelled text -> a classifier; a transfer set -> its logits."""
+"""`adapt_teacher`, `train_teacher`, `label`: the stages that need a teacher."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -33,7 +33,7 @@ ADAPT_VERSION = 1
 def adapt_teacher(
     config: AdaptConfig, model: str, output: Path, seed: int = 1, *, resume: bool = True
 ) -> dict[str, Any]:
-    """Go on with an encoder's pre-training on text without labels, and save the checkpoint that knows held-out text best.
+    """Continue an encoder's pre-training on raw text; save what predicts held-out text best.
 
     Args:
         config: The text, what is masked, what is learnt, and how.

@@ -43,10 +43,9 @@ class TextConfig:
     """What finds words where a script has no spaces: jieba, none, or MODULE:FUNCTION (a text in,
     its words out); auto: jieba for Chinese text, else none."""
     held_out_fraction: Annotated[float, Range(0, 0.5, open_low=True)] = 0.02
-    """Share of the documents that is held out to measure on, 0 to 0.5; the same text is never on both
-    sides."""
+    """Fraction of the documents held out to measure on, 0 to 0.5; no text is on both sides."""
     workers: CountOrZero = 0
-    """Processes that tokenise; 0: one per core, fewer for little text. The rows do not depend on it."""
+    """Processes that tokenise; 0: one per core, fewer for little text. It changes no row."""
     cache: str = ""
     """Folder for tokenised text, by its content; empty: distillkit in the user's cache folder."""
 

@@ -42,7 +42,7 @@ class MixConfig:
 
 @dataclass(frozen=True)
 class InfillConfig:
-    """Masked-language-model infilling (Jiao et al. 2020, TinyBERT, algorithm 1; sampled, not the best 15)."""
+    """Masked-language-model infilling (Jiao et al. 2020, TinyBERT, algorithm 1, but sampled)."""
 
     model: str = ""
     """Checkpoint of an encoder; empty: the teacher's, before fine-tuning."""
@@ -115,7 +115,7 @@ class GeneratedConfig:
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """The three rules of Tang et al. 2019, section 3.2, and more methods; the defaults are the paper's."""
+    """The three rules of Tang et al. 2019, section 3.2, by the paper's values, and more methods."""
 
     tagger: str = "auto"
     """pattern (English, needs no download), spacy[:PIPELINE], nltk, jieba (Chinese), none (one tag

@@ -1,4 +1,4 @@
-"""What the larger stages are told: one frozen dataclass each, which is the command's options too."""
+"""What the larger stages are told; the commands' options are these fields."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

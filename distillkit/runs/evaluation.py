@@ -47,7 +47,7 @@ def evaluate_models(recipe: Recipe, home: RunFolder, task: Taught) -> Summary:
 def _measure(
     recipe: Recipe, folder: Path, rows: dict[str, int], columns: ColumnsConfig
 ) -> tuple[Summary, dict[str, float]]:
-    """Measure every model on dev and test; return the scores, and milliseconds a sentence by model."""
+    """Measure every model on dev and test; return scores and milliseconds a sentence."""
     task = recipe.data.task
     tables = {
         split: read_table(str(folder / "data" / f"{split}.parquet"), columns, task=task)

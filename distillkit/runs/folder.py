@@ -90,7 +90,7 @@ class RunFolder:
         return self._stamp(name).get("made_from", {}).get("version") == version
 
     def keys(self, *names: str) -> dict[str, str]:
-        """Return the keys of stages, for the inputs of those that read them; "" where one is absent."""
+        """Return the keys of stages, for those that read them; "" where one is absent."""
         return {name: self._stamp(name).get("key", "") for name in names}
 
     def _stamp(self, name: str) -> Summary:
@@ -148,7 +148,7 @@ def _fill(partial: Path, key: str, made_from: Summary, build: Callable[[Path], S
 
 @contextmanager
 def at_work(folder: Path) -> Iterator[RunFolder]:
-    """Hold a run's folder for one process; where a mistake ends the work before anything came of it, leave nothing behind.
+    """Hold a run's folder for one process; leave nothing behind if no stage was finished.
 
     Raises:
         InputError: Another process holds it.

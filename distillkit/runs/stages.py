@@ -33,7 +33,7 @@ class Taught:
 
 
 def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
-    """Bring the stages `data`, `adapted` where the recipe has text to adapt to, and `teacher` up to date, the recipe saved before they start."""
+    """Save the recipe; bring `data`, `adapted` (with adapt.text only) and `teacher` up to date."""
     folder, seed, adapt = home.folder, recipe.seed, recipe.adapt
     start = recipe.teacher.model
     scratch = start == SCRATCH and adapt.text.sources
@@ -165,7 +165,7 @@ def label_transfer_set(
 
 
 def look_ahead(recipe: Recipe) -> Models:
-    """Find at once what a stage would find wrong only after the hours before it; return what the transfer set's mix needs.
+    """Check at once what a stage would only find hours later; return the models of the mix.
 
     Raises:
         InputError: The student does not fit the data, its vectors are not there, or the tagger or

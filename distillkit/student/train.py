@@ -30,7 +30,7 @@ class DistillationTask:
         model: From `build_student`; its configuration says what kind of task it is for.
         tokenizer: From `build_student`.
         table: N rows to learn from. Where the hard term has a weight, a `label` column is used; of
-            a table with `origin`, the labels of original rows alone, for nobody labelled the others.
+            a table with `origin` only those of original rows, as nobody labelled the others.
         logits: The teacher's, (N, C) float32, row by row; None learns from labels alone and needs
             `loss.alpha` 1.
         dev: Labelled table.

@@ -1,4 +1,4 @@
-"""Exponential moving average of the weights (Polyak and Juditsky 1992; as in Tarvainen and Valpola 2017, arXiv 1703.01780)."""
+"""Exponential moving average of the weights (Tarvainen and Valpola 2017, arXiv 1703.01780)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from distillkit.training.state import as_sharded, local, whole
 class MovingAverage:
     """Keeps average = decay * average + (1 - decay) * weights, step by step.
 
-    Ours and not torch.optim.swa_utils.AveragedModel: that deep-copies the whole module, which FSDP2's
-    and ZeRO's wrapped modules refuse, and holds frozen parameters a second time.
+    Ours and not torch.optim.swa_utils.AveragedModel: that deep-copies the whole module, which
+    FSDP2's and ZeRO's wrapped modules refuse, and holds frozen parameters a second time.
 
     Early on the decay is (1 + step) / (10 + step), so that the average is not held back by the
     weights that training began with.

@@ -78,7 +78,7 @@ class Bar(Callback):
 
 
 class JsonLog(Callback):
-    """One JSON object a line: `kind` report or epoch, and the record. A resumed run takes up its own log."""
+    """One JSON object a line: `kind` (report or epoch) and the record; a resumed run appends."""
 
     def __init__(self, path: Path, after: int = 0) -> None:
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

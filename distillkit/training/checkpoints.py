@@ -1,4 +1,4 @@
-"""Checkpoints that go on exactly: everything a training is made of, whole or absent, the last few and the best.
+"""Checkpoints from which a training continues exactly; each is whole or absent.
 
 FOLDER/checkpoint-000000500/state.json       where training stood, and what it was started with
                            /rank-0.safetensors   weights, optimizer, moving average, random states
@@ -80,7 +80,7 @@ class Checkpoints:
     def begin(
         self, strategy: Strategy, made_from: Mapping[str, Any]
     ) -> tuple[Position, dict[str, Tensor]]:
-        """Bring a prepared strategy, and every random state, to where the last whole checkpoint left them.
+        """Restore a prepared strategy and every random state from the last whole checkpoint.
 
         Args:
             strategy: Prepared.
@@ -233,7 +233,7 @@ def _today(name: str) -> str:
 
 
 def checkpoint_folder(output: Path) -> Path:
-    """Return where a training whose result goes to `output` keeps its checkpoints: hidden, beside it."""
+    """Return the hidden folder beside `output` where its training keeps checkpoints."""
     return output.with_name(f".{output.name}.training")
 
 

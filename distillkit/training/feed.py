@@ -33,7 +33,7 @@ class Feed:
             self._loader = _loader(rows, self._wanted, device, config)
 
     def __call__(self, batches: Sequence[Tensor]) -> Iterator[Batch]:
-        """Yield for each batch of row numbers, (B,) int64 on the CPU, the numbers and what the model takes, both on the device."""
+        """Turn batches of row numbers, (B,) int64 on the CPU, into numbers and model inputs."""
         if self._loader is not None:
             self._wanted[:] = batches
             for numbers, inputs in self._loader:
@@ -67,7 +67,7 @@ def lives_on_device(rows: Encoded, device: torch.device, config: LoaderConfig) -
 
 
 def loader_workers(config: LoaderConfig) -> int:
-    """Return how many loader processes to start: as asked, or the cores that training leaves to spare, at most four."""
+    """Return the number of loader processes: as asked, or the spare cores, at most four."""
     if config.workers >= 0:
         return config.workers
     cores = (

@@ -64,7 +64,7 @@ def predict_logits(
 
 @contextmanager
 def on_threads(number: int) -> Iterator[None]:
-    """Compute on so many threads, and go back to as many as there were: how sums are split among threads changes their last digits."""
+    """Compute on so many threads, then restore: their number changes the last digits of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

@@ -73,20 +73,20 @@ class LossOfRows(Protocol):
     """Return the mean loss of a batch, () float."""
 
     def __call__(self, numbers: Tensor, logits: Tensor, /, done: float) -> Tensor:
-        """Take row numbers (B,) and logits (B, C), both on the model's device, and the fraction of all steps done."""
+        """Take row numbers (B,) and logits (B, C) on the device, and the fraction of steps done."""
 
 
 class Corrupt(Protocol):
     """Return what the model gets in place of a batch's inputs.
 
-    It draws from torch's own generator, or from row numbers alone: a resumed training then draws the
-    same.
+    It draws from torch's own generator, or from row numbers alone, so that a resumed training draws
+    the same.
     """
 
     def __call__(
         self, numbers: Tensor, inputs: dict[str, Tensor], done: float
     ) -> dict[str, Tensor]:
-        """Take row numbers (B,) and the model's inputs, both on its device, and the fraction of all steps done."""
+        """Take row numbers (B,), the model's inputs, both on the device, and the fraction done."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class _Trainer:
             self.at.best_score = self._dev_score()
 
     def _groups(self, epoch: int) -> list[list[Tensor]]:
-        """Return the row numbers of each optimizer step, cut into parts of rows of like length, (B,) int64 each."""
+        """Return each optimizer step's row numbers, in parts of like length, (B,) int64 each."""
         # Drawn from the epoch's number, so that any epoch can be begun without those before it.
         order = torch.Generator().manual_seed(self.plan.seed * _PRIME + epoch)
         rows = drawn_rows(self.sampling_weights, order)

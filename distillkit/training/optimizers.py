@@ -16,7 +16,7 @@ _NORMS = (nn.LayerNorm, nn.RMSNorm)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Split what is trained into parameters that decay and those that do not: biases, norms and everything of one dimension.
+    """Split parameters into those that decay and those that do not: biases, norms, all 1-d ones.
 
     LAMB does not adapt the step of the latter either: a bias that starts at 0 has no length to go
     by.

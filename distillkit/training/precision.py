@@ -14,7 +14,7 @@ def pick_device() -> torch.device:
 
 
 def resolve(precision: Precision, device: torch.device) -> Precision:
-    """Turn `auto` into bf16 where the device computes in it, else fp32, and refuse what the device cannot do.
+    """Turn `auto` into bf16 where the device computes in it, else fp32; refuse what it cannot.
 
     Raises:
         InputError: fp16 on a CPU.

@@ -1,8 +1,8 @@
 """Weights and optimizer state by parameter name, as whole tensors on the CPU, for checkpoints.
 
-Ours and not torch.distributed.checkpoint.state_dict: that gives the whole state to rank 0 alone where
-it goes to the CPU, names tied weights twice, and runs an optimizer step to make room for a state that
-is loaded. Every strategy's checkpoint, ZeRO's too, has the names that are made here.
+Ours and not torch.distributed.checkpoint.state_dict: that gives the whole state to rank 0 alone
+where it goes to the CPU, names tied weights twice, and runs an optimizer step to make room for a
+state that is loaded. Every strategy's checkpoint, ZeRO's too, has the names that are made here.
 """
 
 import sys

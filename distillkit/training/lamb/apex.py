@@ -9,7 +9,7 @@ from distillkit.training.lamb.slots import Slot, batches
 
 
 def step_apex(slots: list[Slot], divisor: float) -> None:
-    """Take the step by apex, on stand-ins for the parameters: it writes over the gradients that it is given."""
+    """Take the step by apex, on stand-ins for the parameters: apex overwrites the gradients."""
     optimizer_class = fused_lamb()
     for slot in slots:
         slot.step.add_(1)

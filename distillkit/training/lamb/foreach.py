@@ -76,7 +76,7 @@ def _unless(skip: Tensor | None, value: float, otherwise: float) -> Any:
 
 
 def _corrections(steps: list[Tensor], beta: float, power: float, skip: Tensor | None) -> Any:
-    """Return (1 - beta^step)^power of each step, as floats or, where they are known to the device alone, as () tensors."""
+    """Return (1 - beta^step)^power of each step: floats, or () tensors for steps on the device."""
     if skip is None and steps[0].device.type == "cpu":
         return [(1 - beta ** float(step)) ** power for step in steps]
     # A skipped first step would divide 0 by 0. 1 - beta^step itself would lose half of the digits.

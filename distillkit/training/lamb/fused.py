@@ -16,7 +16,9 @@ CACHED = 589_824
 
 
 def step_fused(slots: list[Slot], divisor: float, scratch: Tensor) -> None:
-    """Take the step by torch's Adam kernel: with learning rate 1 and no decay it turns a scratch of zeros into -m / (sqrt(v) + eps).
+    """Take the step by torch's Adam kernel.
+
+    With learning rate 1 and no decay it turns a scratch of zeros into -m / (sqrt(v) + eps).
 
     Args:
         slots: Parameters with gradients.
@@ -68,7 +70,7 @@ def _run_kernel(
     exp_avgs: list[Tensor],
     exp_avg_sqs: list[Tensor],
 ) -> Tensor:
-    """Advance the moments of flat tensors, and write what is to be added to the weights, but for learning rate and ratio.
+    """Advance the moments of flat tensors; write the update before learning rate and ratio.
 
     Returns:
         Sums of squares of weights and updates while they are in the cache, (2, N) float64; of no

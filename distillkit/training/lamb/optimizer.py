@@ -31,7 +31,8 @@ class Lamb(torch.optim.Optimizer):
     Gradients are divided by max(1, norm / max_grad_norm), norm over all parameters together; then
     for each parameter p, with Adam's bias-corrected moments m and v: u = m / (sqrt(v) + eps) +
     weight_decay p, and p -= lr ratio u, where ratio is
-    |p| / |u|, or 1 where either is 0. Parameters of a group without weight decay are not adapted (ratio 1), unless `always_adapt`.
+    |p| / |u|, or 1 where either is 0. Parameters of a group without weight decay have ratio 1,
+    unless `always_adapt`.
 
     Parameters in bf16 and fp16 get fp32 moments and an fp32 copy that collects the steps (`master`
     in the state); gradients are left as they are. A GradScaler's scale and overflow flag are read
@@ -235,7 +236,7 @@ class Lamb(torch.optim.Optimizer):
         return Slot(p, group, weight, local(grad), m, v, state["step"])
 
     def _divisor(self, slots: list[Slot], scale: Tensor | None) -> Tensor | None:
-        """Return what gradients are divided by: the scaler's scale times the clipping, () float; None for 1."""
+        """Return the gradients' divisor, the scale times the clipping, () float; None: 1."""
         if self.max_grad_norm is None:
             return scale
         devices: dict[torch.device, list[Slot]] = {}

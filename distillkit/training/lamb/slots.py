@@ -1,4 +1,4 @@
-"""What one step works on: a parameter with its gradient and moments, in batches; and the norms of such."""
+"""What one step works on: batches of parameters with gradients and moments; their norms."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Slot:
 
 
 def batches(slots: list[Slot], elements: int, by_step: bool = False) -> Iterator[list[Slot]]:
-    """Cut into batches of one group, device and dtype, with at most so many elements unless a single tensor has more."""
+    """Cut into batches of one group, device and dtype; only a single tensor may pass the limit."""
     kinds: dict[Any, list[Slot]] = {}
     for slot in slots:
         kind = (
@@ -62,7 +62,7 @@ def adapts(group: dict[str, Any]) -> bool:
 
 
 def ratios(weights: Tensor, updates: Tensor, slots: list[Slot]) -> Tensor:
-    """Return the trust ratios, (N,) float, from sums of squares, (N,) float each; of a DTensor those of this rank's shard."""
+    """Return the trust ratios, (N,) float, from sums of squares, (N,) float each."""
     weight, update = over_ranks(torch.stack([weights, updates], 1), slots).sqrt().unbind(1)
     found = weight / update
     if (clamp := slots[0].group["trust_clamp"]) is not None:
@@ -110,7 +110,7 @@ def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def over_ranks(sums: Tensor, slots: list[Slot]) -> Tensor:
-    """Add up sums of squares, (N, ...), over the ranks that share a DTensor; one collective for all that are shared alike."""
+    """Add up sums of squares, (N, ...), over the ranks of a DTensor, one collective a mesh."""
     alike: dict[Any, list[int]] = {}
     for row, slot in enumerate(slots):
         shared: Any = slot.parameter

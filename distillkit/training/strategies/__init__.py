@@ -1,4 +1,4 @@
-"""How the processes of a training share its work: a module a kind, all with the anatomy of `base.Strategy`."""
+"""How the processes of a training share its work: one module a kind of `base.Strategy`."""
 
 import importlib
 

@@ -84,7 +84,7 @@ class Strategy:
         return join_processes([ddp_settings(self.config)])
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
-        """Bring the model to its device, the same weights in every process, and build its optimizer."""
+        """Move the model to its device, equal in every process, and build its optimizer."""
         self.engine = self.model = model.to(self.device)
         if self.world > 1:
             self.engine = self.accelerator.prepare_model(self.model)
@@ -126,7 +126,7 @@ class Strategy:
         return self.accelerator.no_sync(self.engine)
 
     def clip(self, max_norm: float) -> Tensor:
-        """Scale the gradients down to a global norm; return the norm they had, () float32, infinite or not a number after an overflow."""
+        """Clip the gradients; return their global norm, () float32, not finite on overflow."""
         self.scaler.unscale_(self.optimizer)
         gradients = [
             p.grad
@@ -146,13 +146,13 @@ class Strategy:
         return get_total_norm(gradients)
 
     def step(self, number: int) -> None:
-        """Move the weights, unless fp16 has overflowed, and forget the gradients; `number` counts steps from 1."""
+        """Move the weights, unless fp16 overflowed; drop the gradients. `number` counts from 1."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
     def settle(self) -> None:
-        """Make the weights the same in every process, where the strategy lets them differ for a while."""
+        """Make the weights equal in every process, where the strategy lets them differ."""
 
     def predict(self, rows: Encoded) -> Tensor:
         """Return the logits of rows, (N, C) float32 on the CPU, the same in every process."""
@@ -170,7 +170,7 @@ class Strategy:
         return total.to(values.device)
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """Add up what each shard has summed; where every process sees all rows, each has the sum."""
+        """Add up what each shard has summed; a process that sees all rows has the sum already."""
         return self.sum(values) if self.num_shards > 1 else values
 
     def broadcast(self, value: float) -> float:
@@ -182,7 +182,7 @@ class Strategy:
         return float(said)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the model's weights, whole and on the CPU (each process's own part where the strategy is `separate`)."""
+        """Return the whole weights on the CPU; of a `separate` strategy this process's part."""
         return weights_of(self.model)
 
     def load_weights(self, weights: dict[str, Tensor]) -> None:

@@ -9,7 +9,7 @@ from distillkit.training.strategies.base import MakeOptimizer, Strategy
 
 
 class DataParallel(Strategy):
-    """torch's DataParallel: every batch is cut among the GPUs and the model copied to each of them, batch by batch."""
+    """torch's DataParallel: for every batch the model is copied to all GPUs, the rows are split."""
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model where there are several GPUs."""

@@ -35,7 +35,7 @@ _OLDEST = (0, 19, 8)
 
 
 class DeepSpeed(Strategy):
-    """ZeRO 1, 2 or 3 by `training.zero_stage`; weights, gradients and optimizer state are float32 in every precision, as with the other strategies.
+    """ZeRO 1, 2 or 3 by `training.zero_stage`, with float32 state as in the other strategies.
 
     What is trained is a copy: DeepSpeed marks, hooks and empties the modules and parameters that it
     gets. The model that was given waits on the CPU.
@@ -113,7 +113,7 @@ class DeepSpeed(Strategy):
         return loss.detach()
 
     def clip(self, max_norm: float) -> Tensor:
-        """Scale the gradients down to `training.max_grad_norm` and move the weights, which is one act here; return the norm they had.
+        """Clip the gradients and move the weights, one act here; return the norm they had.
 
         Where the norm is infinite or not a number the weights stay where they are.
         """
@@ -154,7 +154,7 @@ class DeepSpeed(Strategy):
         self.optimizer.refresh_fp32_params()
 
     def state(self) -> dict[str, Tensor]:
-        """Return the optimizer's and the loss scaler's state, whole and on the CPU, by the names that all strategies use."""
+        """Return the optimizer's and the loss scaler's whole state, on the CPU, by common names."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
         self._link()
@@ -219,7 +219,7 @@ class DeepSpeed(Strategy):
         return autocast(self.precision, self.device)
 
     def _whole(self, *, changed: bool = False) -> contextlib.AbstractContextManager[Any]:
-        """Return the context in which every process holds all weights; `changed`: those of process 0 are kept."""
+        """Return a context with all weights in every process; `changed`: process 0's are kept."""
         if self.config.zero_stage < 3:
             return contextlib.nullcontext()
         return self._deepspeed.zero.GatheredParameters(
@@ -270,7 +270,7 @@ class DeepSpeed(Strategy):
 
 
 class _Logits(nn.Module):
-    """A model that answers with its logits alone, at a precision; DeepSpeed switches off an autocast around its engine."""
+    """A model that returns logits alone and autocasts itself: DeepSpeed ends outer autocasts."""
 
     def __init__(
         self, model: nn.Module, precision: Callable[[], contextlib.AbstractContextManager[object]]
@@ -291,7 +291,7 @@ def _leave_at_exit() -> None:
 
 
 def _leave() -> None:
-    """End the process groups, and with them the threads of their backend: one that frees a tensor while Python shuts down aborts the process.
+    """End the process groups and their threads, which would abort a Python that shuts down.
 
     DeepSpeed has references of its own to the groups. Of stage 3 some stay for good, and those
     threads get the interpreter once more.
@@ -311,7 +311,7 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _quiet_deepspeed(device: torch.device) -> ModuleType:
-    """Import DeepSpeed so that it compiles nothing and speaks of errors only, on stderr: stdout is for results.
+    """Import DeepSpeed so that it compiles nothing, and logs errors only, to stderr.
 
     Raises:
         InputError: It is not installed, or too old.

@@ -15,7 +15,7 @@ from distillkit.training.strategies.parts import InParts
 
 
 class FullyShardedDataParallel(InParts):
-    """torch's own `fully_shard`, over gloo as over NCCL: a piece a transformer layer, and one of all the rest.
+    """torch's `fully_shard`, over gloo or NCCL: a unit a transformer layer, one for the rest.
 
     bf16 is autocast, as everywhere. FSDP's MixedPrecisionPolicy would round norms, embeddings and
     residual sums to bf16 as well, so that several processes computed something else than one, and a
@@ -44,7 +44,7 @@ class FullyShardedDataParallel(InParts):
         *,
         last: bool,
     ) -> Tensor:
-        """Add a batch's gradient; before the last one of a step each process keeps its own, whole."""
+        """Add a batch's gradient; until the last one of a step each process keeps its own."""
         if self.given is not None:
             self.engine.set_requires_gradient_sync(last)
         return super().learn(inputs, loss_of_logits, weight, last=last)

@@ -1,4 +1,4 @@
-"""Horovod (Sergeev and Del Balso 2018, arXiv 1802.05799), for clusters that start processes with horovodrun."""
+"""Horovod (Sergeev and Del Balso 2018, arXiv 1802.05799), started by horovodrun."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _BUILD = (
 
 
 class Horovod(Strategy):
-    """Every process holds the model; Horovod averages the gradients while the backward pass runs. torch.distributed takes no part."""
+    """Every process holds the model; Horovod averages gradients during the backward pass."""
 
     def join(self) -> Any:
         """Join the processes that horovodrun has started.
@@ -75,7 +75,7 @@ class Horovod(Strategy):
         return found
 
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context of a backward pass whose gradients are not exchanged yet: Horovod counts the passes itself."""
+        """Return a context that does nothing: Horovod counts the backward passes itself."""
         return contextlib.nullcontext()
 
     def sum(self, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Local SGD (Stich 2019, arXiv 1805.09767): every process goes its own way for some steps, then weights are averaged."""
+"""Local SGD (Stich 2019, arXiv 1805.09767): some steps alone, then weights are averaged."""
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,7 @@ from distillkit.training.strategies.base import MakeOptimizer, Strategy
 
 
 class LocalSGD(Strategy):
-    """Gradients never travel, weights every `training.local_sgd_steps` steps; optimizer state stays where it is.
+    """Weights are averaged every `training.local_sgd_steps` steps; gradients and state are not.
 
     Between two averages weights differ from process to process, so every process keeps its own part
     of a checkpoint. What is scored, and kept, is the average.

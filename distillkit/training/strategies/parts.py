@@ -21,7 +21,7 @@ _MAX_BATCH_TOKENS = 4096  # as `predict_logits` has it
 
 
 class InParts(Strategy):
-    """Every process trains a part of a copy; the model as given stays whole, where it is, and gets the weights at the end.
+    """Every process trains a part of a copy; the given model gets the weights at the end.
 
     One process alone does what `Strategy` does.
 
@@ -47,7 +47,7 @@ class InParts(Strategy):
         """
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
-        """Share out a copy of the model, as it is in process 0, then build the optimizer of the parts."""
+        """Split a copy of process 0's model, then build the optimizer of the parts."""
         if self.world == 1:
             super().prepare(model, make_optimizer)
             return
@@ -60,7 +60,7 @@ class InParts(Strategy):
         self.optimizer = make_optimizer(self.model)
 
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context that does nothing: what has to be exchanged is exchanged in the passes themselves."""
+        """Return a context that does nothing: the passes themselves exchange what they must."""
         return contextlib.nullcontext()
 
     def clip(self, max_norm: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""A pipeline (Huang et al. 2019, arXiv 1811.06965): the layers stand on one process after another, batches pass through in pieces."""
+"""A pipeline (Huang et al. 2019, arXiv 1811.06965): layers on one process after another."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _PRIME = 1_000_037  # keeps the processes' seeds apart
 
 
 class Pipeline(InParts):
-    """Embeddings and the first layers of a BERT-class teacher are on the first process, pooler and head on the last.
+    """A BERT-class teacher in stages: embeddings on the first process, the head on the last.
 
     All micro-batches go forward, then all go back, as in GPipe. torch's own schedules ask for a
     loss of every micro-batch alone, and for one shape; here the loss is one of the whole batch,
@@ -44,7 +44,7 @@ class Pipeline(InParts):
         super().prepare(model, make_optimizer)
 
     def cut(self, model: nn.Module) -> nn.Module:
-        """Copy a model without what other processes have of it; the names of its parameters stay."""
+        """Copy a model without the parts of other processes; parameter names stay."""
         layers = encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
         if len(layers) < self.world:
             raise InputError(

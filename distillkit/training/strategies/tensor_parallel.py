@@ -1,4 +1,4 @@
-"""Tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053): every layer is sharded, every process sees all rows."""
+"""Tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053): every layer is sharded."""
 
 import copy
 from typing import Any
