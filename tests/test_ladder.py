@@ -1,4 +1,4 @@
-"""`distillkit ladder`: which rungs there are, what each learns from, and that it grows."""
+"""`distillkit ladder`: which rows there are, what each learns from, and that it grows."""
 
 import json
 import os
@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distillkit import ladder as module
 from distillkit import runs
+from distillkit.cli import main
 from distillkit.data.logits import stored_keys
 from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
-from distillkit.ladder import ladder, pace, repeated, rungs_of, transfer_variants
+from distillkit.ladder import ladder
+from distillkit.ladder import run as module
+from distillkit.ladder.plan import ablations_of, pace, repeated, transfer_variants
 from distillkit.recipe import (
     SCORES,
     AugmentConfig,
@@ -39,7 +41,7 @@ from distillkit.recipe import (
 
 pytestmark = pytest.mark.slow
 
-RUNGS = [
+ABLATIONS = [
     "majority",
     "tfidf",
     "gold",
@@ -52,7 +54,7 @@ RUNGS = [
     "in-domain",
     "teacher",
 ]
-STUDENTS = RUNGS[2:-1]
+STUDENTS = ABLATIONS[2:-1]
 
 
 @pytest.fixture(scope="module")
@@ -115,21 +117,21 @@ def _transfer(folder, name):
     return pq.read_table(folder / "ladder" / f"transfer-{name}" / "transfer.parquet")
 
 
-def test_every_rung_is_measured_on_dev_and_test(climbed, recipe):
+def test_every_row_is_measured_on_dev_and_test(climbed, recipe):
     _, result = climbed
-    assert list(result["rungs"]) == rungs_of(recipe) == RUNGS
-    for name, rung in result["rungs"].items():
-        assert rung["seeds"] == ([1, 2] if name in STUDENTS else [])
+    assert list(result["ablations"]) == ablations_of(recipe) == ABLATIONS
+    for name, row in result["ablations"].items():
+        assert row["seeds"] == ([1, 2] if name in STUDENTS else [])
         for split in ("dev", "test"):
-            scores = rung[split]
+            scores = row[split]
             assert scores["rows"] == 24
             assert (scores["accuracy_sd"] is None) == (name not in STUDENTS)
             assert ("difference" in scores) == (name != "gold")
-    assert result["rungs"]["teacher"]["dev"]["agreement"] == 1
-    assert result["rungs"]["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
+    assert result["ablations"]["teacher"]["dev"]["agreement"] == 1
+    assert result["ablations"]["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
     assert (
-        result["rungs"]["teacher"]["cost"]["parameters"]
-        > result["rungs"]["full"]["cost"]["parameters"]
+        result["ablations"]["teacher"]["cost"]["parameters"]
+        > result["ablations"]["full"]["cost"]["parameters"]
     )
 
 
@@ -142,7 +144,7 @@ def test_figures_are_those_of_the_cells_logits(climbed):
         for s in (1, 2)
     }
     found = {str(seed): float((z.argmax(1) == ids).mean()) for seed, z in logits.items()}
-    scores = result["rungs"]["full"]["test"]
+    scores = result["ablations"]["full"]["test"]
     assert scores["accuracy_by_seed"] == found
     assert scores["accuracy"] == pytest.approx(np.mean(list(found.values())))
     assert (logits[1] != logits[2]).any()
@@ -166,7 +168,7 @@ def test_a_removed_rule_has_no_row_in_its_transfer_set(climbed):
 
 def test_every_student_takes_about_the_same_number_of_steps(climbed):
     _, result = climbed
-    costs = {name: result["rungs"][name]["cost"] for name in STUDENTS}
+    costs = {name: result["ablations"][name]["cost"] for name in STUDENTS}
     own = -(-costs["in-domain"]["rows"] // 16)
     for name, cost in costs.items():
         assert own <= cost["steps"] <= own + cost["epochs"], name
@@ -198,34 +200,37 @@ def test_reports_are_written_and_nothing_else_is_left(climbed):
 
 def test_a_ladder_grows_and_redoes_nothing(recipe, climbed, taught):
     _, whole = climbed
-    part = ladder(recipe, taught, rungs=["gold", "full"], seeds=1)
-    assert list(part["rungs"]) == ["gold", "full", "teacher"]
+    part = ladder(recipe, taught, ablations=["gold", "full"], seeds=1)
+    assert list(part["ablations"]) == ["gold", "full", "teacher"]
     before = _stamps(taught)
-    grown = ladder(recipe, taught, rungs=["gold"], seeds=2)
+    grown = ladder(recipe, taught, ablations=["gold"], seeds=2)
     after = _stamps(taught)
     assert set(after) - set(before) == {"gold-seed-2"}
     assert {name: after[name] for name in before} == before
-    assert (grown["rungs"]["gold"]["seeds"], grown["rungs"]["full"]["seeds"]) == ([1, 2], [1])
+    assert (grown["ablations"]["gold"]["seeds"], grown["ablations"]["full"]["seeds"]) == (
+        [1, 2],
+        [1],
+    )
     # What was trained alone is what was trained among others.
-    assert grown["rungs"]["gold"] == whole["rungs"]["gold"]
+    assert grown["ablations"]["gold"] == whole["ablations"]["gold"]
     assert (
-        part["rungs"]["full"]["dev"]["accuracy"]
-        == whole["rungs"]["full"]["dev"]["accuracy_by_seed"]["1"]
+        part["ablations"]["full"]["dev"]["accuracy"]
+        == whole["ablations"]["full"]["dev"]["accuracy_by_seed"]["1"]
     )
 
 
 def test_a_changed_recipe_redoes_only_what_it_changes(recipe, taught):
-    ladder(recipe, taught, rungs=["majority", "gold", "hard", "full"], seeds=1)
+    ladder(recipe, taught, ablations=["majority", "gold", "hard", "full"], seeds=1)
     before = _stamps(taught)
     changed = replace(recipe, loss=replace(recipe.loss, kind="soft"))
-    assert list(ladder(changed, taught, rungs=["majority"], seeds=1)["rungs"]) == [
+    assert list(ladder(changed, taught, ablations=["majority"], seeds=1)["ablations"]) == [
         "majority",
         "gold",
         "hard",
         "teacher",
     ]
     assert _stamps(taught) == before
-    ladder(changed, taught, rungs=["full"], seeds=1)
+    ladder(changed, taught, ablations=["full"], seeds=1)
     assert [name for name, stamp in _stamps(taught).items() if stamp != before[name]] == [
         "full-seed-1"
     ]
@@ -243,7 +248,7 @@ def test_a_run_and_its_ladder_share_data_teacher_and_logits(recipe, tmp_path, mo
         "label",
         lambda *args, **named: labelled.append(label(*args, **named)["labelled_now"]),
     )
-    ladder(recipe, folder, rungs=["in-domain"], seeds=1)
+    ladder(recipe, folder, ablations=["in-domain"], seeds=1)
     assert labelled == [0]
     assert {name: (folder / name / "stage.json").stat().st_mtime_ns for name in kept} == kept
     assert (folder / "recipe.yaml").read_bytes() == saved
@@ -264,7 +269,7 @@ def test_a_killed_ladder_goes_on(recipe, climbed, tmp_path):
         str(tmp_path),
         "--seeds",
         "2",
-        "--rungs",
+        "--ablations",
         "gold",
         "full",
     ]
@@ -292,11 +297,14 @@ def test_a_killed_ladder_goes_on(recipe, climbed, tmp_path):
     line = json.loads(done.stdout)
     assert line["output"] == str(home)
     for name in ("gold", "full"):
-        assert line["rungs"][name]["dev"]["accuracy"] == whole["rungs"][name]["dev"]["accuracy"]
+        assert (
+            line["ablations"][name]["dev"]["accuracy"]
+            == whole["ablations"][name]["dev"]["accuracy"]
+        )
     assert "| student, gold labels " in done.stderr
 
 
-def test_each_student_is_shown_what_its_rung_says(recipe, taught, monkeypatch):
+def test_each_student_is_shown_what_its_row_says(recipe, taught, monkeypatch):
     shown, patience, words = {}, {}, {}
     train_student = module.pipeline.train_student
 
@@ -315,7 +323,7 @@ def test_each_student_is_shown_what_its_rung_says(recipe, taught, monkeypatch):
     ladder(
         recipe,
         taught,
-        rungs=["gold", "hard", "originals", "full", "no-ngram", "in-domain"],
+        ablations=["gold", "hard", "originals", "full", "no-ngram", "in-domain"],
         seeds=1,
     )
     assert words.pop("in-domain") == "transfer-in-domain"
@@ -365,17 +373,17 @@ def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
     assert pace(recipe, 1000, rows) == expected
 
 
-def _rungs(**augment):
-    return rungs_of(Recipe(augment=AugmentConfig(**augment)))
+def _ablations(**augment):
+    return ablations_of(Recipe(augment=AugmentConfig(**augment)))
 
 
-def test_only_rungs_that_differ_are_on_the_ladder():
+def test_only_rows_that_differ_are_on_the_ladder():
     rest = ["majority", "tfidf", "gold", "hard"]
-    assert _rungs() == [*rest, "originals", "no-mask", "no-pos", "no-ngram", "full", "teacher"]
-    assert _rungs(n_iter=0) == [*rest, "full", "teacher"]
-    assert _rungs(p_mask=0.0) == [*rest, "originals", "no-pos", "no-ngram", "full", "teacher"]
-    assert _rungs(p_mask=0.0, p_pos=0.0) == [*rest, "originals", "full", "teacher"]
-    assert _rungs(mix=MixConfig(infill=0.5), p_pos=0.0, p_ng=0.0) == [
+    assert _ablations() == [*rest, "originals", "no-mask", "no-pos", "no-ngram", "full", "teacher"]
+    assert _ablations(n_iter=0) == [*rest, "full", "teacher"]
+    assert _ablations(p_mask=0.0) == [*rest, "originals", "no-pos", "no-ngram", "full", "teacher"]
+    assert _ablations(p_mask=0.0, p_pos=0.0) == [*rest, "originals", "full", "teacher"]
+    assert _ablations(mix=MixConfig(infill=0.5), p_pos=0.0, p_ng=0.0) == [
         *rest,
         "originals",
         "no-rules",
@@ -383,7 +391,7 @@ def test_only_rungs_that_differ_are_on_the_ladder():
         "full",
         "teacher",
     ]
-    assert _rungs(mix=MixConfig(rules=0.0, neighbours=1.0)) == [
+    assert _ablations(mix=MixConfig(rules=0.0, neighbours=1.0)) == [
         *rest,
         "originals",
         "full",
@@ -391,8 +399,8 @@ def test_only_rungs_that_differ_are_on_the_ladder():
     ]
 
 
-def test_the_teachers_hard_answers_are_no_rung_where_they_are_its_scores():
-    ladders = {task: rungs_of(Recipe(data=DataConfig(task=task))) for task in SCORES}
+def test_the_teachers_hard_answers_are_no_row_where_they_are_its_scores():
+    ladders = {task: ablations_of(Recipe(data=DataConfig(task=task))) for task in SCORES}
     assert ladders["multi-label"] == ladders["classification"]
     assert ladders["regression"] == [name for name in ladders["classification"] if name != "hard"]
 
@@ -409,7 +417,7 @@ def test_without_unlabelled_text_nothing_is_cut_from_it():
     assert (list(variants), variants["full"].n_iter) == (["full", "in-domain"], 0)
 
 
-def test_swapped_pairs_are_a_rung_of_pair_tasks():
+def test_swapped_pairs_are_a_row_of_pair_tasks():
     data = DataConfig(columns=ColumnsConfig(text_pair="b"))
     variants = transfer_variants(Recipe(data=data, augment=AugmentConfig(swap=True)))
     assert (variants["full"].swap, variants["no-swap"].swap) == (True, False)
@@ -420,8 +428,8 @@ def test_swapped_pairs_are_a_rung_of_pair_tasks():
     [
         (
             {},
-            {"rungs": ["no-infill"]},
-            "--rungs no-infill: this recipe's ladder has majority, tfidf",
+            {"ablations": ["no-infill"]},
+            "--ablations no-infill: this recipe's ladder has majority, tfidf",
         ),
         ({}, {"seeds": 0}, "--seeds is 0"),
         ({"training": TrainingConfig(epochs=0)}, {}, "training.epochs is 0"),
@@ -433,9 +441,17 @@ def test_mistakes_are_said_before_anything_is_done(recipe, tmp_path, change, nam
     assert not (tmp_path / "run").exists()
 
 
+def test_the_old_name_of_ablations_works_with_a_line(tmp_path, capsys):
+    args = ["ladder", "quickstart", "--runs", str(tmp_path / "runs"), "--rungs", "none"]
+    assert main(args) == 1
+    said = capsys.readouterr().err
+    assert "--rungs is now --ablations" in said
+    assert "--ablations none: this recipe's ladder has" in said
+
+
 def test_without_matplotlib_all_but_the_picture_is_there(recipe, taught, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    ladder(recipe, taught, rungs=["majority"])
+    ladder(recipe, taught, ablations=["majority"])
     assert "pip install 'distillkit[plots]'" in capsys.readouterr().err
     assert {path.name for path in (taught / "ladder").glob("ladder.*")} == {
         "ladder.json",

@@ -192,7 +192,9 @@ def test_tables_are_the_metrics_of_the_result(card, home, result):
     assert f"The teacher answered {parts}" in card
     masked = _table(card, "Transfer set")["words masked"]
     assert (masked["rate"], masked["rows with it"]) == ("0.1", str(counts["rules"]["mask"]))
-    ladder = json.loads((home / "runs" / "tiny" / "ladder" / "ladder.json").read_text())["rungs"]
+    ladder = json.loads((home / "runs" / "tiny" / "ladder" / "ladder.json").read_text())[
+        "ablations"
+    ]
     rows = _table(card, "Ladder")
     assert rows["teacher"]["accuracy"] == f"{100 * ladder['teacher']['dev']['accuracy']:.1f}"
     assert list(rows) == ["majority class", "teacher"]

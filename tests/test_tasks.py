@@ -199,20 +199,20 @@ def titles(folder):
 def test_a_ladder_of_scores(regression, capsys):
     folder, recipe, run = regression
     few = replace(recipe, training=replace(recipe.training, epochs=6))
-    result = ladder(few, folder / "run", rungs=["majority", "tfidf", "gold", "full"], seeds=2)
-    assert list(result["rungs"]) == ["majority", "tfidf", "gold", "full", "teacher"]
+    result = ladder(few, folder / "run", ablations=["majority", "tfidf", "gold", "full"], seeds=2)
+    assert list(result["ablations"]) == ["majority", "tfidf", "gold", "full", "teacher"]
     for name in ("majority", "tfidf", "teacher"):
-        found, evaluated = result["rungs"][name]["dev"], run["models"][name]["dev"]
+        found, evaluated = result["ablations"][name]["dev"], run["models"][name]["dev"]
         assert {
             key: found[key] for key in ("pearson", "spearman", "mse", "agreement")
         } == pytest.approx(
             {key: evaluated[key] for key in ("pearson", "spearman", "mse", "agreement")}
         )
-    full = result["rungs"]["full"]
+    full = result["ablations"]["full"]
     assert full["seeds"] == list(map(int, full["dev"]["pearson_by_seed"])) == [1, 2]
     assert full["dev"]["pearson"] > 0.5
     assert full["dev"]["difference"]["mean"] == pytest.approx(
-        full["dev"]["pearson"] - result["rungs"]["gold"]["dev"]["pearson"]
+        full["dev"]["pearson"] - result["ablations"]["gold"]["dev"]["pearson"]
     )
     assert {"mean score", "TF-IDF + ridge regression", "student, full transfer set"} <= titles(
         folder
@@ -227,16 +227,16 @@ def test_a_ladder_of_scores(regression, capsys):
         "run",
         "--seeds",
         "2",
-        "--rungs",
+        "--ablations",
     ]
     capsys.readouterr()
     assert main([*command, "tfidf"]) == 0
     line = json.loads(capsys.readouterr().out)
     keys = ("pearson", "pearson_sd", "difference")
-    assert line["rungs"]["full"]["dev"] == {key: full["dev"][key] for key in keys}
+    assert line["ablations"]["full"]["dev"] == {key: full["dev"][key] for key in keys}
     assert main([*command, "hard"]) == 1  # a score is no answer but itself
     assert (
-        "--rungs hard: this recipe's ladder has majority, tfidf, gold, originals"
+        "--ablations hard: this recipe's ladder has majority, tfidf, gold, originals"
         in capsys.readouterr().err
     )
 
@@ -253,16 +253,16 @@ def test_a_ladder_of_several_labels(multi_label, monkeypatch):
     monkeypatch.setattr(pipeline, "train_student", watched)
     few = replace(recipe, training=replace(recipe.training, epochs=10))
     result = ladder(
-        few, folder / "run", rungs=["majority", "tfidf", "gold", "hard", "full"], seeds=1
+        few, folder / "run", ablations=["majority", "tfidf", "gold", "hard", "full"], seeds=1
     )
     for name in ("majority", "tfidf", "teacher"):
-        found, evaluated = result["rungs"][name]["dev"], run["models"][name]["dev"]
+        found, evaluated = result["ablations"][name]["dev"], run["models"][name]["dev"]
         assert {
             key: found[key] for key in ("micro_f1", "exact_match", "agreement")
         } == pytest.approx(
             {key: evaluated[key] for key in ("micro_f1", "exact_match", "agreement")}
         )
-    hard = result["rungs"]["hard"]["dev"]
+    hard = result["ablations"]["hard"]["dev"]
     assert labels["hard-seed-1"] == [None] * len(
         labels["full-seed-1"]
     )  # so that the loss takes the teacher's

@@ -94,34 +94,34 @@ class Ladder(_RecipeCommand):
     """Train a recipe's student on more and more data, and measure what each step adds.
 
     The steps lead from gold labels to the full transfer set. Finished students are kept, so the
-    same command resumes, and more seeds or rungs are added to what is there. Results are in
+    same command resumes, and more seeds or ablation rows are added to what is there. Results are in
     RUNS/NAME/ladder.
 
-    Example: distillkit ladder quickstart --seeds 3 --rungs gold originals full
+    Example: distillkit ladder quickstart --seeds 3 --ablations gold originals full
     """
 
-    rungs: tuple[str, ...] = ()
-    """Which to train: majority, tfidf, gold, hard, originals, no-RULE, full, in-domain, teacher;
-    none: all that the recipe has."""
+    ablations: tuple[str, ...] = ()
+    """Which rows to train: majority, tfidf, gold, hard, originals, no-RULE, full, in-domain,
+    teacher; none: all that the recipe has."""
     seeds: int = 3
-    """Students of each rung, with the seeds --seed, --seed + 1, ...; the teacher has --seed."""
+    """Students of each row, with the seeds --seed, --seed + 1, ...; the teacher has --seed."""
 
     def __call__(self) -> dict[str, Any]:
         from distillkit.ladder import ladder
 
         self.check_one_process()
-        result = ladder(self.settings, self.folder, self.rungs, self.seeds)
+        result = ladder(self.settings, self.folder, self.ablations, self.seeds)
         score = SCORES[self.settings.data.task]
         shown = (score, f"{score}_sd", "difference", "mcnemar_p")
-        rungs = {
+        ablations = {
             name: {
-                split: {key: rung[split][key] for key in shown if key in rung[split]}
+                split: {key: row[split][key] for key in shown if key in row[split]}
                 for split in ("dev", "test")
-                if split in rung
+                if split in row
             }
-            for name, rung in result["rungs"].items()
+            for name, row in result["ablations"].items()
         }
-        return {"output": str(self.folder / "ladder"), "rungs": rungs}
+        return {"output": str(self.folder / "ladder"), "ablations": ablations}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from distillkit.measure.ablation import ablations_in, ladder_tables
 from distillkit.measure.report import SCORE_NAMES, comparison_table, table
-from distillkit.measure.variants import ladder_tables
 from distillkit.recipe import SCORES, LossConfig, Recipe
 from distillkit.recipe.kinds import LOSSES
 
@@ -153,7 +153,7 @@ def _values(about: About) -> dict[str, Any]:
         "measured": " and ".join(
             f"{models['student'][s]['rows']:,} {s} rows" for s in about.splits
         ),
-        "ladder_tables": about.ladder and ladder_tables(about.ladder["rungs"], about.splits),
+        "ladder_tables": about.ladder and ladder_tables(ablations_in(about.ladder), about.splits),
         "data": _data(about),
         "transfer": result["transfer_set"],
         "origins": _origins(result["transfer_set"]),

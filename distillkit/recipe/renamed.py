@@ -18,8 +18,10 @@ KEYS: dict[str, str] = {
     "student.embeddings.width": "student.embeddings.dimension",
 }
 
-# Flags of one command that are no recipe keys, without the dashes: {"ladder": {"rungs": "variants"}}.
-FLAGS: dict[str, dict[str, str]] = {}
+# Flags of one command that are no recipe keys, as paths without the dashes.
+FLAGS: dict[str, dict[str, str]] = {
+    "ladder": {"rungs": "ablations"},
+}
 
 
 def new_key(path: str) -> str | None:

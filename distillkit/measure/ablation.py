@@ -1,4 +1,4 @@
-"""The ladder's figures: what each rung's models answered, held against gold labels, the teacher and the student on gold labels."""
+"""Metrics of a ladder's ablation rows: against gold labels, the teacher and the gold student."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from distillkit.recipe import SCORES, Task
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# From the ground up; a ladder is shown in this order.
+# Ablation rows in the order of the tables, the simplest first.
 TITLES = {
     "majority": "majority class",
     "tfidf": "TF-IDF + logistic regression",
@@ -39,7 +39,7 @@ TITLES = {
 }
 REFERENCE = "gold"
 RESAMPLES = 10_000
-# Figures that are shown as the mean over seeds, those that a task has.
+# Metrics that are shown as the mean over seeds, where the task has them.
 _MEANS = (
     "accuracy",
     "micro_f1",
@@ -71,62 +71,63 @@ class Answers:
     cost: Mapping[str, float]
 
 
-Rung = Mapping[int | None, Answers]  # by seed; a rung that draws nothing has None alone
+Ablation = Mapping[int | None, Answers]  # by seed; None where nothing is drawn
 
 
-def ladder_figures(
-    rungs: Mapping[str, Rung],
+def ladder_metrics(
+    ablations: Mapping[str, Ablation],
     gold: Mapping[str, np.ndarray],
     labels: Sequence[str],
     task: Task = "classification",
     *,
     resamples: int = RESAMPLES,
 ) -> dict[str, Any]:
-    """Measure every rung on every split.
+    """Measure every ablation row on every split.
 
     Args:
-        rungs: At least the teacher.
+        ablations: At least the teacher.
         gold: Of each split's rows, as `data.tables.gold_of` gives it; `dev` first.
         labels: C names in the order of the logits.
         task: What a label is.
         resamples: Of each bootstrap.
 
     Returns:
-        By rung: `title`, `seeds`, `cost` (means over seeds) and by split `rows`; of
-            `measure.metrics.metrics` the scores, errors, agreement and
-        calibration error that the task has, of a classification `calibration_error_scaled` and
-        `temperature` too (means over seeds); of the task's score, here accuracy, `accuracy_sd`
-        (with one seed None) and `accuracy_by_seed`; where the gold student has a seed in common
-        `difference` (mean, low, high) and, but for a regression, `mcnemar_p`.
+        By row: `title`, `seeds`, `cost` (means over seeds) and the splits. A split has `rows` and
+            the means of `measure.metrics.metrics`. A classification adds `temperature` and
+            `calibration_error_scaled`. The task's score, such as accuracy, adds `accuracy_sd`
+            (None of one seed) and `accuracy_by_seed`. Seeds in common with the gold student add
+            `difference` (mean, low, high) and, except for a regression, `mcnemar_p`.
     """
-    teacher, titles = rungs["teacher"][None], TITLES | BASELINES[SCORES[task]]
-    figures: dict[str, Any] = {}
-    for name, rung in rungs.items():
-        costs = [answers.cost for answers in rung.values()]
-        figures[name] = {
+    teacher, titles = ablations["teacher"][None], TITLES | BASELINES[SCORES[task]]
+    measured: dict[str, Any] = {}
+    for name, ablation in ablations.items():
+        costs = [answers.cost for answers in ablation.values()]
+        measured[name] = {
             "title": titles[name],
-            "seeds": [seed for seed in rung if seed is not None],
+            "seeds": [seed for seed in ablation if seed is not None],
             "cost": {key: float(np.mean([cost[key] for cost in costs])) for key in costs[0]},
         }
         for split in gold:
-            figures[name][split] = _scores(task, rung, gold, split, labels, teacher.logits[split])
-            if name != REFERENCE and REFERENCE in rungs:
-                figures[name][split] |= _against(
-                    task, rung, rungs[REFERENCE], gold, split, resamples
+            measured[name][split] = _scores(
+                task, ablation, gold, split, labels, teacher.logits[split]
+            )
+            if name != REFERENCE and REFERENCE in ablations:
+                measured[name][split] |= _against(
+                    task, ablation, ablations[REFERENCE], gold, split, resamples
                 )
-    return figures
+    return measured
 
 
 def _scores(
     task: Task,
-    rung: Rung,
+    ablation: Ablation,
     gold: Mapping[str, np.ndarray],
     split: str,
     labels: Sequence[str],
     teacher: np.ndarray,
 ) -> dict[str, Any]:
     reports = []
-    for answers in rung.values():
+    for answers in ablation.values():
         report = metrics(task, answers.logits[split], gold[split], labels, teacher)
         reports.append(report | (_scaled(answers, gold, split) if task == "classification" else {}))
     score = SCORES[task]
@@ -140,13 +141,13 @@ def _scores(
         },
         f"{score}_sd": float(np.std(found, ddof=1)) if len(found) > 1 else None,
         f"{score}_by_seed": {
-            str(seed): one for seed, one in zip(rung, found, strict=True) if seed is not None
+            str(seed): one for seed, one in zip(ablation, found, strict=True) if seed is not None
         },
     }
 
 
 def _scaled(answers: Answers, gold: Mapping[str, np.ndarray], split: str) -> dict[str, float]:
-    """Return how sure a classifier should have been; no temperature is measured on the rows that it was fitted on."""
+    """Return the calibration error after temperature scaling, fitted on other rows."""
     temperature, logits = fit_temperature(answers.logits["dev"], gold["dev"]), answers.logits[split]
     scaled = cross_scaled(logits, gold[split]) if split == "dev" else logits / temperature
     error = expected_calibration_error(softmax(scaled, axis=1), gold[split])
@@ -155,18 +156,18 @@ def _scaled(answers: Answers, gold: Mapping[str, np.ndarray], split: str) -> dic
 
 def _against(
     task: Task,
-    rung: Rung,
-    reference: Rung,
+    ablation: Ablation,
+    reference: Ablation,
     gold: Mapping[str, np.ndarray],
     split: str,
     resamples: int,
 ) -> dict[str, Any]:
-    """Compare a rung with the gold student, over the seeds that both have; a rung without seeds stands for each of them."""
-    seeds = [seed for seed in reference if seed in rung or None in rung]
+    """Compare with the gold student over common seeds; without seeds, with each of its seeds."""
+    seeds = [seed for seed in reference if seed in ablation or None in ablation]
     if not seeds:
         return {}
     models = [
-        [rung[None if None in rung else seed] for seed in seeds],
+        [ablation[None if None in ablation else seed] for seed in seeds],
         [reference[seed] for seed in seeds],
     ]
     ours, theirs = (
@@ -174,40 +175,49 @@ def _against(
         for side in models
     )
     found = paired_bootstrap(ours, theirs, SCORE_OF_PARTS[task], resamples=resamples)
-    figures: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "difference": {"mean": found.mean, "low": found.low, "high": found.high}
     }
     if task != "regression":
-        middle, other = (_median(task, one, gold["dev"]).logits[split] for one in (rung, reference))
-        figures["mcnemar_p"] = mcnemar(
+        middle, other = (
+            _median(task, one, gold["dev"]).logits[split] for one in (ablation, reference)
+        )
+        measured["mcnemar_p"] = mcnemar(
             right_rows(task, middle, gold[split]), right_rows(task, other, gold[split])
         )
-    return figures
+    return measured
 
 
-def _median(task: Task, rung: Rung, dev: np.ndarray) -> Answers:
+def _median(task: Task, ablation: Ablation, dev: np.ndarray) -> Answers:
     """Return the model of the seed whose dev score is the median; of two in the middle the lower."""
-    order = sorted(rung, key=lambda seed: (dev_score(task, rung[seed].logits["dev"], dev), seed))
-    return rung[order[(len(order) - 1) // 2]]
+    order = sorted(
+        ablation, key=lambda seed: (dev_score(task, ablation[seed].logits["dev"], dev), seed)
+    )
+    return ablation[order[(len(order) - 1) // 2]]
 
 
-def ladder_tables(figures: Mapping[str, Any], splits: Sequence[str]) -> str:
-    """Lay the figures out as Markdown: a table a split, of what its task has, and one of what training took."""
+def ablations_in(ladder: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the rows of a `ladder.json`; version 0.1 wrote them as `rungs`."""
+    return ladder["ablations"] if "ablations" in ladder else ladder["rungs"]
+
+
+def ladder_tables(measured: Mapping[str, Any], splits: Sequence[str]) -> str:
+    """Return Markdown: a table per split, and one of what training took."""
     parts = []
     for split in splits:
         shown = [
             column
             for column in _COLUMNS
-            if any(column[0] in rung[split] for rung in figures.values())
+            if any(column[0] in ablation[split] for ablation in measured.values())
         ]
         rows = [[split, *(heading for _, heading, _ in shown)]]
         rows += [
-            [rung["title"], *(_cell(rung[split].get(key), form) for key, _, form in shown)]
-            for rung in figures.values()
+            [ablation["title"], *(_cell(ablation[split].get(key), form) for key, _, form in shown)]
+            for ablation in measured.values()
         ]
         parts.append(table(rows))
     rows = [["training", "seeds", "rows", "epochs", "steps", "parameters", "MB"]]
-    rows += [_cost_row(rung) for rung in figures.values()]
+    rows += [_cost_row(ablation) for ablation in measured.values()]
     return "\n\n".join([*parts, table(rows)])
 
 
@@ -215,8 +225,7 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-# Of a split's table key, heading and form, in this order; a column that no rung has a figure for is
-# left out.
+# Columns of a split's table: key, heading, format. A column without any value is left out.
 _COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
     *((key, SCORE_NAMES[key], _percent) for key in SCORES.values()),
     *((f"{key}_sd", "sd", _percent) for key in SCORES.values()),
@@ -239,8 +248,8 @@ def _cell(value: Any, form: Callable[[Any], str]) -> str:
     return "" if value is None else form(value)
 
 
-def _cost_row(rung: Mapping[str, Any]) -> list[str]:
-    cost = rung["cost"]
+def _cost_row(ablation: Mapping[str, Any]) -> list[str]:
+    cost = ablation["cost"]
     forms = {
         "rows": ",.0f",
         "epochs": ".1f",
@@ -248,18 +257,18 @@ def _cost_row(rung: Mapping[str, Any]) -> list[str]:
         "parameters": ",.0f",
         "megabytes": ",.1f",
     }
-    figures = [format(cost[key], form) if key in cost else "" for key, form in forms.items()]
-    return [rung["title"], ", ".join(map(str, rung["seeds"])), *figures]
+    measured = [format(cost[key], form) if key in cost else "" for key, form in forms.items()]
+    return [ablation["title"], ", ".join(map(str, ablation["seeds"])), *measured]
 
 
-def draw_ladder(figures: Mapping[str, Any], splits: Sequence[str], target: Path) -> None:
-    """Draw the rungs, the teacher on top.
+def draw_ladder(measured: Mapping[str, Any], splits: Sequence[str], target: Path) -> None:
+    """Draw the task's score of each ablation row, the teacher on top.
 
-    A dot is the mean of the task's score, a stroke a seed; the bar is the interval of the
-    difference to the gold student, whose mean is the dashed line.
+    Dots are means and strokes are seeds. Bars are intervals of the difference to the gold student,
+    whose mean is the dashed line.
 
     Args:
-        figures: What `ladder_figures` returns.
+        measured: What `ladder_metrics` returns.
         splits: A panel each.
         target: SVG file to write.
 
@@ -269,15 +278,17 @@ def draw_ladder(figures: Mapping[str, Any], splits: Sequence[str], target: Path)
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    score = next(key for key in SCORES.values() if key in figures["teacher"][splits[0]])
-    # Text stays text, and the same figures give the same bytes.
+    score = next(key for key in SCORES.values() if key in measured["teacher"][splits[0]])
+    # Text stays text, and the same measured give the same bytes.
     with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
-        height = 1.2 + 0.3 * len(figures)
+        height = 1.2 + 0.3 * len(measured)
         figure = Figure(figsize=(3.2 + 3.4 * len(splits), height), layout="constrained")
         panels = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
         for split, panel in zip(splits, panels, strict=True):
-            _draw_panel(panel, figures, split, score)
-        panels[0].set_yticks(range(len(figures)), [rung["title"] for rung in figures.values()])
+            _draw_panel(panel, measured, split, score)
+        panels[0].set_yticks(
+            range(len(measured)), [ablation["title"] for ablation in measured.values()]
+        )
         figure.supxlabel(
             "dot: mean; strokes: seeds; bar: 95 % interval of the difference to gold (dashed)",
             fontsize=8,
@@ -285,15 +296,15 @@ def draw_ladder(figures: Mapping[str, Any], splits: Sequence[str], target: Path)
         figure.savefig(target, format="svg", metadata={"Date": None})
 
 
-def _draw_panel(panel: "Axes", figures: Mapping[str, Any], split: str, score: str) -> None:
-    base = figures[REFERENCE][split][score] if REFERENCE in figures else None
-    for place, rung in enumerate(figures.values()):
-        scores = rung[split]
+def _draw_panel(panel: "Axes", measured: Mapping[str, Any], split: str, score: str) -> None:
+    base = measured[REFERENCE][split][score] if REFERENCE in measured else None
+    for place, ablation in enumerate(measured.values()):
+        scores = ablation[split]
         seeds = [100 * one for one in scores[f"{score}_by_seed"].values()]
         if len(seeds) > 1:
             panel.plot(seeds, [place] * len(seeds), "|", color="0.6", markersize=7)
         if "difference" in scores:
-            # Around the rung's own mean, so that it reaches the line exactly where its difference
+            # Around the ablation's own mean, so that it reaches the line exactly where its difference
             # reaches 0.
             shift = 100 * (scores[score] - scores["difference"]["mean"])
             bounds = [shift + 100 * scores["difference"][end] for end in ("low", "high")]

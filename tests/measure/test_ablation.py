@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from distillkit.measure.variants import Answers, draw_ladder, ladder_figures, ladder_tables
+from distillkit.measure.ablation import (
+    Answers,
+    ablations_in,
+    draw_ladder,
+    ladder_metrics,
+    ladder_tables,
+)
 
 DEV, TEST = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
 
@@ -15,7 +21,7 @@ def _answers(dev, test, **cost):
 
 
 @pytest.fixture
-def rungs():
+def ablations():
     return {
         "majority": {None: _answers([0, 0, 0, 0], [0, 0, 0, 0])},
         "gold": {
@@ -28,8 +34,8 @@ def rungs():
 
 
 @pytest.fixture
-def figures(rungs):
-    return ladder_figures(rungs, {"dev": DEV, "test": TEST}, ["no", "yes"])
+def figures(ablations):
+    return ladder_metrics(ablations, {"dev": DEV, "test": TEST}, ["no", "yes"])
 
 
 def test_means_and_spread_are_over_seeds(figures):
@@ -57,12 +63,12 @@ def test_differences_are_to_the_gold_student_of_the_same_seed(figures):
     assert 0 <= found["low"] < found["mean"] < found["high"] <= 1
 
 
-def test_only_seeds_that_both_have_are_compared(rungs):
-    rungs["full"] = {2: rungs["full"][2], 3: rungs["full"][1]}
-    figures = ladder_figures(rungs, {"dev": DEV, "test": TEST}, ["no", "yes"])
+def test_only_seeds_that_both_have_are_compared(ablations):
+    ablations["full"] = {2: ablations["full"][2], 3: ablations["full"][1]}
+    figures = ladder_metrics(ablations, {"dev": DEV, "test": TEST}, ["no", "yes"])
     assert figures["full"]["dev"]["difference"]["mean"] == 0
-    rungs["full"] = {3: rungs["full"][2]}
-    figures = ladder_figures(rungs, {"dev": DEV, "test": TEST}, ["no", "yes"])
+    ablations["full"] = {3: ablations["full"][2]}
+    figures = ladder_metrics(ablations, {"dev": DEV, "test": TEST}, ["no", "yes"])
     assert "difference" not in figures["full"]["dev"]
     assert figures["full"]["dev"]["accuracy"] == 0.75
 
@@ -85,7 +91,11 @@ def test_calibration_on_test_is_scaled_by_the_temperature_of_dev(figures):
     assert gold["calibration_error_scaled"] == pytest.approx((0 + 0.5) / 2, abs=0.01)
 
 
-def test_tables_have_a_row_a_rung(figures):
+def test_an_older_ladder_json_is_read(figures):
+    assert ablations_in({"rungs": figures}) == ablations_in({"ablations": figures}) == figures
+
+
+def test_tables_have_a_line_for_each_row(figures):
     shown = ladder_tables(figures, ["dev", "test"]).splitlines()
     (row,) = (line for line in shown[:6] if "full transfer set" in line)
     assert [cell.strip() for cell in row.split("|")[2:6]] == ["87.5", "17.7", "86.7", "+25.0"]
@@ -100,7 +110,7 @@ def test_picture_is_the_same_each_time(figures, tmp_path):
     assert drawn == (tmp_path / "two.svg").read_text()
     assert "dev accuracy, %" in drawn
     assert "test accuracy, %" in drawn
-    without = {name: rung for name, rung in figures.items() if name != "gold"}
+    without = {name: ablation for name, ablation in figures.items() if name != "gold"}
     draw_ladder(without, ["dev"], tmp_path / "one.svg")
 
 
@@ -111,7 +121,7 @@ def test_figures_of_several_labels():
     def answers(*rows):
         return Answers({"dev": np.array(rows) * 4.0 - 2}, {"rows": 4})
 
-    rungs = {
+    ablations = {
         "majority": {None: answers([1, 0], [1, 0], [1, 0], [1, 0])},  # 3 of its 4 are right: 6 / 9
         "gold": {
             1: answers([1, 0], [0, 0], [0, 0], [0, 0]),  # 1 of 1: 2 / 6
@@ -123,7 +133,7 @@ def test_figures_of_several_labels():
         },
         "teacher": {None: answers([1, 0], [1, 1], [0, 0], [1, 0])},  # 4 of 4: 8 / 9
     }
-    figures = ladder_figures(rungs, gold, ["new", "old"], "multi-label")
+    figures = ladder_metrics(ablations, gold, ["new", "old"], "multi-label")
     assert figures["majority"]["title"] == "commonest labels"
     assert figures["majority"]["dev"]["micro_f1"] == pytest.approx(6 / 9)
     found = figures["gold"]["dev"]
@@ -163,11 +173,11 @@ def test_figures_of_several_labels():
 def test_mcnemar_of_several_labels_counts_rows_with_just_the_gold_labels():
     gold = {"dev": np.array([[1, 1]] * 6 + [[0, 0]] * 2, np.float32)}
     half = np.array([[1, 0]] * 6 + [[0, 0]] * 2)
-    rungs = {
+    ablations = {
         "gold": {1: Answers({"dev": half * 2.0 - 1}, {"rows": 8})},
         "teacher": {None: Answers({"dev": gold["dev"] * 2.0 - 1}, {"rows": 8})},
     }
-    figures = ladder_figures(rungs, gold, ["new", "old"], "multi-label")
+    figures = ladder_metrics(ablations, gold, ["new", "old"], "multi-label")
     assert figures["teacher"]["dev"]["mcnemar_p"] == pytest.approx(2 / 2**6)
 
 
@@ -188,7 +198,7 @@ def scores():
 
 
 def test_figures_of_scores(scores):
-    figures = ladder_figures(
+    figures = ladder_metrics(
         scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression"
     )
     assert [figures[name]["title"] for name in ("majority", "tfidf")] == [
@@ -220,7 +230,7 @@ def test_figures_of_scores(scores):
 
 def test_picture_of_scores_is_of_their_correlation(scores, tmp_path):
     pytest.importorskip("matplotlib")
-    figures = ladder_figures(
+    figures = ladder_metrics(
         scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression"
     )
     draw_ladder(figures, ["dev"], tmp_path / "ladder.svg")
