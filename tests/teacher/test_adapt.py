@@ -1,8 +1,10 @@
-"""An encoder that goes on with its pre-training: it knows held-out text better, whatever is masked and learnt, and can be fine-tuned."""
+"""An encoder goes on with its pre-training: it knows held-out text better and can be fine-tuned."""
 
 import json
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,53 +46,42 @@ STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "reviews.txt"
-    reviews = [row["text"] for _, row in read_rows("embedded:reviews/train")][:500]
-    path.write_text("".join(f"{review}\n" for review in reviews), encoding="utf-8")
+    path.write_text("".join(f"{review}\n" for review in reviews(500)), encoding="utf-8")
     return str(path)
+
+
+def reviews(count):
+    return [row["text"] for _, row in read_rows("embedded:reviews/train")][:count]
+
+
+def save_tiny(folder, kind, tokenizer):
+    """Save a model of one layer and width 32 with its tokenizer."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 32}
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 2}
+    kind(BertConfig(vocab_size=len(tokenizer), **sizes, **heads)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture(scope="module")
 def folders(text, tmp_path_factory):
-    """A tiny encoder whose word pieces are the reviews', and a classifier with the same."""
-    reviews = (row["text"] for _, row in read_rows(text))
-    _, tokenizer = fresh_encoder(reviews, ScratchConfig(vocabulary_size=500))
-    options = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    shape = BertConfig(**options, intermediate_size=64, max_position_embeddings=32)
-    found = []
-    for kind in (BertModel, BertForSequenceClassification):
-        torch.manual_seed(0)
-        found.append(tmp_path_factory.mktemp("checkpoint"))
-        kind(shape).save_pretrained(found[-1])
-        tokenizer.save_pretrained(found[-1])
-    return tuple(map(str, found))
+    """A tiny encoder whose subwords are the reviews', and a classifier with the same."""
+    _, tokenizer = fresh_encoder(reviews(500), ScratchConfig(vocabulary_size=500))
+    kinds = (BertModel, BertForSequenceClassification)
+    return tuple(save_tiny(tmp_path_factory.mktemp("model"), kind, tokenizer) for kind in kinds)
 
 
 def config_of(text, masking=None, objectives=None, source=None, training=None, **options):
-    how = {
-        "epochs": 2,
-        "batch_size": 16,
-        "learning_rate": 1e-2,
-        "precision": "fp32",
-        "checkpoint_steps": 3,
-    }
+    how = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-2, "precision": "fp32"}
+    rows = {"max_tokens": 32, "held_out_fraction": 0.1} | (source or {})
     return AdaptConfig(
-        TextConfig(
-            sources=(text,), **{"max_tokens": 32, "held_out_fraction": 0.1} | (source or {})
-        ),
+        TextConfig(sources=(text,), **rows),
         MaskingConfig(**masking or {}),
         ObjectivesConfig(**objectives or {}),
-        training=TrainingConfig(**how | (training or {})),
+        training=TrainingConfig(**how | {"checkpoint_steps": 3} | (training or {})),
         **options,
     )
-
-
-def masking_of(strategy, folders):
-    return {"strategy": strategy, "guide": folders[1] if strategy == "task-guided" else ""}
 
 
 def state(network):
@@ -106,15 +97,13 @@ def same(one, other):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_held_out_text_is_known_better_than_before(strategy, text, folders):
-    found = adapt(config_of(text, masking_of(strategy, folders)), folders[0], 1)
+    masking = {"strategy": strategy, "guide": folders[1] if strategy == "task-guided" else ""}
+    found = adapt(config_of(text, masking), folders[0], 1)
     before, after = found.held_out["before"], found.held_out["after"]
     assert after["mlm_loss"] < before["mlm_loss"] - 0.3
     assert after["perplexity"] < before["perplexity"]
-    assert (
-        after["loss"]
-        == -found.result.best_score
-        == -found.result.history[found.result.best_epoch - 1]["dev"]
-    )
+    best = found.result.history[found.result.best_epoch - 1]
+    assert after["loss"] == -found.result.best_score == -best["dev"]
     assert not found.network.training
     assert all(p.requires_grad for p in found.network.parameters())
 
@@ -127,64 +116,28 @@ def test_rows_of_any_cut_will_do(source, text, folders):
 
 
 def test_order_and_replaced_tokens_are_learnt_beside_masked_ones(tmp_path, folders):
-    path = tmp_path / "pairs.txt"
-    reviews = [row["text"] for _, row in read_rows("embedded:reviews/train")][:200]
-    path.write_text(
-        "\n\n".join(
-            f"{review}\n{other}" for review, other in zip(reviews[::2], reviews[1::2], strict=True)
-        )
-    )
-    found = adapt(
-        config_of(
-            str(path),
-            objectives={"nsp": 1.0, "sop": 1.0, "rtd": 1.0},
-            source={"documents": "blank-line"},
-            training={"epochs": 1},
-        ),
-        folders[0],
-        1,
-    )
-    assert set(found.held_out["after"]) == {
-        "loss",
-        "mlm_loss",
-        "perplexity",
-        "mlm_accuracy",
-        "generator_loss",
-        "rtd_accuracy",
-        "rtd_majority",
-        "nsp_accuracy",
-        "sop_accuracy",
-    }
-    assert found.held_out["after"]["loss"] < found.held_out["before"]["loss"]
+    path, texts = tmp_path / "pairs.txt", reviews(200)
+    path.write_text("\n\n".join(f"{a}\n{b}" for a, b in zip(texts[::2], texts[1::2], strict=True)))
+    objectives, source = {"nsp": 1.0, "sop": 1.0, "rtd": 1.0}, {"documents": "blank-line"}
+    config = config_of(str(path), {}, objectives, source, {"epochs": 1})
+    before, after = adapt(config, folders[0], 1).held_out.values()
+    masked = {"loss", "mlm_loss", "perplexity", "mlm_accuracy", "generator_loss"}
+    assert after.keys() == masked | {f"{name}_accuracy" for name in objectives} | {"rtd_majority"}
+    assert after["loss"] < before["loss"]
 
 
-def test_replaced_tokens_alone_are_learnt(tmp_path, folders):
+def test_replaced_tokens_alone_are_learnt(tmp_path):
     path = tmp_path / "counted.txt"  # every word says which comes next
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    texts = [
-        " ".join(words[(i + k) % 10] for k in range(n)) for i in range(10) for n in range(8, 24)
-    ]
+    starts = ((i, n) for i in range(10) for n in range(8, 24))
+    texts = [" ".join(words[(i + k) % 10] for k in range(n)) for i, n in starts]
     path.write_text("".join(f"{text}\n" for text in texts))
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    options = {
-        "vocab_size": len(vocabulary),
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    torch.manual_seed(0)
-    BertModel(
-        BertConfig(**options, intermediate_size=64, max_position_embeddings=32)
-    ).save_pretrained(tmp_path / "e")
-    BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(
-        tmp_path / "e"
-    )
-    how = {"epochs": 5, "learning_rate": 3e-3}
-    config = config_of(
-        str(path), {"strategy": "token"}, {"mlm": 0.0, "rtd": 1.0}, {"rows": "documents"}, how
-    )
-    found = adapt(config, str(tmp_path / "e"), 1)
-    before, after = found.held_out["before"], found.held_out["after"]
+    tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)})
+    model = save_tiny(tmp_path / "e", BertModel, tokenizer)
+    masking, how = {"strategy": "token"}, {"epochs": 5, "learning_rate": 3e-3}
+    config = config_of(str(path), masking, {"mlm": 0.0, "rtd": 1.0}, {"rows": "documents"}, how)
+    before, after = adapt(config, model, 1).held_out.values()
     # To do better than calling every token original takes longer than a test.
     assert after["loss"] < before["loss"] / 1.5
     assert after["generator_loss"] < before["generator_loss"]
@@ -192,16 +145,15 @@ def test_replaced_tokens_alone_are_learnt(tmp_path, folders):
     assert after["rtd_accuracy"] >= after["rtd_majority"] > 0.5
 
 
+SCRATCH = ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64)
+
+
 def test_an_encoder_from_scratch_is_built_of_the_text(text):
-    config = config_of(
-        text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64)
-    )
-    found = adapt(config, "scratch", 1)
+    found = adapt(config_of(text, scratch=SCRATCH), "scratch", 1)
     assert found.held_out["after"]["mlm_loss"] < found.held_out["before"]["mlm_loss"]
     assert (found.network.config.hidden_size, found.network.config.num_hidden_layers) == (64, 1)
-    assert len(found.tokenizer) <= 300
+    assert found.network.config.vocab_size == len(found.tokenizer) <= 300
     assert found.tokenizer.tokenize("the") == ["the"]
-    assert found.network.config.vocab_size == len(found.tokenizer)
 
 
 def test_the_seed_fixes_everything(text, folders):
@@ -227,11 +179,8 @@ def test_static_masks_come_back_after_so_many_epochs(
         return found
 
     monkeypatch.setattr(module._DrawnMasks, "__call__", watched)
-    adapt(
-        config_of(text, {"static_copies": copies}, training={"epochs": 4, "learning_rate": 0.0}),
-        folders[0],
-        1,
-    )
+    how = {"epochs": 4, "learning_rate": 0.0}
+    adapt(config_of(text, {"static_copies": copies}, training=how), folders[0], 1)
     assert len(seen[0]) > 100
     assert [epoch for epoch in (1, 2, 3) if seen[epoch] == seen[0]] == same_again
 
@@ -239,7 +188,8 @@ def test_static_masks_come_back_after_so_many_epochs(
 # ---- killed and resumed
 
 
-def stop_at(monkeypatch, call):
+@contextmanager
+def stopped_at(call):
     """Kill training in the forward pass of this number."""
     own, calls = module._DrawnMasks.__call__, []
 
@@ -249,7 +199,10 @@ def stop_at(monkeypatch, call):
             raise KeyboardInterrupt("as a kill does")
         return own(self, numbers, inputs, done)
 
-    monkeypatch.setattr(module._DrawnMasks, "__call__", counted)
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(module._DrawnMasks, "__call__", counted)
+        yield
+    assert len(calls) == call
 
 
 @pytest.mark.parametrize(
@@ -267,10 +220,8 @@ def test_killed_and_resumed_is_never_killed_bit_for_bit(
     config = config_of(text, masking, objectives)
     expected = adapt(config, folders[0], 1)
     assert call < 2 * expected.text["train"]["rows"] / 16
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, call)
-        with pytest.raises(KeyboardInterrupt):
-            adapt(config, folders[0], 1, Checkpoints(tmp_path / "c"))
+    with stopped_at(call):
+        adapt(config, folders[0], 1, Checkpoints(tmp_path / "c"))
     found = adapt(config, folders[0], 1, Checkpoints(tmp_path / "c"))
     assert same(state(found.network), state(expected.network))
     assert found.held_out == expected.held_out
@@ -278,14 +229,10 @@ def test_killed_and_resumed_is_never_killed_bit_for_bit(
 
 
 def test_another_encoder_from_scratch_does_not_go_on_with_what_the_first_has_left(text, tmp_path):
-    config = config_of(
-        text, scratch=ScratchConfig(layers=1, hidden_size=64, vocabulary_size=300, max_positions=64)
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, 30)
-        with pytest.raises(KeyboardInterrupt):
-            adapt_teacher(config, "scratch", tmp_path / "adapted")
-    other = replace(config, scratch=replace(config.scratch, embeddings="random"))
+    config = config_of(text, scratch=SCRATCH)
+    with stopped_at(30):
+        adapt_teacher(config, "scratch", tmp_path / "adapted")
+    other = replace(config, scratch=replace(SCRATCH, embeddings="random"))
     with pytest.raises(InputError, match=r"adapt\.scratch\.embeddings"):
         adapt_teacher(other, "scratch", tmp_path / "adapted")
 
@@ -294,28 +241,24 @@ def test_another_encoder_from_scratch_does_not_go_on_with_what_the_first_has_lef
 
 
 def test_what_is_saved_is_fine_tuned_by_train_teacher(text, folders, tmp_path):
-    data = tmp_path / "train.tsv"
+    data, adapted = str(tmp_path / "train.tsv"), tmp_path / "adapted"
     rows = [row for _, row in read_rows("embedded:reviews/train")][:60]
-    data.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in rows))
+    lines = [f"{row['text']}\t{row['label']}\n" for row in rows]
+    Path(data).write_text("text\tlabel\n" + "".join(lines))
     config = config_of(text, objectives={"rtd": 1.0}, training={"epochs": 1})
-    done = adapt_teacher(config, folders[0], tmp_path / "adapted")
-    assert json.loads(json.dumps(done))["output"] == str(tmp_path / "adapted")
+    done = adapt_teacher(config, folders[0], adapted)
+    assert json.loads(json.dumps(done))["output"] == str(adapted)
     assert done["best_epoch"] == 1
-    saved = AutoModelForMaskedLM.from_pretrained(tmp_path / "adapted")
-    assert (tmp_path / "adapted" / "adapt.yaml").is_file()
-    how = TrainingConfig(epochs=0, precision="fp32")
-    teacher = TeacherConfig(str(tmp_path / "adapted"), 32, how)
-    result = train_teacher(
-        DataConfig(train=str(data), dev=str(data)), teacher, tmp_path / "teacher"
-    )
+    saved = AutoModelForMaskedLM.from_pretrained(adapted)
+    assert (adapted / "adapt.yaml").is_file()
+    teacher = TeacherConfig(str(adapted), 32, TrainingConfig(epochs=0, precision="fp32"))
+    result = train_teacher(DataConfig(train=data, dev=data), teacher, tmp_path / "teacher")
     assert sorted(result["labels"]) == ["negative", "positive"]
     model, _ = load_classifier(str(tmp_path / "teacher"))
     ours, theirs = saved.bert.state_dict(), model.bert.state_dict()
-    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
-    first = BertModel.from_pretrained(folders[0]).state_dict()
-    assert not torch.equal(
-        ours["encoder.layer.0.output.dense.weight"], first["encoder.layer.0.output.dense.weight"]
-    )
+    assert same(ours, {name: theirs[name] for name in ours})
+    first, name = BertModel.from_pretrained(folders[0]), "encoder.layer.0.output.dense.weight"
+    assert not torch.equal(ours[name], first.state_dict()[name])
 
 
 # ---- held-out masks and guides
@@ -338,15 +281,14 @@ def test_held_out_rows_are_masked_once_and_alike_in_any_batch(text, folders, mon
     numbers = torch.arange(len(rows))
     before, after = corpus.train.batch(numbers), rows.batch(numbers, longest=40)
     assert set(after) == {"input_ids", "attention_mask", "labels"}
-    original = torch.where(after["labels"] == IGNORED, after["input_ids"], after["labels"])
+    chosen = after["labels"] != IGNORED
+    original = torch.where(chosen, after["labels"], after["input_ids"])
     width = before["input_ids"].shape[1]
     assert torch.equal(original[:, :width], before["input_ids"])
-    chosen = after["labels"] != IGNORED
     assert not chosen[:, width:].any()
-    assert not chosen[:, :width][before["words"] == SPECIAL].any()
-    assert float(chosen.sum()) == pytest.approx(
-        0.15 * float((before["words"] != SPECIAL).sum()), rel=0.1
-    )
+    words = before["words"] != SPECIAL
+    assert not chosen[:, :width][~words].any()
+    assert float(chosen.sum()) == pytest.approx(0.15 * float(words.sum()), rel=0.1)
 
 
 def test_a_guide_scores_every_token_as_it_does_one_row_alone(text, folders):
@@ -372,24 +314,20 @@ def test_a_score_is_how_far_a_word_moves_the_answer(classifier_folder):
     assert scores[:, 1:].argmax(1).tolist() == [3, 3, 3]
     assert (scores[batch["attention_mask"] == 0] == 0).all()
     assert torch.equal(scores.amax(1), torch.ones(3))
-    one = model.config.num_labels
-    assert one == 2
     # By differences: of the embedding of one token, for the log-odds of two classes.
     embedded = model.get_input_embeddings()(batch["input_ids"][:1]).detach().double()
     model.double()
-    gradient = torch.zeros(embedded.shape[1], embedded.shape[2])
 
     def odds(values):
         logits = model(inputs_embeds=values, attention_mask=batch["attention_mask"][:1]).logits[0]
         return float((logits[0] - logits[1]).abs())
 
+    gradient = torch.zeros(embedded.shape[1:])
     with torch.no_grad():
-        for token in range(embedded.shape[1]):
-            for i in range(embedded.shape[2]):
-                moved = embedded.clone()
-                moved[0, token, i] += 1e-5
-                gradient[token, i] = (odds(moved) - odds(embedded)) / 1e-5
-    model.float()
+        for place in product(*map(range, gradient.shape)):
+            moved = embedded.clone()
+            moved[0][place] += 1e-5
+            gradient[place] = (odds(moved) - odds(embedded)) / 1e-5
     size = gradient.norm(dim=1)
     # bfloat16, where there is
     torch.testing.assert_close(scores[0, : len(size)], size / size.max(), atol=0.02, rtol=0)
@@ -399,96 +337,75 @@ def test_a_score_is_how_far_a_word_moves_the_answer(classifier_folder):
 
 
 def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder_folder, tmp_path):
-    run = partial(adapt, model=folders[0], seed=1)
-    roberta = RobertaConfig(
-        vocab_size=500,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-    )
-    roberta.max_position_embeddings, roberta.pad_token_id = 34, 1
-    network = fresh_network(roberta, ObjectivesConfig())
-    network.save_pretrained(tmp_path / "roberta")
-    _, tokenizer = load_classifier(folders[1])
-    tokenizer.save_pretrained(tmp_path / "roberta")
-    for call, said in (
-        (lambda: run(AdaptConfig()), r"adapt.text.sources is empty: expected text to adapt to"),
-        (lambda: run(config_of(str(tmp_path / "none.txt"))), "none.txt"),
-        (
-            lambda: run(config_of(text, source={"max_tokens": 33})),
-            "max_tokens is 33: the encoder reads at most 32",
-        ),
-        (
-            lambda: adapt(config_of(text, source={"max_tokens": 33}), str(tmp_path / "roberta"), 1),
-            "33: the encoder reads at most 32",
-        ),
-        (
-            lambda: run(config_of(text, {"strategy": "task-guided", "guide": classifier_folder})),
-            "has another vocabulary than the encoder",
-        ),
-        (
-            lambda: run(config_of(text, {"strategy": "task-guided", "guide": encoder_folder})),
-            "not a fine-tuned classifier",
-        ),
-        (
-            lambda: run(config_of(text, {"strategy": "macbert", "similar": "none.tsv"})),
-            "similar 'none.tsv': no such file",
-        ),
-        (lambda: adapt(config_of(text), str(tmp_path), 1), "no checkpoint"),
+    model, empty, roberta = folders[0], str(tmp_path), str(tmp_path / "roberta")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    shape = RobertaConfig(vocab_size=500, num_attention_heads=2, **sizes)
+    shape.max_position_embeddings, shape.pad_token_id = 34, 1
+    fresh_network(shape, ObjectivesConfig()).save_pretrained(roberta)
+    load_classifier(folders[1])[1].save_pretrained(roberta)
+
+    def guided_by(guide):
+        return config_of(text, {"strategy": "task-guided", "guide": guide})
+
+    long = config_of(text, source={"max_tokens": 33})
+    macbert = config_of(text, {"strategy": "macbert", "similar": "none.tsv"})
+    for config, start, said in (
+        (AdaptConfig(), model, r"adapt.text.sources is empty: expected text to adapt to"),
+        (config_of(str(tmp_path / "none.txt")), model, "none.txt"),
+        (long, model, "max_tokens is 33: the encoder reads at most 32"),
+        (long, roberta, "33: the encoder reads at most 32"),
+        (guided_by(classifier_folder), model, "has another vocabulary than the encoder"),
+        (guided_by(encoder_folder), model, "not a fine-tuned classifier"),
+        (macbert, model, "similar 'none.tsv': no such file"),
+        (config_of(text), empty, "no checkpoint"),
     ):
         with pytest.raises(InputError, match=said) as error:
-            call()
+            adapt(config, start, 1)
         assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "options", "said"),
     [
+        (MaskingConfig, {"rate": 0.0}, "masking.rate is 0.0: expected more than 0, and at most 1"),
+        (MaskingConfig, {"final_rate": 1.1}, "masking.final_rate is 1.1: expected 0 to 1"),
+        (MaskingConfig, {"mask_share": 0.8, "random_share": 0.3}, "expected at most 1"),
         (
-            lambda: MaskingConfig(rate=0.0),
-            "masking.rate is 0.0: expected more than 0, and at most 1",
-        ),
-        (lambda: MaskingConfig(final_rate=1.1), "masking.final_rate is 1.1: expected 0 to 1"),
-        (lambda: MaskingConfig(mask_share=0.8, random_share=0.3), "expected at most 1"),
-        (
-            lambda: MaskingConfig(strategy="span", final_rate=0.6),
+            MaskingConfig,
+            {"strategy": "span", "final_rate": 0.6},
             "span leaves a word between any two runs; expected at most 0.5",
         ),
-        (lambda: MaskingConfig(strategy="n-gram", rate=0.6), "n-gram leaves a word"),
-        (lambda: MaskingConfig(ngram_shares=(0.0, 0.0)), "not all 0"),
-        (lambda: MaskingConfig(ngram_shares=()), "not all 0"),
-        (lambda: MaskingConfig(ngram_shares=(2.0, -1.0)), "expected at least 0"),
-        (lambda: MaskingConfig(span_p=0.0), "span_p is 0.0: expected more than 0"),
-        (lambda: MaskingConfig(max_span=0), "max_span is 0: expected at least 1"),
-        (lambda: MaskingConfig(static_copies=-1), "static_copies is -1: expected at least 0"),
-        (lambda: MaskingConfig(strategy="task-guided"), "guide is empty, and task-guided needs it"),
-        (lambda: MaskingConfig(guide="x"), "is for task-guided, not for whole-word"),
-        (lambda: MaskingConfig(similar="x.tsv"), "is for macbert, not for whole-word"),
-        (lambda: ObjectivesConfig(mlm=0.0), "expected one of them above 0"),
-        (lambda: ObjectivesConfig(sop=-1.0), "sop is -1.0: expected at least 0"),
+        (MaskingConfig, {"strategy": "n-gram", "rate": 0.6}, "n-gram leaves a word"),
+        (MaskingConfig, {"ngram_shares": (0.0, 0.0)}, "not all 0"),
+        (MaskingConfig, {"ngram_shares": ()}, "not all 0"),
+        (MaskingConfig, {"ngram_shares": (2.0, -1.0)}, "expected at least 0"),
+        (MaskingConfig, {"span_p": 0.0}, "span_p is 0.0: expected more than 0"),
+        (MaskingConfig, {"max_span": 0}, "max_span is 0: expected at least 1"),
+        (MaskingConfig, {"static_copies": -1}, "static_copies is -1: expected at least 0"),
+        (MaskingConfig, {"strategy": "task-guided"}, "guide is empty, and task-guided needs it"),
+        (MaskingConfig, {"guide": "x"}, "is for task-guided, not for whole-word"),
+        (MaskingConfig, {"similar": "x.tsv"}, "is for macbert, not for whole-word"),
+        (ObjectivesConfig, {"mlm": 0.0}, "expected one of them above 0"),
+        (ObjectivesConfig, {"sop": -1.0}, "sop is -1.0: expected at least 0"),
+        (ObjectivesConfig, {"generator_size": 0.0}, "generator_size is 0.0: expected more than 0"),
+        (ObjectivesConfig, {"discriminator_weight": 0.0}, "weight is 0.0: expected more"),
+        (ScratchConfig, {"hidden_size": 100}, "a multiple of 64"),
+        (TextConfig, {"max_tokens": 7}, "expected at least 8"),
+        (TextConfig, {"held_out_fraction": 0.6}, "more than 0, and at most 0.5"),
         (
-            lambda: ObjectivesConfig(generator_size=0.0),
-            "generator_size is 0.0: expected more than 0",
-        ),
-        (
-            lambda: ObjectivesConfig(discriminator_weight=0.0),
-            "discriminator_weight is 0.0: expected more",
-        ),
-        (lambda: ScratchConfig(hidden_size=100), "a multiple of 64"),
-        (lambda: TextConfig(max_tokens=7), "expected at least 8"),
-        (lambda: TextConfig(held_out_fraction=0.6), "more than 0, and at most 0.5"),
-        (
-            lambda: AdaptConfig(training=TrainingConfig(sampling_weights=("original=2",))),
+            AdaptConfig,
+            {"training": TrainingConfig(sampling_weights=("original=2",))},
             "sampling_weights is for students",
         ),
         (
-            lambda: AdaptConfig(text=TextConfig(max_tokens=600)),
+            AdaptConfig,
+            {"text": TextConfig(max_tokens=600)},
             "more than adapt.scratch.max_positions, 512",
         ),
     ],
+    ids=str,
 )
-def test_settings_that_cannot_be_are_refused(make, said):
+def test_settings_that_cannot_be_are_refused(make, options, said):
     with pytest.raises(InputError, match=said) as error:
-        make()
+        make(**options)
     assert "\n" not in str(error.value)

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, product
 
 import datasets
 import numpy as np
@@ -19,25 +21,15 @@ from distillkit.errors import InputError
 from distillkit.recipe import TextConfig
 from distillkit.teacher.documents import documents_of, read_corpus
 
-PAD, UNK, CLS, SEP, MASK = range(5)
+PAD, _, CLS, SEP, _ = range(5)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 HAN = "这部电影很好看不差"
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *LETTERS,
-        *(f"##{x}" for x in LETTERS),
-        *HAN,
-        ".",
-        "'",
-    ]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{x}" for x in LETTERS)]
+    words += [*HAN, ".", "'"]
     built = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}, model_max_length=512)
     assert built.tokenize("abc. 好") == ["a", "##b", "##c", ".", "好"]
     return built
@@ -52,13 +44,9 @@ def roberta(tmp_path_factory):
     )
     folder = tmp_path_factory.mktemp("roberta")
     trained.save_model(str(folder))
-    vocabulary, merges = (folder / name for name in ("vocab.json", "merges.txt"))
-    pairs = [
-        tuple(line.split(" "))
-        for line in merges.read_text().splitlines()
-        if not line.startswith("#")
-    ]
-    built = RobertaTokenizerFast(vocab=json.loads(vocabulary.read_text()), merges=pairs)
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    merges = (folder / "merges.txt").read_text().splitlines()[1:]
+    built = RobertaTokenizerFast(vocab=vocabulary, merges=[tuple(m.split(" ")) for m in merges])
     assert built.decode(built("one two").input_ids) == "<s>one two</s>"
     return built
 
@@ -70,13 +58,9 @@ def read(tmp_path, tokenizer):
     def to_corpus(documents, *, tokenizer=tokenizer, pairs=(0, 0), seed=1, **config):
         path = tmp_path / "text.txt"
         path.write_text("".join(f"{text}\n" for text in documents), encoding="utf-8")
-        options = {
-            "sources": (str(path),),
-            "cache": str(tmp_path / "cache"),
-            "max_tokens": 8,
-            "workers": 1,
-        } | config
-        return read_corpus(TextConfig(**options), tokenizer, pairs=pairs, seed=seed)
+        options = {"sources": (str(path),), "cache": str(tmp_path / "cache")} | config
+        config = TextConfig(**{"max_tokens": 8, "workers": 1} | options)
+        return read_corpus(config, tokenizer, pairs=pairs, seed=seed)
 
     return to_corpus
 
@@ -85,32 +69,24 @@ def sides(corpus):
     return corpus.train, corpus.held_out
 
 
-def written(tokenizer, rows):
-    """Return each row as its tokens, one space between two, sorted."""
-    return sorted(
-        " ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist()))
-        for i, j in zip(rows.offsets, rows.offsets[1:], strict=False)
-    )
-
-
-def both(tokenizer, corpus):
-    return sorted(row for rows in sides(corpus) for row in written(tokenizer, rows))
-
-
-def marks(rows):
+def parts(tokenizer, rows):
+    """Return each row as its tokens, one space between two, and its `words`, a digit each."""
     return [
-        "".join(map(str, rows.words[i:j].tolist()))
-        for i, j in zip(rows.offsets, rows.offsets[1:], strict=False)
+        (
+            " ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist())),
+            "".join(map(str, rows.words[i:j].tolist())),
+        )
+        for i, j in pairwise(rows.offsets)
     ]
 
 
+def written(tokenizer, rows):
+    return sorted(row for row, _ in parts(tokenizer, rows))
+
+
 def marked(tokenizer, corpus):
-    """Return what `words` is of each row, by the row."""
-    found = {}
-    for rows in sides(corpus):
-        for i, j, mark in zip(rows.offsets, rows.offsets[1:], marks(rows), strict=False):
-            found[" ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist()))] = mark
-    return found
+    """Return `words` of each row of either side, by the row."""
+    return dict(pair for rows in sides(corpus) for pair in parts(tokenizer, rows))
 
 
 # ---- rows of one part
@@ -129,72 +105,47 @@ def test_documents_are_rows_cut_at_the_end(read, tokenizer):
 
 def test_sentences_are_rows(read, tokenizer):
     corpus = read(["A b. Cd! E", "f. g."], rows="sentences")
-    assert both(tokenizer, corpus) == sorted(
-        [
-            "[CLS] a b . [SEP]",
-            "[CLS] c ##d [UNK] [SEP]",
-            "[CLS] e [SEP]",
-            "[CLS] f . [SEP]",
-            "[CLS] g . [SEP]",
-        ]
-    )
+    expected = {"a b .", "c ##d [UNK]", "e", "f .", "g ."}
+    assert marked(tokenizer, corpus).keys() == {f"[CLS] {row} [SEP]" for row in expected}
     assert corpus.summary["train"]["rows"] + corpus.summary["held_out"]["rows"] == 5
     assert corpus.summary["train"]["documents"] == corpus.summary["held_out"]["documents"] == 1
 
 
 def packed(read, tokenizer, documents):
-    """Return the packed rows of documents, in order; one further document is what is held out."""
-    # of some of its texts chance holds out the very document that is not looked at
-    for number in range(200):
+    """Return the packed rows of documents, in order, beside one more document that is held out."""
+    for number in range(200):  # until chance holds out the further document
         corpus = read([*documents, "z" * (number + 3)], rows="packed", held_out_fraction=0.001)
-        if (
-            corpus.summary["held_out"]["documents"] == 1
-            and "z" in written(tokenizer, corpus.held_out)[0]
-        ):
-            rows = corpus.train
-            pairs = zip(rows.offsets, rows.offsets[1:], strict=False)
-            return [
-                " ".join(tokenizer.convert_ids_to_tokens(rows.ids[i:j].tolist())) for i, j in pairs
-            ], marks(rows)
+        held_out = written(tokenizer, corpus.held_out)
+        if corpus.summary["held_out"]["documents"] == 1 and "z" in held_out[0]:
+            return parts(tokenizer, corpus.train)
     raise AssertionError
 
 
 @pytest.mark.parametrize(
     ("documents", "rows"),
     [
-        # room for 6
-        (["a b c d e f g", "h i"], ["[CLS] a b c d e f [SEP]", "[CLS] g [SEP] h i [SEP]"]),
-        # a word is not cut
-        (["a b c d efg h"], ["[CLS] a b c d [SEP]", "[CLS] e ##f ##g h [SEP]"]),
-        (["a b c d ef g"], ["[CLS] a b c d e ##f [SEP]", "[CLS] g [SEP]"]),
+        (["a b c d e f g", "h i"], ["a b c d e f", "g [SEP] h i"]),  # room for 6
+        (["a b c d efg h"], ["a b c d", "e ##f ##g h"]),  # a word is not cut
+        (["a b c d ef g"], ["a b c d e ##f", "g"]),
         # unless it is longer than a row; what is left begins as a word does
-        (
-            ["a bcdefghijkl m"],
-            [
-                "[CLS] a [SEP]",
-                "[CLS] b ##c ##d ##e ##f ##g [SEP]",
-                "[CLS] ##h ##i ##j ##k ##l m [SEP]",
-            ],
-        ),
+        (["a bcdefghijkl m"], ["a", "b ##c ##d ##e ##f ##g", "##h ##i ##j ##k ##l m"]),
         # a document that ends where a row does, or a token earlier, has one separator
-        (["a b c d e f", "g"], ["[CLS] a b c d e f [SEP]", "[CLS] g [SEP]"]),
-        (["a b c d e", "f g"], ["[CLS] a b c d e [SEP]", "[CLS] f g [SEP]"]),
-        (["a b c d", "e f g"], ["[CLS] a b c d [SEP] e [SEP]", "[CLS] f g [SEP]"]),
-        # nothing to say
-        (["a", "\u200b", "b"], ["[CLS] a [SEP] b [SEP]"]),
+        (["a b c d e f", "g"], ["a b c d e f", "g"]),
+        (["a b c d e", "f g"], ["a b c d e", "f g"]),
+        (["a b c d", "e f g"], ["a b c d [SEP] e", "f g"]),
+        (["a", "\u200b", "b"], ["a [SEP] b"]),  # a document without a token
     ],
 )
 def test_packed_documents_stand_end_to_end_with_a_separator_between(
     read, tokenizer, documents, rows
 ):
-    found, words = packed(read, tokenizer, documents)
-    assert found == rows
-    for row, mark in zip(found, words, strict=True):
+    found = packed(read, tokenizer, documents)
+    assert [row for row, _ in found] == [f"[CLS] {row} [SEP]" for row in rows]
+    for row, mark in found:
         for place, (token, kind) in enumerate(zip(row.split(), map(int, mark), strict=True)):
-            if token in ("[CLS]", "[SEP]"):
-                assert kind == SPECIAL
-            else:
-                assert kind == (LATER if token.startswith("##") and int(mark[place - 1]) else FIRST)
+            later = token.startswith("##") and int(mark[place - 1])
+            special = token in ("[CLS]", "[SEP]")
+            assert kind == (SPECIAL if special else LATER if later else FIRST)
 
 
 def test_no_token_is_lost_or_doubled_when_documents_are_packed_over_many_blocks(
@@ -221,24 +172,18 @@ def test_no_token_is_lost_or_doubled_when_documents_are_packed_over_many_blocks(
 
 
 def test_special_tokens_in_the_text_are_special(read, tokenizer):
-    assert (
-        marked(tokenizer, read(["a [MASK] ☂", "b"], rows="documents"))["[CLS] a [MASK] [UNK] [SEP]"]
-        == "01010"
-    )
+    found = marked(tokenizer, read(["a [MASK] ☂", "b"], rows="documents"))
+    assert found["[CLS] a [MASK] [UNK] [SEP]"] == "01010"
 
 
 def test_words_of_byte_pairs_are_what_the_tokenizer_says(read, roberta):
-    corpus = read(
-        ["one two threes.", "so it isnt"], tokenizer=roberta, rows="documents", max_tokens=32
-    )
-    found = marked(roberta, corpus)
+    texts = ["one two threes.", "so it isnt"]
+    found = marked(roberta, read(texts, tokenizer=roberta, rows="documents", max_tokens=32))
     for row, mark in found.items():
         text = roberta.convert_tokens_to_string(row.split()[1:-1])
         ids = roberta.backend_tokenizer.encode(text, add_special_tokens=False).word_ids
-        inner = "".join(
-            str(LATER if i and ids[i] == ids[i - 1] else FIRST) for i in range(len(ids))
-        )
-        assert mark == f"0{inner}0"
+        inner = [LATER if word == before else FIRST for before, word in pairwise([None, *ids])]
+        assert mark == f"0{''.join(map(str, inner))}0"
     assert any("2" in mark for mark in found.values())
 
 
@@ -253,14 +198,8 @@ def test_chinese_words_are_the_segmenters(read, tokenizer):
     assert corpus.summary["segmenter"] == "jieba"
     assert found["[CLS] 这 部 电 影 很 好 看 [SEP]"][3:5] == "12"
     assert found["[CLS] 不 差 [UNK] a ##b [SEP]"][-3:] == "120"
-    assert set(
-        marked(tokenizer, read(texts, rows="documents", segmenter="none"))[
-            "[CLS] 这 部 电 影 很 好 [SEP]"
-        ]
-    ) == {
-        "0",
-        "1",
-    }
+    without = marked(tokenizer, read(texts, rows="documents", segmenter="none"))
+    assert without["[CLS] 这 部 电 影 很 好 [SEP]"] == "01111110"
 
 
 def test_a_function_of_the_users_own_finds_words_and_another_version_of_it_others(
@@ -340,15 +279,12 @@ def test_pairs_are_what_their_order_says(read, tokenizer, weights, kinds):
 
 def test_rows_of_pairs_are_filled_and_every_sentence_is_read(read, tokenizer):
     corpus = read(DOCUMENTS, pairs=(0, 1), max_tokens=24, held_out_fraction=0.3)
-    # A sentence has 4 tokens, so 2 to 5 fit beside the special ones; of 6 the last would be left
-    # alone.
-    documents = Counter(len(text.split(".")) - 1 for text in DOCUMENTS)
-    full = sum(count for sentences, count in documents.items() if sentences in (5, 7, 8, 9))
+    # A sentence has 4 tokens: 2 to 5 fit beside the special ones, and of 6 one would be alone.
+    full = sum(len(text.split(".")) - 1 in (5, 7, 8, 9) for text in DOCUMENTS)
     assert Counter(n for rows in sides(corpus) for n in rows.lengths.tolist())[23] == full
     found = sum((rows.ids != CLS).logical_and(rows.ids != SEP).sum() for rows in sides(corpus))
-    assert found == sum(
-        len(tokenizer(text, add_special_tokens=False).input_ids) for text in DOCUMENTS
-    )
+    texts = tokenizer(DOCUMENTS, add_special_tokens=False).input_ids
+    assert found == sum(map(len, texts))
 
 
 def test_sentences_too_long_for_a_row_are_cut_where_the_halves_do_not_meet(read, tokenizer):
@@ -356,21 +292,16 @@ def test_sentences_too_long_for_a_row_are_cut_where_the_halves_do_not_meet(read,
     corpus = read([long, long.replace(".", " u.")], pairs=(0, 1), max_tokens=13)
     for rows in sides(corpus):
         (row,) = written(tokenizer, rows)
-        first, second = (
-            row.split(" [SEP] ")[:2] if not int(rows.order[0]) else row.split(" [SEP] ")[1::-1]
-        )
-        assert first.replace("[CLS] ", "").replace(" [SEP]", "").endswith(".")
-        assert second.replace("[CLS] ", "").startswith("k l m n o")
+        halves = row.removeprefix("[CLS] ").removesuffix(" [SEP]").split(" [SEP] ")
+        first, second = halves[::-1] if int(rows.order[0]) else halves
+        assert first.endswith(".")
+        assert second.startswith("k l m n o")
         assert rows.lengths.tolist() == [13]
 
 
 def test_pairs_of_roberta_are_joined_as_it_joins_them(read, roberta):
-    texts = [
-        "one two. three four. so it is. four.",
-        "so it is. one. two three.",
-        "two. two. so.",
-        "it is. two.",
-    ] * 4
+    texts = ["one two. three four. so it is. four.", "so it is. one. two three."]
+    texts = [*texts, "two. two. so.", "it is. two."] * 4
     corpus = read(texts, tokenizer=roberta, pairs=(1, 0), max_tokens=48, held_out_fraction=0.5)
     for rows in sides(corpus):
         assert rows.types is None
@@ -386,19 +317,14 @@ def test_pairs_of_roberta_are_joined_as_it_joins_them(read, roberta):
 def test_documents_of_one_sentence_are_left_out_of_pairs_and_counted(read):
     corpus = read([*DOCUMENTS, "one sentence.", "another"], pairs=(1, 1), held_out_fraction=0.3)
     assert corpus.summary["left_out"] == 2
-    assert corpus.summary["train"]["documents"] + corpus.summary["held_out"]["documents"] == len(
-        DOCUMENTS
-    )
-    with pytest.raises(
-        InputError,
-        match="0 different documents of two sentences or more to train on, expected at least 1",
+    documents = [corpus.summary[side]["documents"] for side in ("train", "held_out")]
+    assert sum(documents) == len(DOCUMENTS)
+    for texts, pairs, said in (
+        (["one sentence.", "another"], (0, 1), "0 different documents of two sentences or more"),
+        (["One. Two.", "Three. Four."], (1, 0), "expected at least 4, 2 of which to hold out"),
     ):
-        read(["one sentence.", "another"], pairs=(0, 1))
-    with pytest.raises(
-        InputError,
-        match=r"too few different documents in .*; expected at least 4, 2 of which to hold out",
-    ):
-        read(["One. Two.", "Three. Four."], pairs=(1, 0))
+        with pytest.raises(InputError, match=said):
+            read(texts, pairs=pairs)
 
 
 def test_another_seed_draws_other_pairs_and_other_rows_have_no_seed(read):
@@ -410,95 +336,67 @@ def test_another_seed_draws_other_pairs_and_other_rows_have_no_seed(read):
 # ---- sources
 
 
-def test_a_blank_line_ends_a_document_whose_lines_are_sentences(tmp_path, tokenizer):
+@pytest.fixture
+def config_of(tmp_path):
+    def build(*sources, **options):
+        return TextConfig(sources=sources, cache=str(tmp_path / "cache"), **options)
+
+    return build
+
+
+def test_a_blank_line_ends_a_document_whose_lines_are_sentences(config_of, tmp_path, tokenizer):
     (tmp_path / "one.txt").write_text("\n\na b. c\nd\n \n\ne\nf\n")
     (tmp_path / "two.txt").write_text("g\n")
-    config = TextConfig(
-        sources=(str(tmp_path),),
-        documents="blank-line",
-        rows="sentences",
-        cache=str(tmp_path / "cache"),
-    )
+    config = config_of(str(tmp_path), documents="blank-line", rows="sentences")
     assert list(documents_of(config)) == ["a b. c\nd", "e\nf", "g"]
-    rows = both(tokenizer, read_corpus(config, tokenizer))
-    assert rows == sorted(f"[CLS] {row} [SEP]" for row in ("a b . c", "d", "e", "f", "g"))
+    rows = marked(tokenizer, read_corpus(config, tokenizer))
+    assert rows.keys() == {f"[CLS] {row} [SEP]" for row in ("a b . c", "d", "e", "f", "g")}
 
 
-def test_columns_and_datasets_are_read_and_what_is_empty_is_left_out(tmp_path, tokenizer):
+def test_columns_and_datasets_are_read_and_what_is_empty_is_left_out(
+    config_of, tmp_path, tokenizer
+):
     (tmp_path / "a.tsv").write_text("review\tx\na b\t1\n \t2\n")
     datasets.Dataset.from_dict({"review": ["c", None, "d"]}).save_to_disk(tmp_path / "saved")
     sources = (str(tmp_path / "a.tsv"), f"datasets:{tmp_path / 'saved'}:train")
-    config = TextConfig(
-        sources=sources, column="review", cache=str(tmp_path / "cache"), rows="documents"
-    )
+    config = config_of(*sources, column="review", rows="documents")
     assert list(documents_of(config)) == ["a b", "c", "d"]
-    assert both(tokenizer, read_corpus(config, tokenizer)) == [
-        "[CLS] a b [SEP]",
-        "[CLS] c [SEP]",
-        "[CLS] d [SEP]",
-    ]
+    rows = marked(tokenizer, read_corpus(config, tokenizer))
+    assert rows.keys() == {"[CLS] a b [SEP]", "[CLS] c [SEP]", "[CLS] d [SEP]"}
 
 
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("a.txt", "", {}, "no text in .*a.txt"),
         ("a.txt", "\n \n", {}, "no text in .*a.txt"),
-        (
-            "a.txt",
-            "same\nsame \n",
-            {},
-            "too few different documents in .*a.txt; expected at least 2, 1 of which",
-        ),
-        (
-            "a.tsv",
-            "label\nx\n",
-            {},
-            "a.tsv:2: no column 'text'; there is 'label': name yours with --adapt.text.column",
-        ),
+        ("a.txt", "same\nsame \n", {}, "too few .*a.txt; expected at least 2, 1 of which"),
+        ("a.tsv", "label\nx\n", {}, "a.tsv:2: no column 'text'; there is 'label': name yours with"),
         ("a.jsonl", '{"text": 3}\n', {}, "a.jsonl:1: column 'text' is 3; expected text"),
-        (
-            "a.jsonl",
-            '{"text": "\\ud83d"}\n',
-            {},
-            "a.jsonl:1: .* half of a surrogate pair is no text",
-        ),
-        (
-            "a.tsv",
-            "text\nx\n",
-            {"documents": "blank-line"},
-            "a.tsv: adapt.text.documents is blank-line, expected .txt files",
-        ),
+        ("a.jsonl", '{"text": "\\ud83d"}\n', {}, "a.jsonl:1: .* surrogate pair is no text"),
+        ("a.tsv", "text\nx\n", {"documents": "blank-line"}, "is blank-line, expected .txt files"),
         ("b.txt", "", {}, "a.txt: no such file"),
         ("a.txt", "a\nb\n", {"segmenter": "stanza"}, "segmenter 'stanza' is not known"),
+        ("a.txt", "a\nb\n", {"sources": ()}, r"adapt\.text\.sources is empty"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(
-    tmp_path, tokenizer, name, content, options, message
+    config_of, tmp_path, tokenizer, name, content, options, message
 ):
     (tmp_path / name).write_text(content)
-    source = tmp_path / (name if name != "b.txt" else "a.txt")
+    config = config_of(str(tmp_path / name.replace("b.txt", "a.txt")))
     with pytest.raises(InputError, match=message) as caught:
-        read_corpus(
-            TextConfig(sources=(str(source),), cache=str(tmp_path / "cache"), **options), tokenizer
-        )
+        read_corpus(replace(config, **options), tokenizer)
     assert "\n" not in str(caught.value)
     assert not [path for path in tmp_path.glob("cache/*") if path.name != ".lock"]
-
-
-def test_text_is_needed(tokenizer):
-    with pytest.raises(InputError, match=r"adapt\.text\.sources is empty"):
-        read_corpus(TextConfig(), tokenizer)
 
 
 # ---- held out
 
 
 def test_the_same_text_is_never_on_both_sides(read, tokenizer):
-    texts = [f"{a} {b} {c}" for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh"]
-    corpus = read(
-        [*texts, *(f" {text} " for text in texts)], rows="documents", held_out_fraction=0.2
-    )
+    texts = [" ".join(letters) for letters in product("abcdefgh", repeat=3)]
+    twice = [*texts, *(f" {text} " for text in texts)]
+    corpus = read(twice, rows="documents", held_out_fraction=0.2)
     train, held_out = (Counter(written(tokenizer, rows)) for rows in sides(corpus))
     assert not train.keys() & held_out.keys()
     assert {*train.values(), *held_out.values()} == {2}
@@ -532,73 +430,45 @@ def test_the_files_are_the_same_for_any_number_of_workers(read, tmp_path, monkey
     assert ("train-order.npy" in found[0]) == any(pairs)
 
 
-def test_the_same_text_is_tokenised_once(read, tmp_path):
+def test_the_same_text_is_tokenised_once_and_writing_to_rows_leaves_the_cache(read, tmp_path):
     first = read(DOCUMENTS)
     folder = tmp_path / "cache" / first.summary["key"]
     before = {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]}
-    assert {path.name.partition("-")[0] for path in before} == {
-        folder.name,
-        "train",
-        "held_out",
-        "summary.json",
-    }
+    names = {path.name.partition("-")[0] for path in folder.iterdir()}
+    assert names == {"train", "held_out", "summary.json"}
+    ids = first.train.ids.clone()
+    first.train.ids.fill_(7)
     again = read(DOCUMENTS, workers=2)
     assert {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]} == before
     assert again.summary == first.summary
-    assert torch.equal(again.train.ids, first.train.ids)
+    assert torch.equal(again.train.ids, ids)
 
 
-def test_what_is_written_to_the_rows_stays_out_of_the_cache(read):
-    rows = read(DOCUMENTS).train
-    before = rows.ids.tolist()
-    rows.ids.fill_(7)
-    assert read(DOCUMENTS).train.ids.tolist() == before
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"max_tokens": 9},
-        {"rows": "documents"},
-        {"rows": "sentences"},
-        {"held_out_fraction": 0.4},
-        {"pairs": (0, 1)},
-    ],
-)
-def test_other_settings_make_other_rows(read, change):
-    assert read(DOCUMENTS).summary["key"] != read(DOCUMENTS, **change).summary["key"]
-
-
-def test_other_text_or_another_tokenizer_makes_other_rows(read, tokenizer, tmp_path):
+def test_other_settings_another_text_or_tokenizer_make_other_rows(read, tokenizer, tmp_path):
     other = BertTokenizerFast(vocab=tokenizer.get_vocab() | {"aa": len(tokenizer)})
-    keys = [read(DOCUMENTS).summary["key"], read(DOCUMENTS[1:]).summary["key"]]
-    keys += [
-        read(DOCUMENTS, tokenizer=other).summary["key"],
-        read(DOCUMENTS, pairs=(1, 0)).summary["key"],
-    ]
-    assert len({*keys, read(DOCUMENTS, pairs=(0, 1)).summary["key"]}) == 5
-    assert len([path for path in (tmp_path / "cache").iterdir() if path.is_dir()]) == 5
+    changes = [{}, {"max_tokens": 9}, {"rows": "documents"}, {"rows": "sentences"}]
+    changes += [{"held_out_fraction": 0.4}, {"pairs": (0, 1)}, {"pairs": (1, 0)}]
+    keys = [read(DOCUMENTS, **change).summary["key"] for change in [*changes, {"tokenizer": other}]]
+    keys.append(read(DOCUMENTS[1:]).summary["key"])
+    assert len(set(keys)) == 9
+    assert len([path for path in (tmp_path / "cache").iterdir() if path.is_dir()]) == 9
 
 
-@pytest.mark.parametrize(
-    "name", ["train-ids.npy", "held_out-words.npy", "train-offsets.npy", "summary.json"]
-)
 @pytest.mark.parametrize("damage", ["gone", "empty", "half", "other"])
-def test_damaged_files_are_made_again(read, tmp_path, name, damage):
+def test_damaged_files_are_made_again(read, tmp_path, damage):
     first = read(DOCUMENTS)
-    path = tmp_path / "cache" / first.summary["key"] / name
-    whole = path.read_bytes()
-    path.unlink()
-    if damage != "gone":
-        # Whole, and of another length; or of another kind.
-        other = (
-            b"[1]"
-            if name == "summary.json"
-            else path.with_name("held_out-offsets.npy").read_bytes()
-        )
-        path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "other": other}[damage])
-    assert read(DOCUMENTS).train.ids.tolist() == first.train.ids.tolist()
-    assert path.read_bytes() == whole
+    folder = tmp_path / "cache" / first.summary["key"]
+    for name in ("train-ids.npy", "held_out-words.npy", "train-offsets.npy", "summary.json"):
+        path = folder / name
+        whole = path.read_bytes()
+        # "other": whole, and of another length, or of another kind
+        other = b"[1]" if name == "summary.json" else (folder / "held_out-offsets.npy").read_bytes()
+        content = {"empty": b"", "half": whole[: len(whole) // 2], "other": other}
+        path.unlink()
+        if damage != "gone":
+            path.write_bytes(content[damage])
+        assert read(DOCUMENTS).train.ids.tolist() == first.train.ids.tolist()
+        assert path.read_bytes() == whole
 
 
 KILLED = """
@@ -612,7 +482,8 @@ def killed(folder, side, *rest):
         os.kill(os.getpid(), signal.SIGKILL)
     return write(folder, side, *rest)
 documents._write_side = killed
-documents.read_corpus(TextConfig(sources=(sys.argv[1],), cache=sys.argv[2], max_tokens=8), AutoTokenizer.from_pretrained(sys.argv[3]))
+config = TextConfig(sources=(sys.argv[1],), cache=sys.argv[2], max_tokens=8)
+documents.read_corpus(config, AutoTokenizer.from_pretrained(sys.argv[3]))
 """
 
 

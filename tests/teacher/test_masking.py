@@ -1,8 +1,9 @@
-"""Every masking strategy against its definition: a contract on 100,000 sentences, exact laws on short rows, golden sentences."""
+"""Every masking strategy against its definition: a contract, exact laws, golden sentences."""
 
+import re
 from collections import Counter
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
@@ -29,16 +30,17 @@ SHARES = {"n-gram": NGRAMS, "macbert": NGRAMS, "span": GEOMETRIC / GEOMETRIC.sum
 LEAST_P, MOST_Z = 1e-4, 4.0
 
 
-def settings(strategy, **options):
-    return MaskingConfig(
-        strategy=strategy, guide="a classifier" if strategy == "task-guided" else "", **options
-    )
-
-
 def masker_of(strategy, tokenizer, similar=None, **options):
-    return Masker(
-        settings(strategy, **options), tokenizer, similar if strategy == "macbert" else None
-    )
+    guide = "a classifier" if strategy == "task-guided" else ""
+    config = MaskingConfig(strategy=strategy, guide=guide, **options)
+    return Masker(config, tokenizer, similar if strategy == "macbert" else None)
+
+
+def chosen_of(masker, width, rows, seed=1, **options):
+    """Return which words of rows of `width` equal words are chosen, (N, T) bool."""
+    ids = torch.full((rows, width), 100)
+    _, labels = masker(ids, torch.full_like(ids, FIRST), drawing(seed, rows), **options)
+    return (labels != IGNORED).numpy()
 
 
 def drawing(seed, rows):
@@ -46,7 +48,7 @@ def drawing(seed, rows):
 
 
 def assert_fits(observed, expected):
-    """Compare counts with what they should be on average; cells too small for chi-square are one cell."""
+    """Compare counts with their means by chi-square; small cells are put together."""
     observed, expected = np.asarray(observed, float), np.asarray(expected, float)
     assert observed[expected == 0].sum() == 0
     small = expected < 5
@@ -68,7 +70,7 @@ def assert_mean_0(values):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """A WordPiece tokenizer trained on the embedded reviews, with places that no token uses, as BERT's has."""
+    """A WordPiece tokenizer of the embedded reviews, with places that no token uses, as BERT's."""
     texts = (row["text"] for _, row in read_rows("embedded:reviews/train"))
     vocabulary = fresh_encoder(texts, ScratchConfig(vocabulary_size=2000))[1].get_vocab()
     vocabulary |= {f"[unused{i}]": len(vocabulary) + i for i in range(3)}
@@ -77,15 +79,11 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def words_of_reviews(tokenizer):
-    """Every word of the reviews, as often as it is there, as its pieces."""
+    """Every word of the reviews, as often as it is there, as its subwords."""
     found = [word for _, row in read_rows("embedded:reviews/train") for word in row["text"].split()]
-    pieces = {
-        word: tuple(ids)
-        for word in set(found)
-        if (ids := tokenizer(word, add_special_tokens=False)["input_ids"])
-    }
-    assert not any(tokenizer.unk_token_id in ids for ids in pieces.values())
-    return [pieces[word] for word in found]
+    encoded = {word: tokenizer(word, add_special_tokens=False)["input_ids"] for word in set(found)}
+    assert not any(tokenizer.unk_token_id in ids for ids in encoded.values())
+    return [tuple(encoded[word]) for word in found if encoded[word]]
 
 
 def rows_of(words, counts, tokenizer, seed):
@@ -141,18 +139,15 @@ class Masked:
 
     def __init__(self, rows, masker, strategy, seed):
         longest = int(rows.lengths.max())
-        befores, afters, all_labels, all_words = [], [], [], []
+        parts = []
         generator = torch.Generator().manual_seed(seed)
         for numbers in torch.arange(len(rows)).split(BATCH):
             batch = rows.batch(numbers, longest)
             draw = fresh_draw(len(numbers), torch.device("cpu"), generator)
-            after, labels = masker(batch["input_ids"], batch["words"], draw)
-            befores.append(batch["input_ids"])
-            all_words.append(batch["words"])
-            afters.append(after)
-            all_labels.append(labels)
+            ids, words = batch["input_ids"], batch["words"]
+            parts.append((ids, *masker(ids, words, draw), words))
         self.before, self.after, self.labels, self.words = (
-            torch.cat(part).numpy() for part in (befores, afters, all_labels, all_words)
+            torch.cat(part).numpy() for part in zip(*parts, strict=True)
         )
         self.chosen = self.labels != IGNORED
         begins = self.words > 0 if strategy == "token" else self.words == FIRST
@@ -191,32 +186,27 @@ def runs_of(chosen):
 
 @pytest.fixture(scope="module", params=STRATEGIES)
 def masked(request, sentences, tokenizer, similar):
-    return request.param, Masked(
-        sentences, masker_of(request.param, tokenizer, similar), request.param, 2
-    )
+    masker = masker_of(request.param, tokenizer, similar)
+    return request.param, Masked(sentences, masker, request.param, 2)
 
 
-def test_only_words_are_touched_and_labels_are_what_was_there(masked, tokenizer):
-    _, found = masked
+def test_only_whole_words_are_touched_and_labels_are_what_was_there(masked):
+    strategy, found = masked
     assert not found.chosen[found.words == SPECIAL].any()
     assert np.array_equal(found.labels[found.chosen], found.before[found.chosen])
     assert np.array_equal(found.after[~found.chosen], found.before[~found.chosen])
     assert found.chosen.any()
-
-
-def test_no_word_is_split(masked):
-    strategy, found = masked
-    later = found.words == LATER
-    split = later & (found.chosen != np.roll(found.chosen, 1, 1))
+    split = (found.words == LATER) & (found.chosen != np.roll(found.chosen, 1, 1))
     assert split.any() == (strategy == "token")
 
 
 def test_the_share_of_chosen_tokens_and_units_is_the_rate(masked):
     _, found = masked
     assert_mean_0(found.chosen.sum(1) - 0.15 * (found.words > 0).sum(1))
-    assert_mean_0(found.chosen_units.sum(1) - 0.15 * found.counts)
+    over = found.chosen_units.sum(1) - 0.15 * found.counts
+    assert_mean_0(over)
     for count in (1, 2, 5, 11, MOST_WORDS):  # the same in short rows and in long ones
-        assert_mean_0((found.chosen_units.sum(1) - 0.15 * found.counts)[found.counts == count])
+        assert_mean_0(over[found.counts == count])
 
 
 def test_every_position_is_as_likely_or_as_its_mirror_image(masked):
@@ -236,8 +226,7 @@ def test_runs_have_their_lengths_whatever_the_length_of_the_row(masked):
     strategy, found = masked
     rows, lengths = runs_of(found.chosen_units)
     if strategy not in RUNS:
-        # One word, or token, has nothing to do with the next: two side by side are as likely as any
-        # two.
+        # Single words are independent: two side by side are as likely as any two.
         of_count = found.chosen_units[found.counts == MOST_WORDS]
         both, pairs = (of_count[:, 1:] & of_count[:, :-1]).sum(1), of_count.sum(1)
         assert_mean_0(both - pairs * (pairs - 1) / MOST_WORDS)
@@ -276,26 +265,20 @@ def test_of_the_chosen_8_in_10_are_hidden_1_random_and_1_kept(masked, tokenizer,
     assert_fits(np.bincount(of_group, minlength=3), np.array([0.8, 0.1, 0.1]) * len(of_group))
 
 
-def test_random_tokens_are_any_word_piece_and_never_a_special_one(masked, tokenizer):
+def test_random_tokens_are_any_subword_and_never_a_special_one(masked, tokenizer):
     strategy, found = masked
     random = found.chosen & (found.after != found.before) & (found.after != tokenizer.mask_token_id)
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    ordinary = [
-        i
-        for i, name in enumerate(names)
-        if i not in tokenizer.all_special_ids and "unused" not in name
-    ]
+    special = tokenizer.all_special_ids
+    ordinary = [i for i, name in enumerate(names) if i not in special and "unused" not in name]
     assert len(ordinary) == len(tokenizer) - 8
     assert set(found.after[random]) <= set(ordinary)
-    if strategy == "macbert":  # a word of more than four pieces has no other in its place
+    if strategy == "macbert":  # only a word of more than four subwords has no similar one
         keys = np.where(found.unit > 0, np.arange(len(found.unit))[:, None] * 100 + found.unit, 0)
-        random &= np.bincount(keys.ravel())[keys] > 4
-        random &= found.unit > 0
-    share = (
-        np.bincount(found.before[found.words > 0], minlength=len(names))[ordinary]
-        / (found.words > 0).sum()
-    )
-    # one that was there before is not seen to be random
+        random &= (np.bincount(keys.ravel())[keys] > 4) & (found.unit > 0)
+    tokens = found.before[found.words > 0]
+    share = np.bincount(tokens, minlength=len(names))[ordinary] / len(tokens)
+    # a random token equal to the one before it does not show
     expected = (1 - share) / (1 - share).sum() * random.sum()
     assert_fits(np.bincount(found.after[random], minlength=len(names))[ordinary], expected)
 
@@ -341,16 +324,11 @@ def test_short_rows_are_masked_with_just_the_chances_of_the_definition(
     strategy, count, rate, tokenizer, similar
 ):
     rows = 40_000
-    ids = torch.full((rows, count), tokenizer.convert_tokens_to_ids("the"))
-    words = torch.full_like(ids, FIRST)
-    _, labels = masker_of(strategy, tokenizer, similar, rate=rate)(ids, words, drawing(3, rows))
-    found = Counter(map(tuple, (labels != IGNORED).numpy().astype(int)))
+    chosen = chosen_of(masker_of(strategy, tokenizer, similar, rate=rate), count, rows, seed=3)
+    found = Counter(tuple(np.flatnonzero(row).tolist()) for row in chosen)
     expected = law(strategy, count, rate)
-    masks = {
-        tuple(int(i in choice) for i in range(count)): chance for choice, chance in expected.items()
-    }
-    assert set(found) <= set(masks)
-    assert_fits([found[mask] for mask in masks], [chance * rows for chance in masks.values()])
+    assert set(found) <= set(expected)
+    assert_fits([found[c] for c in expected], [chance * rows for chance in expected.values()])
 
 
 @pytest.mark.parametrize("strategy", RUNS)
@@ -358,46 +336,38 @@ def test_in_long_rows_runs_have_just_their_shares(strategy, words_of_reviews, to
     rows = rows_of(words_of_reviews, [120] * 3000, tokenizer, 2)
     found = Masked(rows, masker_of(strategy, tokenizer, similar), strategy, 2)
     _, lengths = runs_of(found.chosen_units)
-    observed = np.bincount(lengths, minlength=len(SHARES[strategy]) + 1)[1:]
-    assert_fits(observed, SHARES[strategy] * len(lengths))
-    mean = {"span": 3.797}.get(strategy, 2.0)  # Joshi et al. 2020: 3.8
-    assert (SHARES[strategy] * np.arange(1, len(SHARES[strategy]) + 1)).sum() == pytest.approx(
-        mean, abs=1e-3
-    )
-    assert_mean_0(lengths - (SHARES[strategy] * np.arange(1, len(SHARES[strategy]) + 1)).sum())
+    shares = SHARES[strategy]
+    assert_fits(np.bincount(lengths, minlength=len(shares) + 1)[1:], shares * len(lengths))
+    mean = (shares * np.arange(1, len(shares) + 1)).sum()
+    # Joshi et al. 2020: 3.8
+    assert mean == pytest.approx(3.797 if strategy == "span" else 2.0, abs=1e-3)
+    assert_mean_0(lengths - mean)
 
 
 @pytest.mark.parametrize(
-    ("options", "lengths"),
+    ("options", "shares"),
     [
-        ({"ngram_shares": (0.0, 1.0)}, {2}),
-        ({"ngram_shares": (0.0, 0.5, 0.0, 0.5, 0.0)}, {2, 4}),
-        ({"ngram_shares": (3.0, 1.0)}, {1, 2}),
-        ({"ngram_shares": (1.0, 0.0)}, {1}),
-        ({"strategy": "span", "span_p": 1.0}, {1}),
-        ({"strategy": "span", "max_span": 3}, {1, 2, 3}),
+        ({"ngram_shares": (0.0, 1.0)}, {2: 1.0}),
+        ({"ngram_shares": (0.0, 0.5, 0.0, 0.5, 0.0)}, {2: 0.5, 4: 0.5}),
+        ({"ngram_shares": (3.0, 1.0)}, {1: 0.75, 2: 0.25}),
+        ({"ngram_shares": (1.0, 0.0)}, {1: 1.0}),
+        ({"strategy": "span", "span_p": 1.0}, {1: 1.0}),
+        ({"strategy": "span", "max_span": 3}, {1: 1 / 2.44, 2: 0.8 / 2.44, 3: 0.64 / 2.44}),
     ],
 )
-def test_shares_of_0_never_come_and_the_rate_is_kept(options, lengths, tokenizer):
-    options = {"strategy": "n-gram"} | options
-    ids = torch.full((4000, 30), 100)
-    _, labels = Masker(settings(**options), tokenizer)(
-        ids, torch.full_like(ids, FIRST), drawing(1, len(ids))
-    )
-    chosen = (labels != IGNORED).numpy()
-    assert set(runs_of(chosen)[1]) == lengths
+def test_shares_of_0_never_come_and_the_rate_is_kept(options, shares, tokenizer):
+    masker = masker_of(**{"strategy": "n-gram", "tokenizer": tokenizer} | options)
+    chosen = chosen_of(masker, 30, rows=4000)
+    lengths = Counter(runs_of(chosen)[1].tolist())
+    assert set(lengths) == set(shares)
     assert_mean_0(chosen.sum(1) - 4.5)
-    if options.get("ngram_shares") == (3.0, 1.0):
-        assert_fits(
-            np.bincount(runs_of(chosen)[1])[1:], np.array([0.75, 0.25]) * len(runs_of(chosen)[1])
-        )
+    total = sum(lengths.values())
+    assert_fits([lengths[n] for n in shares], [share * total for share in shares.values()])
 
 
 def test_a_row_too_short_for_any_run_is_masked_at_the_rate_all_the_same(tokenizer):
-    ids = torch.full((8000, 2), 100)
-    masker = Masker(settings("n-gram", ngram_shares=(0.0, 0.0, 1.0)), tokenizer)
-    _, labels = masker(ids, torch.full_like(ids, FIRST), drawing(1, len(ids)))
-    assert_mean_0((labels != IGNORED).sum(1).numpy() - 0.3)
+    masker = masker_of("n-gram", tokenizer, ngram_shares=(0.0, 0.0, 1.0))
+    assert_mean_0(chosen_of(masker, 2, rows=8000).sum(1) - 0.3)
 
 
 # ---- chance
@@ -445,8 +415,7 @@ def test_keyed_numbers_are_uniform_and_independent_of_each_other():
     draw = keyed_draw(torch.arange(400) - 7)
     first, second = draw(500), draw(500)
     assert torch.equal(first[:, :20], keyed_draw(torch.arange(400) - 7)(20))
-    assert float(first.min()) >= 0
-    assert float(first.max()) < 1
+    assert 0 <= float(first.min()) < float(first.max()) < 1
     for one, other in ((first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
         cells = (one * 16).long() * 16 + (other * 16).long()
         observed = torch.bincount(cells.flatten(), minlength=256).numpy()
@@ -455,17 +424,11 @@ def test_keyed_numbers_are_uniform_and_independent_of_each_other():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_rate_goes_in_a_line_from_first_to_last(strategy, tokenizer, similar):
-    ids = torch.full((3000, 40), 100)
     masker = masker_of(strategy, tokenizer, similar, rate=0.3, final_rate=0.1)
     for done, rate in ((0.0, 0.3), (0.25, 0.25), (1.0, 0.1)):
-        _, labels = masker(ids, torch.full_like(ids, FIRST), drawing(2, len(ids)), done=done)
-        assert_mean_0((labels != IGNORED).sum(1).numpy() - 40 * rate)
+        assert_mean_0(chosen_of(masker, 40, rows=3000, done=done).sum(1) - 40 * rate)
     steady = masker_of(strategy, tokenizer, similar, rate=0.3)
-    same = [
-        steady(ids, torch.full_like(ids, FIRST), drawing(2, len(ids)), done=done)[1]
-        for done in (0.0, 1.0)
-    ]
-    assert torch.equal(*same)
+    assert np.array_equal(*(chosen_of(steady, 40, rows=3000, done=done) for done in (0.0, 1.0)))
 
 
 # ---- task-guided
@@ -481,9 +444,8 @@ def guided_choice(tokenizer, scores, words, rate, rows=30_000, seed=4):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_one_word_is_chosen_in_proportion_to_its_score(dtype, tokenizer):
-    scores = np.array(
-        [0.9, 1.0, 0.25, 0.5, 0.0625, 0.25, 0.7], dtype
-    )  # of a word that of its greatest token; a special token's does not count
+    # A word's score is that of its greatest token; a special token's does not count.
+    scores = np.array([0.9, 1.0, 0.25, 0.5, 0.0625, 0.25, 0.7], dtype)
     words = [SPECIAL, FIRST, FIRST, LATER, FIRST, FIRST, SPECIAL]
     chosen = guided_choice(tokenizer, scores, words, rate=0.25)
     assert_fits(chosen[:, [1, 2, 4, 5]].sum(0), np.array([16, 8, 1, 4]) / 29 * len(chosen))
@@ -496,21 +458,16 @@ def test_two_words_are_drawn_one_after_the_other_in_proportion(tokenizer):
     chosen = guided_choice(tokenizer, scores, [FIRST] * 4, rate=0.5)
     share = scores / scores.sum()
     expected = Counter()
-    for a, b in product(range(4), repeat=2):
-        if a != b:
-            expected[min(a, b), max(a, b)] += share[a] * share[b] / (1 - share[a])
+    for a, b in permutations(range(4), 2):
+        expected[min(a, b), max(a, b)] += len(chosen) * share[a] * share[b] / (1 - share[a])
     observed = Counter(tuple(np.flatnonzero(row)) for row in chosen)
-    assert_fits(
-        [observed[pair] for pair in expected],
-        [chance * len(chosen) for chance in expected.values()],
-    )
+    assert_fits([observed[pair] for pair in expected], list(expected.values()))
 
 
 def test_words_without_a_score_come_last_and_as_often_as_each_other(tokenizer):
     scores = np.array([0.0, 6e-8, 0.0, 1.0, 0.0], "float16")  # float16's smallest, too
-    two = guided_choice(tokenizer, scores, [FIRST] * 5, rate=0.4)
+    two, three = (guided_choice(tokenizer, scores, [FIRST] * 5, rate=rate) for rate in (0.4, 0.6))
     assert two[:, [1, 3]].all()
-    three = guided_choice(tokenizer, scores, [FIRST] * 5, rate=0.6)
     assert three[:, [1, 3]].all()
     assert_fits(three[:, [0, 2, 4]].sum(0), np.full(3, len(three) / 3))
     none = guided_choice(tokenizer, np.zeros(5, "float16"), [FIRST] * 5, rate=0.2)
@@ -520,42 +477,35 @@ def test_words_without_a_score_come_last_and_as_often_as_each_other(tokenizer):
 # ---- odd rows
 
 
+ODD = [
+    [[SPECIAL]],
+    [[SPECIAL] * 6, [SPECIAL, FIRST, SPECIAL, SPECIAL, SPECIAL, SPECIAL]],
+    [[LATER, LATER, FIRST, LATER, SPECIAL, LATER]],  # begins within a cut word
+    [[FIRST] + [LATER] * 5],  # one word is all
+    [[SPECIAL] + [FIRST] * 510 + [SPECIAL]],
+    [[FIRST, LATER, LATER, LATER] * 128] * 3,
+    [[FIRST, SPECIAL]] * 700,
+]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("rate", [1e-6, 0.15, 0.5])
 def test_odd_rows_are_masked_as_well_as_can_be(strategy, rate, tokenizer, similar):
     masker = masker_of(strategy, tokenizer, similar, rate=rate)
-    special, first, later = SPECIAL, FIRST, LATER
-    odd = [
-        [[special]],
-        [[special] * 6, [special, first, special, special, special, special]],
-        # begins within a word, as the rest of a cut one does
-        [[later, later, first, later, special, later]],
-        [[first] + [later] * 5],  # one word is all
-        [[special] + [first] * 510 + [special]],
-        [[first, later, later, later] * 128] * 3,
-        [[first, special]] * 700,
-    ]
-    for rows in odd:
-        words = torch.tensor(rows)
+    for words in map(torch.tensor, ODD):
         ids = torch.randint(5, 1000, words.shape, generator=torch.Generator().manual_seed(0))
-        scores = torch.zeros(words.shape, dtype=torch.float16)
+        scores = torch.zeros(words.shape).half() if strategy == "task-guided" else None
         for seed in range(20):
-            drawn = drawing(seed, len(ids))
-            after, labels = masker(
-                ids, words, drawn, scores=scores if strategy == "task-guided" else None
-            )
+            after, labels = masker(ids, words, drawing(seed, len(ids)), scores=scores)
             chosen = labels != IGNORED
             assert after.shape == labels.shape == ids.shape
-            assert not chosen[words == special].any()
+            assert not chosen[words == SPECIAL].any()
             assert torch.equal(labels[chosen], ids[chosen])
             assert torch.equal(after[~chosen], ids[~chosen])
-            if strategy != "token":
+            if strategy != "token":  # words are chosen whole
                 unit = units(words, whole=True)
-                assert all(
-                    len(set(chosen[i, unit[i] == number].tolist())) == 1
-                    for i in range(min(len(ids), 3))
-                    for number in range(1, int(unit[i].max()) + 1)
-                )
+                same = (unit[:, 1:] == unit[:, :-1]) & (unit[:, 1:] > 0)
+                assert not (chosen[:, 1:] != chosen[:, :-1])[same].any()
 
 
 def test_the_rest_of_a_cut_word_is_a_word():
@@ -565,37 +515,31 @@ def test_the_rest_of_a_cut_word_is_a_word():
 
 
 def test_a_row_is_chosen_whole_at_a_rate_of_1(tokenizer):
-    ids = torch.full((5, 9), 100)
-    words = torch.tensor(
-        [[SPECIAL, FIRST, LATER, FIRST, FIRST, LATER, LATER, FIRST, SPECIAL]]
-    ).expand(5, -1)
+    words = torch.tensor([[SPECIAL, FIRST, LATER, FIRST, FIRST, LATER, LATER, FIRST, SPECIAL]] * 5)
     for strategy in ("token", "whole-word"):
         masker = masker_of(strategy, tokenizer, rate=1.0, mask_share=1.0, random_share=0.0)
-        after, labels = masker(ids, words, drawing(0, 5))
+        after, labels = masker(torch.full((5, 9), 100), words, drawing(0, 5))
         assert torch.equal(labels != IGNORED, words > 0)
         assert torch.equal(after == tokenizer.mask_token_id, words > 0)
 
 
 def test_what_a_strategy_needs_is_asked_for(tokenizer, similar):
-    with pytest.raises(InputError, match="macbert, and it alone"):
-        Masker(settings("macbert"), tokenizer)
-    with pytest.raises(InputError, match="macbert, and it alone"):
-        Masker(settings("span"), tokenizer, similar)
     bare = BertTokenizerFast(vocab={"[UNK]": 0, "a": 1})
     bare.mask_token = None
-    with pytest.raises(
-        InputError, match="has no mask token; expected that of an encoder such as BERT"
+    for arguments, said in (
+        ((MaskingConfig(strategy="macbert"), tokenizer), "macbert, and it alone"),
+        ((MaskingConfig(strategy="span"), tokenizer, similar), "macbert, and it alone"),
+        ((MaskingConfig(strategy="token"), bare), "has no mask token; expected that of an encoder"),
     ):
-        Masker(settings("token"), bare)
+        with pytest.raises(InputError, match=said):
+            Masker(*arguments)
 
 
 def test_a_strategy_is_one_declaration(tokenizer, monkeypatch):
     pairs = MaskingStrategy("pairs", "two words at a time", runs=lambda config: (0.0, 1.0))
     monkeypatch.setitem(DECLARED, "pairs", pairs)
-    ids, words = torch.full((200, 9), 100), torch.full((200, 9), FIRST)
-    _, labels = masker_of("pairs", tokenizer, rate=0.4)(ids, words, drawing(0, 200))
-    runs = "".join(["".join(map(str, row)) + "0" for row in (labels != IGNORED).int().tolist()])
-    assert {len(run) for run in runs.split("0") if run} == {2}
+    chosen = chosen_of(masker_of("pairs", tokenizer, rate=0.4), 9, rows=200)
+    assert set(runs_of(chosen)[1]) == {2}
     with pytest.raises(InputError, match="pairs leaves a word between any two runs"):
         masker_of("pairs", tokenizer, rate=0.6)
     with pytest.raises(InputError, match="'pear': did you mean 'pairs'"):
@@ -609,105 +553,68 @@ ENGLISH = (
 )
 # as jieba has its words; the tokenizer knows characters
 CHINESE = "这 ##部 电 ##影 的 演 ##员 非 ##常 出 ##色 ， 故 ##事 也 很 感 ##人"
-SIMILAR = [
-    ("thought ful ly", "sens ible s"),
-    ("film", "movie"),
-    ("qui et", "sil ent"),
-    ("mov ing", "touch ed"),
-    ("very", "quite"),
-    ("cast", "crew"),
-    ("电 影", "影 片"),
-    ("演 员", "主 角"),
-    ("非 常", "十 分"),
-    ("出 色", "精 彩"),
-    ("故 事", "情 节"),
-    ("感 人", "动 人"),
-    ("很", "真"),
-]
+SIMILAR = """
+thought ful ly = sens ible s | film = movie | qui et = sil ent | mov ing = touch ed | very = quite
+cast = crew | 电 影 = 影 片 | 演 员 = 主 角 | 非 常 = 十 分 | 出 色 = 精 彩 | 故 事 = 情 节
+感 人 = 动 人 | 很 = 真
+"""
 SCORES = {"film": 0.5, "mov": 1.0, "shin": 0.5, "cast": 0.25, "出": 1.0, "感": 1.0, "电": 0.25}
 KEY = 12
+# Chosen tokens stand in brackets, _ for the mask.
 GOLDEN = {
-    (
-        "token",
-        ENGLISH,
-    ): "<[MASK]> thought <[MASK]> ly made film , <[MASK]> <[MASK]> and very <[MASK]> ing , with a cast that <[MASK]> es",
-    (
-        "token",
-        CHINESE,
-    ): "<[MASK]> <[MASK]> <[MASK]> 影 的 演 员 <[MASK]> <[MASK]> 出 色 <[MASK]> 故 事 也 很 感 人",
-    (
-        "whole-word",
-        ENGLISH,
-    ): "<[MASK]> thought ful ly <，> film , qui et and <[MASK]> <[MASK]> <[MASK]> , with <[MASK]> cast that shin es",
-    (
-        "whole-word",
-        CHINESE,
-    ): "<[MASK]> <[MASK]> 电 影 <，> 演 员 非 常 出 色 ， <[MASK]> <[MASK]> <也> 很 感 人",
-    (
-        "n-gram",
-        ENGLISH,
-    ): "<[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> film , qui et and <[MASK]> <[MASK]> <ing> , with <a> <cast> <[MASK]> shin es",
-    (
-        "n-gram",
-        CHINESE,
-    ): "<[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> 演 员 非 常 出 色 ， 故 事 也 <很> <感> <[MASK]>",
-    (
-        "macbert",
-        ENGLISH,
-    ): "<that> <sens> <ible> <s> <thought> film , qui et and <色> <touch> <ed> , with <非> <crew> <that> shin es",
-    (
-        "macbert",
-        CHINESE,
-    ): "<that> <常> <影> <片> <thought> 演 员 非 常 出 色 ， 故 事 也 <真> <动> <人>",
-    (
-        "span",
-        ENGLISH,
-    ): "a thought ful ly made film , qui et <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> cast that shin es",
-    (
-        "span",
-        CHINESE,
-    ): "<[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> <[MASK]> ， 故 事 也 很 感 人",
-    (
-        "task-guided",
-        ENGLISH,
-    ): "a thought ful ly <，> <[MASK]> , qui et and very <[MASK]> <[MASK]> , with a <动> that <[MASK]> <[MASK]>",
-    (
-        "task-guided",
-        CHINESE,
-    ): "这 部 <[MASK]> <[MASK]> 的 演 员 非 常 <[MASK]> <[MASK]> ， 故 事 <也> 很 <动> <[MASK]>",
+    "token": (
+        "_ thought _ ly made film , _ _ and very _ ing , with a cast that _ es",
+        "_ _ _ 影 的 演 员 _ _ 出 色 _ 故 事 也 很 感 人",
+    ),
+    "whole-word": (
+        "_ thought ful ly <，> film , qui et and _ _ _ , with _ cast that shin es",
+        "_ _ 电 影 <，> 演 员 非 常 出 色 ， _ _ <也> 很 感 人",
+    ),
+    "n-gram": (
+        "_ _ _ _ _ film , qui et and _ _ <ing> , with <a> <cast> _ shin es",
+        "_ _ _ _ _ 演 员 非 常 出 色 ， 故 事 也 <很> <感> _",
+    ),
+    "macbert": (
+        "<that> <sens> <ible> <s> <thought> film , qui et and <色> <touch> <ed>"
+        " , with <非> <crew> <that> shin es",
+        "<that> <常> <影> <片> <thought> 演 员 非 常 出 色 ， 故 事 也 <真> <动> <人>",
+    ),
+    "span": (
+        "a thought ful ly made film , qui et _ _ _ _ _ _ _ cast that shin es",
+        "_ _ _ _ _ _ _ _ _ _ _ ， 故 事 也 很 感 人",
+    ),
+    "task-guided": (
+        "a thought ful ly <，> _ , qui et and very _ _ , with a <动> that _ _",
+        "这 部 _ _ 的 演 员 非 常 _ _ ， 故 事 <也> 很 <动> _",
+    ),
 }
 
 
 def golden(strategy, sentence):
-    pairs = [[side.split() for side in pair] for pair in SIMILAR]
-    pieces = [piece.removeprefix("##") for piece in sentence.split()]
-    vocabulary = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    for text in (ENGLISH, CHINESE):
-        vocabulary |= dict.fromkeys(piece.removeprefix("##") for piece in text.split())
-    vocabulary |= dict.fromkeys(piece for pair in pairs for side in pair for piece in side)
-    tokenizer = BertTokenizerFast(vocab={piece: i for i, piece in enumerate(vocabulary)})
+    pairs = re.split(r"[|\n]", SIMILAR.strip())
+    similar = [side.split() for pair in pairs for side in pair.split("=")]
+    texts = f"[PAD] [UNK] [CLS] [SEP] [MASK] {ENGLISH} {CHINESE} {SIMILAR}".replace("##", "")
+    names = dict.fromkeys(re.findall(r"[^\s=|]+", texts))
+    tokenizer = BertTokenizerFast(vocab={name: i for i, name in enumerate(names)})
     number = tokenizer.convert_tokens_to_ids
-    similar = SimilarWords(
-        [number(side) for pair in pairs for side in pair],
-        [other for i in range(0, 2 * len(pairs), 2) for other in ([i + 1], [i])],
+    words = SimilarWords([number(word) for word in similar], [[i ^ 1] for i in range(len(similar))])
+    subwords = sentence.replace("##", "").split()
+    ids = torch.tensor([number(["[CLS]", *subwords, "[SEP]"])])
+    kinds = [LATER if name.startswith("##") else FIRST for name in sentence.split()]
+    scores = torch.tensor([[0.0, *(SCORES.get(name, 0.0) for name in subwords), 0.0]])
+    after, labels = masker_of(strategy, tokenizer, words, rate=0.3)(
+        ids,
+        torch.tensor([[SPECIAL, *kinds, SPECIAL]]),
+        keyed_draw(torch.tensor([KEY])),
+        scores=scores if strategy == "task-guided" else None,
     )
-    ids = torch.tensor([number(["[CLS]", *pieces, "[SEP]"])])
-    words = torch.tensor(
-        [[SPECIAL, *(1 + piece.startswith("##") for piece in sentence.split()), SPECIAL]]
-    )
-    scores = torch.tensor([[0.0, *(SCORES.get(piece, 0.0) for piece in pieces), 0.0]])
-    masker = masker_of(strategy, tokenizer, similar, rate=0.3)
-    guide = scores if strategy == "task-guided" else None
-    after, labels = masker(ids, words, keyed_draw(torch.tensor([KEY])), scores=guide)
     assert torch.equal(torch.where(labels == IGNORED, after, labels), ids)
     found = tokenizer.convert_ids_to_tokens(after[0, 1:-1].tolist())
-    # A chosen token is written in brackets, whatever stands there.
-    return " ".join(
-        f"<{name}>" if label != IGNORED else name
-        for name, label in zip(found, labels[0, 1:-1].tolist(), strict=True)
-    )
+    marked = zip(found, (labels[0, 1:-1] != IGNORED).tolist(), strict=True)
+    return " ".join(f"<{name}>" if chosen else name for name, chosen in marked)
 
 
-@pytest.mark.parametrize(("strategy", "sentence"), GOLDEN, ids=str)
-def test_golden_sentences(strategy, sentence):
-    assert golden(strategy, sentence) == GOLDEN[strategy, sentence]
+@pytest.mark.parametrize("strategy", GOLDEN)
+def test_golden_sentences(strategy):
+    found = tuple(golden(strategy, sentence) for sentence in (ENGLISH, CHINESE))
+    assert tuple(text.replace("<[MASK]>", "_") for text in found) == GOLDEN[strategy]

@@ -297,11 +297,7 @@ def test_the_generator_is_narrow_and_as_deep():
         quarter.config.hidden_size,
         quarter.config.num_attention_heads,
         quarter.config.embedding_size,
-    ) == (
-        128,
-        2,
-        512,
-    )
+    ) == (128, 2, 512)
 
 
 def test_an_electra_keeps_its_own_detector(tmp_path):
