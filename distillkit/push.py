@@ -33,7 +33,13 @@ from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_c
 from distillkit.runs import Summary, at_work, log
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runtime.bundle import read_bundle, write_bundle
-from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of, task_of
+from distillkit.teacher.checkpoint import (
+    labels_of,
+    load_classifier,
+    max_tokens_of,
+    names_a_path,
+    task_of,
+)
 
 BUNDLE = "bundle"
 
@@ -268,7 +274,7 @@ def _last(path: str) -> str:
 
 def _on_hub(name: str, run: Path) -> bool:
     """Say whether a checkpoint or data set is the hub's: named as one, and not on this machine."""
-    if name.startswith(("package:", ".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+    if name.startswith("package:") or names_a_path(name):
         return False
     # A run usually starts here or in the folder that holds its runs/.
     return not any((folder / name).exists() for folder in (Path(), run.resolve().parent.parent))

@@ -46,11 +46,21 @@ def resolve(model: str) -> str:
             raise InputError(
                 f"{model}: no checkpoint: the folder has no config.json; expected {_inside(path) or 'what save_pretrained writes'}"
             )
-    elif path.exists() or model.startswith((".", "/", "~")) or model.count("/") > 1:
+    elif path.exists():
         raise InputError(
-            f"{model}: no such folder; expected a checkpoint folder, package:NAME, or a hub name"
+            f"{model}: a file; expected a checkpoint folder, package:NAME, or a hub name"
+        )
+    elif names_a_path(model):
+        raise InputError(  # at once: asking a hub for a mistyped path takes half a minute
+            f"{model}: no such folder or file; expected a checkpoint folder, a bundle, package:NAME, or a hub name"
         )
     return model
+
+
+def names_a_path(model: str) -> bool:
+    """Say whether a name can only mean a folder or file of this machine, not a hub's model."""
+    starts = model.startswith((".", "/", "~", "runs/"))
+    return starts or model.endswith((".zip", "/")) or model.count("/") > 1 or "\\" in model
 
 
 def _inside(folder: Path) -> str:

@@ -40,11 +40,15 @@ def test_a_package_gives_its_model_folder_dashes_and_all(tmp_path, monkeypatch):
         ("./nowhere", "no such folder"),
         ("/no/such/folder", "no such folder"),
         ("a/b/c", "no such folder"),
+        ("runs/tiny", "runs/tiny: no such folder or file"),
+        ("bundle.zip", "bundle.zip: no such folder or file"),
+        ("org/bundle.zip", "no such folder or file"),
     ],
 )
 def test_what_cannot_be_a_checkpoint_is_refused_with_the_mend(model, message):
     with pytest.raises(InputError, match=message):
         resolve(model)
+    assert resolve("org/name") == "org/name"  # which a hub may have
 
 
 def test_a_folder_without_config_json_is_refused(tmp_path):
@@ -56,7 +60,7 @@ def test_a_folder_without_config_json_is_refused(tmp_path):
 
 def test_a_file_is_no_checkpoint(tmp_path):
     (tmp_path / "model.bin").write_text("x")
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="a file; expected a checkpoint folder"):
         resolve(str(tmp_path / "model.bin"))
 
 
