@@ -8,7 +8,7 @@ import pytest
 
 from distillkit import pipeline
 from distillkit.cascade import cascade
-from distillkit.cascade.curve import asks, best_within, cascade_curve, least_share
+from distillkit.cascade.curve import asks, best_within, cascade_curve, first_reaching
 from distillkit.cascade.run import _held_out
 from distillkit.cli import main
 from distillkit.errors import InputError
@@ -33,16 +33,16 @@ GOLD = np.array(
 
 def test_curve_of_a_hand_calculation():
     curve = cascade_curve(STUDENT, TEACHER, GOLD, 1.0)
-    assert curve.shares.tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert curve.deferral_rates.tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
     assert curve.accuracies.tolist() == pytest.approx([0.6, 0.8, 1, 1, 0.8, 0.8])
     assert curve.thresholds.tolist() == pytest.approx([0, 0.575, 0.65, 0.75, 0.85, 2])
-    for threshold, share, accuracy in zip(
-        curve.thresholds, curve.shares, curve.accuracies, strict=True
+    for threshold, rate, accuracy in zip(
+        curve.thresholds, curve.deferral_rates, curve.accuracies, strict=True
     ):
         asked = asks(STUDENT, 1.0, threshold)
         found = np.where(asked, TEACHER.argmax(1), STUDENT.argmax(1))
         assert (asked.mean(), (found == GOLD).mean()) == (
-            pytest.approx(share),
+            pytest.approx(rate),
             pytest.approx(accuracy),
         )
 
@@ -51,17 +51,17 @@ def test_rows_that_are_equally_sure_go_together():
     curve = cascade_curve(
         _logits([0.6, 0.4, 0.6]), _logits([0.1, 0.1, 0.1]), np.array([0, 0, 0]), 1.0
     )
-    assert curve.shares.tolist() == [0, 1]
+    assert curve.deferral_rates.tolist() == [0, 1]
 
 
-def test_the_least_share_and_the_best_accuracy_are_chosen():
+def test_the_first_reaching_and_the_best_accuracy_are_chosen():
     curve = cascade_curve(STUDENT, TEACHER, GOLD, 1.0)
-    assert curve.shares[least_share(curve, 0.8)] == pytest.approx(0.2)
-    assert curve.shares[least_share(curve, 0.6)] == 0
-    assert least_share(curve, 1.01) is None
-    assert curve.shares[best_within(curve, 1)] == pytest.approx(0.4)
-    assert curve.shares[best_within(curve, 0.39)] == pytest.approx(0.2)
-    assert curve.shares[best_within(curve, 0)] == 0
+    assert curve.deferral_rates[first_reaching(curve, 0.8)] == pytest.approx(0.2)
+    assert curve.deferral_rates[first_reaching(curve, 0.6)] == 0
+    assert first_reaching(curve, 1.01) is None
+    assert curve.deferral_rates[best_within(curve, 1)] == pytest.approx(0.4)
+    assert curve.deferral_rates[best_within(curve, 0.39)] == pytest.approx(0.2)
+    assert curve.deferral_rates[best_within(curve, 0)] == 0
 
 
 def test_held_out_thresholds_are_chosen_on_the_other_half():
@@ -76,7 +76,7 @@ def test_held_out_thresholds_are_chosen_on_the_other_half():
 
     curve = cascade_curve(student[first], teacher[first], gold[first], 1.0)
     assert curve.accuracies[best(curve)] == 1
-    assert _held_out(student, teacher, gold, best) == {"accuracy": 0, "share": 0.5}
+    assert _held_out(student, teacher, gold, best) == {"accuracy": 0, "deferral_rate": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def models(train_table, dev_table, classifier_folder, tmp_path_factory):
     return folder
 
 
-def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_path, capsys):
+def test_a_bundle_keeps_the_threshold_and_the_predictor_uses_it(models, tmp_path, capsys):
     dev, student, teacher = (
         str(models / name) for name in ("dev.tsv", "student-bundle", "teacher-bundle")
     )
@@ -107,7 +107,16 @@ def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_pat
     (models / "student-bundle" / "notes.txt").write_text("mine")
     assert (
         main(
-            ["cascade", student, teacher, dev, "--share", "0.5", "--output", str(tmp_path / "out")]
+            [
+                "cascade",
+                student,
+                teacher,
+                dev,
+                "--deferral-rate",
+                "0.5",
+                "--output",
+                str(tmp_path / "out"),
+            ]
         )
         == 0
     )
@@ -116,19 +125,19 @@ def test_a_bundle_keeps_the_threshold_and_the_predictor_heeds_it(models, tmp_pat
     assert files == before
     assert (models / "student-bundle" / "notes.txt").read_text() == "mine"
     assert manifest.cascade == {
-        key: said[key] for key in ("temperature", "threshold", "accuracy", "share")
+        key: said[key] for key in ("temperature", "threshold", "accuracy", "deferral_rate")
     }
     assert said["student_accuracy"] < said["accuracy"]
-    assert 0 < said["share"] <= 0.5
+    assert 0 < said["deferral_rate"] <= 0.5
     assert said["milliseconds"]["cascade"] == pytest.approx(
-        said["milliseconds"]["student"] + said["share"] * said["milliseconds"]["teacher"]
+        said["milliseconds"]["student"] + said["deferral_rate"] * said["milliseconds"]["teacher"]
     )
     rows = [line.split("\t") for line in (models / "dev.tsv").read_text().splitlines()[1:]]
     texts, gold = [text for text, _ in rows], [label for _, label in rows]
     ours, theirs = Predictor(student), Predictor(teacher)
     found = Predictor(student, teacher=theirs).predict(texts)
     asked = [answer["by"] == "teacher" for answer in found]
-    assert np.mean(asked) == pytest.approx(said["share"])
+    assert np.mean(asked) == pytest.approx(said["deferral_rate"])
     assert np.mean(
         [answer["label"] == label for answer, label in zip(found, gold, strict=True)]
     ) == pytest.approx(said["accuracy"])
@@ -149,7 +158,7 @@ def test_a_bundle_in_one_file_is_rewritten_with_the_threshold_alone(models, tmp_
         str(student), str(models / "teacher-bundle"), dev, tmp_path / "out", ColumnsConfig()
     )
     after, left = read_bundle(student)
-    rule = {key: found[key] for key in ("temperature", "threshold", "accuracy", "share")}
+    rule = {key: found[key] for key in ("temperature", "threshold", "accuracy", "deferral_rate")}
     assert left == files
     assert after == replace(before, cascade=rule)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "student.zip"]
@@ -206,7 +215,7 @@ def test_the_accuracy_that_is_wanted_is_met_or_refused(models, tmp_path):
     asked = 100 * (found["student_accuracy"] + found["teacher_accuracy"]) / 2
     less = cascade(student, teacher, dev, tmp_path / "out", ColumnsConfig(), accuracy=asked)
     assert 100 * less["accuracy"] >= asked
-    assert less["share"] <= found["share"]
+    assert less["deferral_rate"] <= found["deferral_rate"]
     with pytest.raises(
         InputError, match=r"--accuracy 100.00 is not reached on .*dev.tsv: the best is"
     ):
@@ -245,4 +254,4 @@ def test_a_teacher_without_a_threshold_is_refused(models, tmp_path, capsys):
     )
     assert "is not a bundle" in capsys.readouterr().err
     with pytest.raises(InputError, match="give one of the two"):
-        cascade("a", "b", "c", tmp_path, ColumnsConfig(), accuracy=90, share=0.1)
+        cascade("a", "b", "c", tmp_path, ColumnsConfig(), accuracy=90, deferral_rate=0.1)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from distillkit import __version__, pipeline
 from distillkit.bench.forms import BUNDLE, Form, load
 from distillkit.bench.measure import times
-from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, least_share
+from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, first_reaching
 from distillkit.data.files import whole_file
 from distillkit.data.tables import gold_of, paired, read_table, texts_of
 from distillkit.errors import InputError
@@ -38,37 +38,34 @@ def cascade(
     columns: ColumnsConfig,
     *,
     accuracy: float = 0.0,
-    share: float = 0.0,
+    deferral_rate: float = 0.0,
 ) -> dict[str, Any]:
-    """Find how sure a student must be to answer alone.
+    """Find how confident a student must be to answer alone.
 
     Args:
-        student: A bundle, which is given the threshold, or any other classifier, which is only
-            measured.
+        student: A bundle, which gets the threshold; or another classifier, which is only measured.
         teacher: A bundle or classifier with the same labels.
-        source: Labelled dev rows, which neither has learnt from.
+        source: Labelled dev rows, on which neither was trained.
         output: Folder for `cascade.json` and `cascade.svg`.
         columns: Names of the source's columns.
-        accuracy: That is wanted, in percent, with the smallest share of rows that go to the
-            teacher.
-        share: Of the rows that may go to the teacher, 0 to 1, with the best accuracy. With neither
-            the accuracy is the teacher's.
+        accuracy: Wanted, in percent, at the least deferral rate. Without it and `deferral_rate`,
+            the teacher's own.
+        deferral_rate: Largest fraction of rows that may go to the teacher, 0 to 1.
 
     Returns:
-        What is written to `cascade.json`: the temperature, the threshold, its accuracy and share on
-            these rows and on rows that it was not chosen on,
-        milliseconds a row, and the curve.
+        What is written to `cascade.json`: temperature, threshold, accuracy and deferral rate on
+            these rows and on held-out halves, milliseconds a row, and the curve.
 
     Raises:
-        InputError: Something given is wrong, or the accuracy is not to be had.
+        InputError: Something given is wrong, or the accuracy is not reached.
     """
-    if accuracy and share:
-        raise InputError("--accuracy and --share: give one of the two")
-    if not 0 <= accuracy <= 100 or not 0 <= share <= 1:
-        raise InputError("expected an --accuracy from 0 to 100, and a --share from 0 to 1")
+    if accuracy and deferral_rate:
+        raise InputError("--accuracy and --deferral-rate: give one of the two")
+    if not 0 <= accuracy <= 100 or not 0 <= deferral_rate <= 1:
+        raise InputError("expected an --accuracy from 0 to 100, and a --deferral-rate from 0 to 1")
     if 0 < accuracy <= 1:
         raise InputError(
-            f"--accuracy {accuracy:g}: expected percent, above 1 (--share is what goes from 0 to 1); did you mean {100 * accuracy:g}?"
+            f"--accuracy {accuracy:g}: expected percent, above 1 (--deferral-rate is what goes from 0 to 1); did you mean {100 * accuracy:g}?"
         )
     rows = read_table(source, columns)
     gold, (ours, theirs) = _logits(student, teacher, rows, source)
@@ -76,21 +73,22 @@ def cascade(
     wanted = accuracy / 100 or own
 
     def rule(curve: Curve) -> int:
-        return best_within(curve, share) if share else _reached(curve, wanted)
+        return best_within(curve, deferral_rate) if deferral_rate else _reached(curve, wanted)
 
     temperature = fit_temperature(ours, gold)
     curve = cascade_curve(ours, theirs, gold, temperature)
-    if not share and least_share(curve, wanted) is None:
+    if not deferral_rate and first_reaching(curve, wanted) is None:
         best = int(curve.accuracies.argmax())
         raise InputError(
             f"--accuracy {100 * wanted:.2f} is not reached on {source}: the best is {100 * curve.accuracies[best]:.2f}, "
-            f"with {100 * curve.shares[best]:.1f} % of the rows going to the teacher"
+            f"with {100 * curve.deferral_rates[best]:.1f} % of the rows going to the teacher"
         )
     point = rule(curve)
+    deferred = float(curve.deferral_rates[point])
     if not point or curve.accuracies[0] > own:
         log(
             f"cascade: the student alone has {100 * curve.accuracies[0]:.1f}, the teacher {100 * own:.1f}, and is "
-            f"{'asked where the student is not sure' if point else 'never asked (threshold 0)'}; if that is a surprise: STUDENT comes first, then TEACHER"
+            f"{'asked where the student is not confident' if point else 'never asked (threshold 0)'}; if that is a surprise: STUDENT comes first, then TEACHER"
         )
     took = _milliseconds(student, teacher, rows)
     result: dict[str, Any] = {
@@ -102,26 +100,26 @@ def cascade(
         "temperature": temperature,
         "threshold": float(curve.thresholds[point]),
         "accuracy": float(curve.accuracies[point]),
-        "share": float(curve.shares[point]),
+        "deferral_rate": deferred,
         "held_out": _held_out(ours, theirs, gold, rule),
         "student_accuracy": float(curve.accuracies[0]),
         "teacher_accuracy": own,
-        "milliseconds": took
-        | {"cascade": took["student"] + float(curve.shares[point]) * took["teacher"]},
-        "curve": {"shares": curve.shares.tolist(), "accuracies": curve.accuracies.tolist()},
+        "milliseconds": took | {"cascade": took["student"] + deferred * took["teacher"]},
+        "curve": {
+            "deferral_rates": curve.deferral_rates.tolist(),
+            "accuracies": curve.accuracies.tolist(),
+        },
     }
     _report(result, output)
     if is_bundle(Path(student)):
-        _keep(
-            Path(student),
-            {key: result[key] for key in ("temperature", "threshold", "accuracy", "share")},
-        )
+        kept = ("temperature", "threshold", "accuracy", "deferral_rate")
+        _keep(Path(student), {key: result[key] for key in kept})
     return result
 
 
 def _reached(curve: Curve, accuracy: float) -> int:
-    """Return the first point that is good enough, or the best if none is, as on part of the rows."""
-    found = least_share(curve, accuracy)
+    """Return the first point with this accuracy; half of the rows may have none: then the best."""
+    found = first_reaching(curve, accuracy)
     return int(curve.accuracies.argmax()) if found is None else found
 
 
@@ -134,11 +132,8 @@ def _logits(
     for model in (student, teacher):
         if is_bundle(Path(model)):
             predictor = Predictor(model, threads=0)
-            task, names, logits = (
-                predictor.task,
-                predictor.labels,
-                predictor.logits(*texts_of(rows)),
-            )
+            task, names = predictor.task, predictor.labels
+            logits = predictor.logits(*texts_of(rows))
         else:
             task = task_of(model)
             logits, names = pipeline.classify(model, rows, source)
@@ -166,21 +161,16 @@ def _held_out(
         asked[mine] = asks(ours[mine], temperature, float(curve.thresholds[rule(curve)]))
         found = np.where(asked[mine], theirs[mine].argmax(1), ours[mine].argmax(1))
         right[mine] = found == gold[mine]
-    return {"accuracy": float(right.mean()), "share": float(asked.mean())}
+    return {"accuracy": float(right.mean()), "deferral_rate": float(asked.mean())}
 
 
 def _milliseconds(student: str, teacher: str, rows: pa.Table) -> dict[str, float]:
-    """Return the median milliseconds of each model a row, alone and on one thread, by turns."""
-    models = {"student": student, "teacher": teacher}
-    forms = {
-        who: Form(who, BUNDLE if is_bundle(Path(model)) else "torch-fp32", model)
-        for who, model in models.items()
-    }
-    taken = times(
-        {who: load(form, 1) for who, form in forms.items()},
-        list(paired(*texts_of(rows.slice(0, _TIMED)))),
-        1,
-    )
+    """Return the median milliseconds of each model a row, one row at a time on one thread."""
+    answers = {}
+    for who, model in (("student", student), ("teacher", teacher)):
+        form = Form(who, BUNDLE if is_bundle(Path(model)) else "torch-fp32", model)
+        answers[who] = load(form, 1)
+    taken = times(answers, list(paired(*texts_of(rows.slice(0, _TIMED)))), 1)
     return {who: float(np.median(seconds)) * 1000 for who, seconds in taken.items()}
 
 
@@ -202,53 +192,44 @@ def _report(result: dict[str, Any], output: Path) -> None:
     write_picture("cascade", output / "cascade.svg", lambda path: _draw(result, path))
     took = result["milliseconds"]
     rows = [["", "accuracy", "rows to the teacher, %", "ms a row"]]
-    for name, accuracy, share, cost in (
-        ("student", result["student_accuracy"], 0, took["student"]),
-        (
-            f"teacher below {result['threshold']:.3f}",
-            result["accuracy"],
-            result["share"],
-            took["cascade"],
-        ),
-        ("chosen on other rows", result["held_out"]["accuracy"], result["held_out"]["share"], None),
-        ("teacher", result["teacher_accuracy"], 1, took["teacher"]),
+    alone = {"accuracy": result["student_accuracy"], "deferral_rate": 0}
+    above = {"accuracy": result["teacher_accuracy"], "deferral_rate": 1}
+    for name, found, cost in (
+        ("student", alone, f"{took['student']:.2f}"),
+        (f"teacher below {result['threshold']:.3f}", result, f"{took['cascade']:.2f}"),
+        ("chosen on other rows", result["held_out"], ""),
+        ("teacher", above, f"{took['teacher']:.2f}"),
     ):
-        rows.append(
-            [
-                name,
-                f"{100 * accuracy:.1f}",
-                f"{100 * share:.1f}",
-                "" if cost is None else f"{cost:.2f}",
-            ]
-        )
+        percents = [f"{100 * found[key]:.1f}" for key in ("accuracy", "deferral_rate")]
+        rows.append([name, *percents, cost])
     log("\n" + table(rows) + "\n")
     log(str(output / "cascade.json"))
 
 
 def _draw(result: dict[str, Any], target: Path) -> None:
-    """Draw accuracy against the share of rows for the teacher, and against milliseconds a row."""
+    """Draw accuracy against the deferral rate, and against milliseconds a row."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    shares, accuracies = (
-        100 * np.array(result["curve"][name]) for name in ("shares", "accuracies")
-    )
+    rates, accuracies = (100 * np.array(values) for values in result["curve"].values())
     ours, theirs = result["milliseconds"]["student"], result["milliseconds"]["teacher"]
 
-    def milliseconds(share: Any) -> Any:
-        return ours + share / 100 * theirs
+    def milliseconds(rate: Any) -> Any:
+        return ours + rate / 100 * theirs
 
-    def share_of(milliseconds: Any) -> Any:
+    def rate_of(milliseconds: Any) -> Any:
         return 100 * (milliseconds - ours) / theirs
 
     with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
         figure = Figure(figsize=(6, 4), layout="constrained")
         panel = figure.subplots()
-        panel.plot(shares, accuracies, color="tab:blue")
-        panel.plot([100 * result["share"]], [100 * result["accuracy"]], "o", color="tab:blue")
+        panel.plot(rates, accuracies, color="tab:blue")
+        panel.plot(
+            [100 * result["deferral_rate"]], [100 * result["accuracy"]], "o", color="tab:blue"
+        )
         panel.axhline(100 * result["teacher_accuracy"], linestyle="--", color="0.5", linewidth=1)
         panel.set(xlabel="rows that go to the teacher, %", ylabel="accuracy, %")
         panel.grid(color="0.9")
-        above = panel.secondary_xaxis("top", functions=(milliseconds, share_of))
+        above = panel.secondary_xaxis("top", functions=(milliseconds, rate_of))
         above.set_xlabel("milliseconds a row")
         figure.savefig(target, format="svg", metadata={"Date": None})

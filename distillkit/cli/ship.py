@@ -101,7 +101,7 @@ class Bench(Command):
 class Cascade(Command):
     """Find the confidence below which a student's teacher is asked; keep it in the bundle.
 
-    Example: distillkit cascade runs/bundle runs/teacher embedded:reviews/dev --share 0.2
+    Example: distillkit cascade runs/bundle runs/teacher embedded:reviews/dev --deferral-rate 0.2
     """
 
     student: Annotated[str, Positional, arg(metavar="STUDENT")]
@@ -111,10 +111,10 @@ class Cascade(Command):
     source: Annotated[str, Positional, arg(metavar="SOURCE")]
     """Labelled dev rows."""
     accuracy: float = 0.0
-    """Wanted, in percent, with as few rows to the teacher as can be; with neither this nor --share
-    the teacher's own."""
-    share: float = 0.0
-    """Of the rows that may go to the teacher, 0 to 1, with the best accuracy."""
+    """Wanted, in percent, at the least deferral rate. Without this and --deferral-rate, the
+    teacher's own."""
+    deferral_rate: float = 0.0
+    """Largest fraction of rows that may go to the teacher, 0 to 1, with the best accuracy."""
     output: Path = Path("runs/cascade")
     """Folder for cascade.json and cascade.svg."""
     columns: Columns = field(default_factory=ColumnsConfig)
@@ -127,7 +127,7 @@ class Cascade(Command):
             "threshold",
             "temperature",
             "accuracy",
-            "share",
+            "deferral_rate",
             "held_out",
             "student_accuracy",
             "teacher_accuracy",

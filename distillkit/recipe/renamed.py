@@ -20,6 +20,7 @@ KEYS: dict[str, str] = {
 
 # Flags of one command that are no recipe keys, as paths without the dashes.
 FLAGS: dict[str, dict[str, str]] = {
+    "cascade": {"share": "deferral_rate"},
     "ladder": {"rungs": "ablations"},
 }
 
