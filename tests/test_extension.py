@@ -35,7 +35,7 @@ from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, SingleStudent
 from distillkit.student.pooling import Pooling
 from distillkit.student.units import best_units, keep_units
-from distillkit.tune.space import SearchConfig, knobs_of
+from distillkit.tune.space import SearchConfig, hyperparameters_of
 from distillkit.tune.study import tune
 
 
@@ -141,9 +141,11 @@ def test_run_distils_the_kind_with_the_loss_and_repeats_from_its_recipe(recipe, 
 
 
 def test_tune_searches_what_the_kind_has(recipe, home):
-    assert {"hidden_size", "width", "vocabulary_size"} <= set(knobs_of(recipe))
-    assert "layers" not in knobs_of(recipe)
-    search = SearchConfig(knobs=("hidden_size",), hidden_size=(4, 12))
+    assert {"hidden_size", "embedding_dimension", "vocabulary_size"} <= set(
+        hyperparameters_of(recipe)
+    )
+    assert "layers" not in hyperparameters_of(recipe)
+    search = SearchConfig(hyperparameters=("hidden_size",), hidden_size=(4, 12))
     found = tune(recipe, home, search, trials=2)["trials"]
     assert found[0]["parameters"] == {"hidden_size": 8}
     assert 4 <= found[1]["parameters"]["hidden_size"] <= 12

@@ -35,12 +35,14 @@ from distillkit.recipe import (
 from distillkit.student.train import sampling_weights
 from distillkit.tune import study as module
 from distillkit.tune.front import choose, front_table, pareto_front
+from distillkit.tune.sampler import propose
 from distillkit.tune.space import (
+    RATE,
     Bounds,
-    Knob,
+    Hyperparameter,
     SearchConfig,
     check_search,
-    knobs_of,
+    hyperparameters_of,
     own_parameters,
     space_of,
     with_parameters,
@@ -49,7 +51,7 @@ from distillkit.tune.study import tune
 
 pytestmark = pytest.mark.slow
 
-SEARCH = SearchConfig(hidden_size=(4, 12), width=(4, 12), vocabulary_size=(10, 100))
+SEARCH = SearchConfig(hidden_size=(4, 12), embedding_dimension=(4, 12), vocabulary_size=(10, 100))
 BOUNDS = Bounds(states=384, teacher_layers=6, words=5000, rates=("mask", "ngram"))
 
 
@@ -106,13 +108,13 @@ def test_every_trial_is_of_the_space_and_none_comes_twice(searched, recipe):
     names = {
         "hidden_size",
         "layers",
-        "width",
+        "embedding_dimension",
         "vocabulary_size",
         "word_dropout",
         "learning_rate",
-        "origins.mask",
-        "origins.pos",
-        "origins.ngram",
+        "sampling_weights.mask",
+        "sampling_weights.pos",
+        "sampling_weights.ngram",
     }
     space = result["space"]
     assert set(space) == names
@@ -157,7 +159,7 @@ def test_a_trials_recipe_gives_its_figures(searched):
     settings = trial["parameters"]
     assert recipe.student.hidden_size == settings["hidden_size"]
     assert recipe.student.layers == settings["layers"]
-    assert recipe.student.embeddings.dimension == settings["width"]
+    assert recipe.student.embeddings.dimension == settings["embedding_dimension"]
     assert recipe.student.vocabulary.size == settings["vocabulary_size"]
     assert recipe.student.word_dropout == settings["word_dropout"]
     assert recipe.training.learning_rate == settings["learning_rate"]
@@ -192,7 +194,9 @@ def test_rates_reach_training_and_leave_an_epoch_as_long(searched, recipe):
         assert len(set(own)) == 1
         for rule in ("mask", "pos", "ngram"):
             mine = times[[row == rule for row in rules]]
-            assert mine / own[0] == pytest.approx(settings[f"origins.{rule}"], rel=2e-3, abs=1e-6)
+            assert mine / own[0] == pytest.approx(
+                settings[f"sampling_weights.{rule}"], rel=2e-3, abs=1e-6
+            )
 
 
 def test_rates_that_a_recipe_has_stay_where_they_are_not_searched(searched, recipe):
@@ -204,7 +208,7 @@ def test_rates_that_a_recipe_has_stay_where_they_are_not_searched(searched, reci
     studied.recipe, studied.transfer_set = skewed, str(folder / "transfer" / "transfer.parquet")
     own, found = (
         sampling_weights(studied.marks, r.training.weight_of()).numpy()
-        for r in (skewed, studied._recipe({"origins.ngram": 0.5}))
+        for r in (skewed, studied._recipe({"sampling_weights.ngram": 0.5}))
     )
     rules, origins = studied.marks["rules"].to_pylist(), studied.marks["origin"].to_pylist()
     marks = [rules.index("mask"), rules.index("ngram"), origins.index("original")]
@@ -246,7 +250,7 @@ def test_a_killed_search_goes_on(copied, searched, recipe):
         "--search.hidden-size",
         "4",
         "12",
-        "--search.width",
+        "--search.embedding-dimension",
         "4",
         "12",
         "--search.vocabulary-size",
@@ -317,6 +321,27 @@ def test_trials_of_other_data_are_not_mixed(copied, recipe):
         tune(recipe, copied, SEARCH, trials=11)
 
 
+def test_a_study_with_the_names_of_an_earlier_version_resumes(copied, recipe):
+    """Also its trials keep their keys."""
+    files = [copied / "tune" / "study.json", *(copied / "tune").glob("trial-*/stage.json")]
+    for path in files:
+        text = path.read_text()
+        for new, old in (
+            ("hyperparameters", "knobs"),
+            ("embedding_dimension", "width"),
+            ("sampling_weights.", "origins."),
+            ('"sampling_weights": [\n   0', '"origins": [\n   0'),
+        ):
+            text = text.replace(new, old)
+        path.write_text(text)
+    before = _stamps(copied)
+    search = replace(SEARCH, hyperparameters=())
+    found = tune(recipe, copied, search, trials=10)["trials"]
+    assert _stamps(copied) == before
+    assert set(found[3]["parameters"]) == set(found[0]["parameters"])
+    assert "embedding_dimension" in found[3]["parameters"]
+
+
 def test_trials_of_an_older_version_are_done_again(copied, recipe, monkeypatch, capsys):
     monkeypatch.setattr(module, "TRIAL_VERSION", module.TRIAL_VERSION + 1)
     assert len(tune(recipe, copied, SEARCH, trials=1)["trials"]) == 1
@@ -359,27 +384,21 @@ def test_reports_are_written_and_weights_are_not_kept(searched):
 
 
 def test_a_small_space_ends_when_all_of_it_was_tried(copied, recipe):
-    search = SearchConfig(knobs=("layers",))
+    search = SearchConfig(hyperparameters=("layers",))
     found = tune(recipe, copied, search, trials=10, study="layers")["trials"]
     assert [trial["parameters"] for trial in found] == [{"layers": 1}, {"layers": 2}]
 
 
-def _proposed(best, recipe=None, failed=()):
-    """What trial 30 tries after 30 whose score is best at a hidden size of `best`, and whose costs say nothing."""
-    studied = module._Study.__new__(module._Study)
-    studied.recipe, studied.bounds = (
-        recipe or Recipe(student=StudentConfig(hidden_size=200)),
-        BOUNDS,
-    )
-    studied.space = {"hidden_size": Knob(100, 300, whole=True)}
-    studied.trials = [{"trial": 0, "score": 0.0, "milliseconds": 1.0, "megabytes": 1.0}]
-    for number, size in enumerate(np.linspace(100, 300, 29).astype(int).tolist(), start=1):
-        figures = {"score": 1 - abs(size - best) / 200, "milliseconds": 1.0, "megabytes": 1.0}
-        studied.trials.append(
-            {"trial": number, "parameters": {"hidden_size": size}}
-            | ({"failed": ""} if size in failed else figures)
-        )
-    return [studied._propose(number)["hidden_size"] for number in range(30, 40)]
+def _proposed(best, own=200, failed=()):
+    """What trials 30 to 39 try after 30 whose score is best at a hidden size of `best`."""
+    space = {"hidden_size": Hyperparameter(100, 300, whole=True)}
+    trials = [{"trial": 0, "score": 0.0, "milliseconds": 1.0, "megabytes": 1.0}]
+    tried = [{"hidden_size": own}]
+    for size in np.linspace(100, 300, 29).astype(int).tolist():
+        score = {"failed": ""} if size in failed else {"score": 1 - abs(size - best) / 200}
+        trials.append({"milliseconds": 1.0, "megabytes": 1.0} | score)
+        tried.append({"hidden_size": size})
+    return [propose(space, trials, tried, seed)["hidden_size"] for seed in range(10)]
 
 
 def test_what_is_tried_follows_what_did_well():
@@ -387,8 +406,7 @@ def test_what_is_tried_follows_what_did_well():
     assert np.mean(low) < 170 < 230 < np.mean(high)
     assert _proposed(110) == low
     # The recipe's own student is no point of this space, and nothing is known of a failed one.
-    outside = Recipe(student=StudentConfig(hidden_size=8))
-    assert np.mean(_proposed(290, outside, failed=(100, 107))) > 230
+    assert np.mean(_proposed(290, own=8, failed=(100, 107))) > 230
 
 
 def test_the_front_is_what_nothing_beats():
@@ -420,58 +438,66 @@ def test_the_chosen_one_is_fast_and_small_within_the_tolerance():
     [
         (
             {"kind": "bilstm"},
-            "hidden_size layers width vocabulary_size word_dropout learning_rate origins",
+            "hidden_size layers embedding_dimension vocabulary_size word_dropout learning_rate sampling_weights",
         ),
         (
             {"kind": "siamese-textcnn"},
-            "hidden_size width vocabulary_size word_dropout learning_rate origins",
+            "hidden_size embedding_dimension vocabulary_size word_dropout learning_rate sampling_weights",
         ),
-        ({"kind": "static"}, "width vocabulary_size word_dropout learning_rate origins"),
-        ({"kind": "transformer", "hidden_size": 128}, "hidden_size layers learning_rate origins"),
-        ({"kind": "transformer", "hidden_size": 0}, "layers learning_rate origins"),
+        (
+            {"kind": "static"},
+            "embedding_dimension vocabulary_size word_dropout learning_rate sampling_weights",
+        ),
+        (
+            {"kind": "transformer", "hidden_size": 128},
+            "hidden_size layers learning_rate sampling_weights",
+        ),
+        ({"kind": "transformer", "hidden_size": 0}, "layers learning_rate sampling_weights"),
         (
             {"kind": "static", "vocabulary": VocabularyConfig(unit="teacher")},
-            "width word_dropout learning_rate origins",
+            "embedding_dimension word_dropout learning_rate sampling_weights",
         ),
         (
             {"kind": "static", "embeddings": EmbeddingConfig(source="glove.txt")},
-            "vocabulary_size word_dropout learning_rate origins",
+            "vocabulary_size word_dropout learning_rate sampling_weights",
         ),
     ],
 )
 def test_only_what_means_something_is_searched(student, expected):
     recipe = Recipe(student=StudentConfig(**student))
-    assert knobs_of(recipe) == expected.split()
+    assert hyperparameters_of(recipe) == expected.split()
     space, _ = space_of(recipe, SearchConfig(), BOUNDS)
     # Every corner is a recipe.
     for end in ("low", "high"):
-        corner = {name: getattr(knob, end) for name, knob in space.items()}
+        corner = {name: getattr(found, end) for name, found in space.items()}
         found = with_parameters(recipe, corner, ("mask=0.5",))
         own = own_parameters(found, space, words=10**9)
-        assert own == corner | {
-            name: {"mask": 0.5}.get(name[8:], 1.0) for name in corner if name[:8] == "origins."
-        }
+        weights = {name: 1.0 for name in corner if name.startswith(RATE)}
+        assert own == corner | weights | {f"{RATE}mask": 0.5}
 
 
 def test_ranges_end_where_data_and_teacher_do():
     recipe = Recipe(training=TrainingConfig(learning_rate=1e-3))
     wide = SearchConfig(
-        width=(50, 1000), layers=(1, 12), hidden_size=(100, 300), vocabulary_size=(1000, 30000)
+        embedding_dimension=(50, 1000),
+        layers=(1, 12),
+        hidden_size=(100, 300),
+        vocabulary_size=(1000, 30000),
     )
     space, _ = space_of(recipe, wide, BOUNDS)
-    assert space["width"] == Knob(50, 384, whole=True, log=True)
-    assert space["layers"] == Knob(1, 12, whole=True)
-    assert space["vocabulary_size"] == Knob(1000, 5000, whole=True, log=True)
-    assert {"origins.mask", "origins.ngram"} < set(space)
+    assert space["embedding_dimension"] == Hyperparameter(50, 384, whole=True, log=True)
+    assert space["layers"] == Hyperparameter(1, 12, whole=True)
+    assert space["vocabulary_size"] == Hyperparameter(1000, 5000, whole=True, log=True)
+    assert {"sampling_weights.mask", "sampling_weights.ngram"} < set(space)
     few = replace(wide, vocabulary_size=(200, 30000))
-    assert space_of(recipe, few, BOUNDS)[0]["width"].high == 197
+    assert space_of(recipe, few, BOUNDS)[0]["embedding_dimension"].high == 197
     drawn = replace(recipe, student=StudentConfig(embeddings=EmbeddingConfig(source="random")))
-    assert space_of(drawn, few, BOUNDS)[0]["width"].high == 1000
+    assert space_of(drawn, few, BOUNDS)[0]["embedding_dimension"].high == 1000
     # 5000 words were kept of more: the vocabulary may grow.
     kept = replace(
         recipe, student=StudentConfig(vocabulary=VocabularyConfig(size=5000, subwords=900))
     )
-    assert space_of(kept, wide, BOUNDS)[0]["vocabulary_size"] == Knob(
+    assert space_of(kept, wide, BOUNDS)[0]["vocabulary_size"] == Hyperparameter(
         1800, 30000, whole=True, log=True
     )
     transformer = replace(recipe, student=StudentConfig(kind="transformer", hidden_size=128))
@@ -484,7 +510,7 @@ def test_ranges_end_where_data_and_teacher_do():
     )
 
 
-def test_a_knob_with_one_value_is_left_out_or_refused():
+def test_a_hyperparameter_with_one_value_is_left_out_or_refused():
     recipe = Recipe()
     space, why = space_of(
         recipe, SearchConfig(vocabulary_size=(6000, 30000), layers=(2, 2)), BOUNDS
@@ -493,11 +519,15 @@ def test_a_knob_with_one_value_is_left_out_or_refused():
     assert "search.layers is 2 2, which leaves 2 alone" in why[0]
     assert "the transfer set has 5000 words" in why[1]
     with pytest.raises(InputError, match=r"search\.layers is 2 2, which leaves 2 alone"):
-        space_of(recipe, SearchConfig(knobs=("layers",), layers=(2, 2)), BOUNDS)
+        space_of(recipe, SearchConfig(hyperparameters=("layers",), layers=(2, 2)), BOUNDS)
     with pytest.raises(InputError, match="means nothing to this static"):
-        check_search(Recipe(student=StudentConfig(kind="static")), SearchConfig(knobs=("layers",)))
-    with pytest.raises(InputError, match="no knob has more than one value"):
-        space_of(recipe, SearchConfig(knobs=("origins",)), replace(BOUNDS, rates=()))
+        check_search(
+            Recipe(student=StudentConfig(kind="static")), SearchConfig(hyperparameters=("layers",))
+        )
+    with pytest.raises(InputError, match="no hyperparameter has more than one value"):
+        space_of(
+            recipe, SearchConfig(hyperparameters=("sampling_weights",)), replace(BOUNDS, rates=())
+        )
 
 
 @pytest.mark.parametrize(
@@ -516,12 +546,15 @@ def test_a_knob_with_one_value_is_left_out_or_refused():
             ["--search.learning-rate", "0", "0.1"],
             "search.learning_rate is 0.0 0.1: expected LOW above 0",
         ),
-        (["--search.origins", "-1", "nan"], "search.origins is -1.0 nan"),
+        (["--search.sampling-weights", "-1", "nan"], "search.sampling_weights is -1.0 nan"),
         (
-            ["--search.knobs", "widht"],
-            "search.knobs has widht, which is no knob: expected some of hidden_size",
+            ["--search.hyperparameters", "widht"],
+            "search.hyperparameters has widht, which is no hyperparameter: expected some of hidden_size",
         ),
-        (["--search.knobs", "layers", "--student.kind", "static"], "means nothing to this static"),
+        (
+            ["--search.hyperparameters", "layers", "--student.kind", "static"],
+            "means nothing to this static",
+        ),
         (["--training.epochs", "0"], "training.epochs is 0"),
         (["--evaluation.latency-sentences", "0"], "evaluation.latency_sentences is 0"),
     ],

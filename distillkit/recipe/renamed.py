@@ -22,6 +22,11 @@ KEYS: dict[str, str] = {
 FLAGS: dict[str, dict[str, str]] = {
     "cascade": {"share": "deferral_rate"},
     "ladder": {"rungs": "ablations"},
+    "tune": {
+        "search.knobs": "search.hyperparameters",
+        "search.width": "search.embedding_dimension",
+        "search.origins": "search.sampling_weights",
+    },
 }
 
 

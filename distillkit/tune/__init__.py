@@ -1,1 +1,1 @@
-"""The search: a student's settings over a run's logits, accuracy against milliseconds and megabytes; a file each for space, study and front."""
+"""`distillkit tune`: a search over a student's settings on a run's logits."""

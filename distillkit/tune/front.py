@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distillkit.measure.report import table
+from distillkit.tune.space import RATE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Trial = Mapping[
-    str, Any
-    # `trial` (its number), `parameters`, and `failed` or the figures: `score`, `milliseconds`,
-    # `megabytes`
-]
+# `trial` (its number), `parameters`, and `failed` or `score`, `milliseconds` and `megabytes`.
+Trial = Mapping[str, Any]
 _COSTS = {"milliseconds": "milliseconds a text", "megabytes": "megabytes"}
 
 
 def pareto_front(scores: Sequence[float], *costs: Sequence[float]) -> list[bool]:
-    """Say of each point whether it is on the Pareto front: no other is at least as good in all and better in one.
+    """Return which points are on the Pareto front: no other is as good in all and better in one.
 
     Args:
         scores: (N,), more is better.
@@ -35,11 +33,11 @@ def pareto_front(scores: Sequence[float], *costs: Sequence[float]) -> list[bool]
 
 
 def choose(trials: Iterable[Trial], tolerance: float) -> Trial:
-    """Return the trial with the smallest product of milliseconds and megabytes, of those with nearly the best score.
+    """Return the fastest and smallest trial (by product) of those with nearly the best score.
 
     Args:
-        trials: With figures.
-        tolerance: What a score may be below the best, in points: hundredths.
+        trials: That did not fail.
+        tolerance: How far a score may be below the best, in points (hundredths).
     """
     trials = list(trials)
     # As the scores are shown: a difference of 0.5 points in binary fractions may be a hair more.
@@ -56,7 +54,7 @@ def choose(trials: Iterable[Trial], tolerance: float) -> Trial:
 
 
 def front_table(result: Mapping[str, Any]) -> str:
-    """Lay the front out as a Markdown table, the best score first, the recipe's own student among it or below it."""
+    """Return the front as a Markdown table, best score first, with the recipe's own student."""
     names = list(result["space"])
     trials = [trial for trial in result["trials"] if trial.get("front")]
     trials.sort(key=lambda trial: (-trial["score"], trial["milliseconds"]))
@@ -87,11 +85,11 @@ def front_table(result: Mapping[str, Any]) -> str:
 
 
 def _short(name: str) -> str:
-    return name.removeprefix("origins.").replace("_", " ")
+    return name.removeprefix(RATE).replace("_", " ")
 
 
 def draw_front(result: Mapping[str, Any], target: Path) -> None:
-    """Draw the dev score against each cost: every trial, the line that no trial is above, the recipe's own student and the one chosen.
+    """Draw the dev score of every trial against each cost, and the best at each cost.
 
     Args:
         result: What `tune.json` holds.

@@ -1,48 +1,68 @@
-"""What `distillkit tune` searches: the settings that mean something to a student, and between which ends."""
+"""What `distillkit tune` searches: the hyperparameters that a student has, and their ranges."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from distillkit.errors import InputError
+from distillkit.errors import InputError, say_renamed
 from distillkit.recipe import Recipe
 
-# by knob; how often rows of an origin or rule are seen is `origins.<name>`
+# By hyperparameter; the sampling weight of an origin or rule is `sampling_weights.<name>`.
 Parameters = Mapping[str, float]
 
-RATE = "origins."
-_FACTOR = 4.0  # the recipe's learning rate, divided and multiplied by this, where no range is given
+RATE = "sampling_weights."
+_FACTOR = 4.0  # without a range, the recipe's learning rate is divided and multiplied by this
+# Names of version 0.1, which its studies hold.
+_RENAMED = {
+    "knobs": "hyperparameters",
+    "width": "embedding_dimension",
+    "origins": "sampling_weights",
+}
+_AT_LEAST = {"word_dropout": 0, "learning_rate": 0, "sampling_weights": 0, "vocabulary_size": 3}
 
 
 @dataclass(frozen=True)
 class SearchConfig:
     """What is searched, and between which ends, LOW HIGH, both included."""
 
-    knobs: tuple[str, ...] = ()
-    """Which of the following to search, by name; none: all that mean something to the student. What
-    is left out stays as the recipe has it."""
+    hyperparameters: tuple[str, ...] = ()
+    """Which of the following to search, by name; none: all that the student has. The others stay as
+    in the recipe."""
     hidden_size: tuple[int, int] = (50, 300)
     """student.hidden_size, of kinds that have one (of a fresh transformer multiples of 64)."""
     layers: tuple[int, int] = (1, 2)
     """student.layers, of kinds that can have several."""
-    width: tuple[int, int] = (50, 300)
-    """student.embeddings.dimension, unless the vectors are a file's; a teacher's are no wider than its
-    states."""
+    embedding_dimension: tuple[int, int] = (50, 300)
+    """student.embeddings.dimension, unless the vectors are a file's; with a teacher's vectors at most
+    the teacher's hidden size."""
     vocabulary_size: tuple[int, int] = (2000, 30000)
-    """student.vocabulary.size, unless the vocabulary is the teacher's; no more than the transfer
-    set's own words."""
+    """student.vocabulary.size, unless the vocabulary is the teacher's; at most the transfer set's
+    own words."""
     word_dropout: tuple[float, float] = (0.0, 0.3)
     """student.word_dropout; of students with word vectors of their own."""
     learning_rate: tuple[float, float] = (0.0, 0.0)
     """training.learning_rate; 0 0: a quarter of the recipe's to four times that."""
-    origins: tuple[float, float] = (0.0, 2.0)
-    """How often an epoch has rows of each origin and rule of the transfer set (training.sampling_weights),
-    for once a row as it was given; then all alike are scaled so that an epoch stays as long as it
-    is."""
+    sampling_weights: tuple[float, float] = (0.0, 2.0)
+    """Sampling weight of each origin and rule of the transfer set, against 1 for an original; all are
+    then scaled so that an epoch stays as long as it is (training.sampling_weights)."""
+
+    def with_new_names(self) -> "SearchConfig":
+        """Return the same search without old names in `hyperparameters`."""
+        for name in self.hyperparameters:
+            if name in _RENAMED:
+                say_renamed("search.hyperparameters", name, _RENAMED[name])
+        return replace(self, hyperparameters=tuple(map(new_name, self.hyperparameters)))
+
+    def as_before(self) -> dict[str, Any]:
+        """Return the settings by their names of version 0.1, which the keys of trials hold."""
+        old = {new: name for name, new in _RENAMED.items()}
+        named = {old.get(name, name): ends for name, ends in asdict(self).items()}
+        return named | {"knobs": [old.get(name, name) for name in self.hyperparameters]}
 
 
 @dataclass(frozen=True)
-class Knob:
-    """One setting's range.
+class Hyperparameter:
+    """The range of one setting.
 
     Attributes:
         low, high: Both included.
@@ -58,20 +78,19 @@ class Knob:
     step: int = 1
 
     def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high and (
-            not self.whole or (value - self.low) % self.step == 0
-        )
+        on_step = not self.whole or (value - self.low) % self.step == 0
+        return self.low <= value <= self.high and on_step
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What data and teacher leave of any range.
+    """What data and teacher allow of any range.
 
     Attributes:
-        states: Numbers in a state of the teacher's.
+        states: The teacher's hidden size.
         teacher_layers: Layers of the teacher.
-        words: Entries that the vocabulary of the recipe's own student has.
-        rates: Origins and rules of the transfer set whose rows may be seen more or less often.
+        words: Entries of the vocabulary of the recipe's own student.
+        rates: Origins and rules of the transfer set whose sampling weights may be searched.
     """
 
     states: int
@@ -80,41 +99,46 @@ class Bounds:
     rates: tuple[str, ...]
 
 
-def knobs_of(recipe: Recipe) -> list[str]:
-    """List the knobs that mean something to a recipe's student."""
+def new_name(name: str) -> str:
+    """Return today's name of a setting or parameter that version 0.1 may have written."""
+    head, dot, rest = name.partition(".")
+    return _RENAMED.get(head, head) + dot + rest
+
+
+def hyperparameters_of(recipe: Recipe) -> list[str]:
+    """List the hyperparameters that a recipe's student has."""
     student, settings = recipe.student, recipe.student.of_kind.settings
-    cut = not student.reads_words and student.hidden_size == 0  # as wide as the teacher
+    cut = not student.reads_words and student.hidden_size == 0  # cut from the teacher
     has = {
         "hidden_size": "hidden_size" in settings and not cut,
         "layers": "layers" in settings,
-        "width": student.reads_words
+        "embedding_dimension": student.reads_words
         and (student.embeddings.asks_teacher or student.embeddings.source == "random"),
         "vocabulary_size": student.reads_words and student.vocabulary.unit != "teacher",
         "word_dropout": student.reads_words,
         "learning_rate": True,
-        "origins": True,
+        "sampling_weights": True,
     }
-    return [name for name, means in has.items() if means]
+    return [name for name, there in has.items() if there]
 
 
 def check_search(recipe: Recipe, search: SearchConfig) -> None:
-    """Refuse ranges that are none, and knobs that mean nothing to the recipe's student.
+    """Refuse empty ranges, and hyperparameters that the recipe's student does not have.
 
     Raises:
         InputError: There is one.
     """
-    ranges = {name: ends for name, ends in asdict(search).items() if name != "knobs"}
-    known = knobs_of(recipe)
-    for name in search.knobs:
+    ranges = {name: ends for name, ends in asdict(search).items() if name != "hyperparameters"}
+    known = hyperparameters_of(recipe)
+    for name in search.hyperparameters:
         if name not in known:
-            why = f"means nothing to this {recipe.student.kind}" if name in ranges else "is no knob"
+            kind = recipe.student.kind
+            why = f"means nothing to this {kind}" if name in ranges else "is no hyperparameter"
             raise InputError(
-                f"search.knobs has {name}, which {why}: expected some of {', '.join(known)}"
+                f"search.hyperparameters has {name}, which {why}: expected some of {', '.join(known)}"
             )
     for name, (low, high) in ranges.items():
-        least = {"word_dropout": 0, "learning_rate": 0, "origins": 0, "vocabulary_size": 3}.get(
-            name, 1
-        )
+        least = _AT_LEAST.get(name, 1)
         if not least <= low <= high < float("inf"):
             raise InputError(
                 f"search.{name} is {low} {high}: expected LOW HIGH, LOW {least} or more, HIGH no less"
@@ -131,82 +155,89 @@ def check_search(recipe: Recipe, search: SearchConfig) -> None:
 
 def space_of(
     recipe: Recipe, search: SearchConfig, bounds: Bounds
-) -> tuple[dict[str, Knob], list[str]]:
+) -> tuple[dict[str, Hyperparameter], list[str]]:
     """Return what is searched.
 
     Args:
         recipe: The student's kind, and what is not searched.
-        search: Which knobs, in which ranges.
+        search: Which hyperparameters, in which ranges.
         bounds: What is possible.
 
     Returns:
-        The space by knob; and why other knobs are not in it, a line each: nothing is left of their
-        range, or one value.
+        The space by name, and a line for each hyperparameter with fewer than two possible values,
+            which is skipped.
 
     Raises:
-        InputError: The same, of a knob that was asked for by name; or nothing is left to search.
+        InputError: A hyperparameter asked for by name has fewer than two possible values, or none
+            is left to search.
     """
     space, why = {}, []
-    for name in knobs_of(recipe):
-        if search.knobs and name not in search.knobs:
+    asked = search.hyperparameters
+    for name in hyperparameters_of(recipe):
+        if asked and name not in asked:
             continue
-        for knob_name, knob in _knobs(name, recipe, search, bounds).items():
-            if knob.low < knob.high:
-                space[knob_name] = knob
+        for full_name, found in _ranges(name, recipe, search, bounds).items():
+            if found.low < found.high:
+                space[full_name] = found
                 continue
             left = (
-                f"{knob.low:g} alone"
-                if knob.low == knob.high
+                f"{found.low:g} alone"
+                if found.low == found.high
                 else f"nothing, for {_limit(name, recipe, bounds)}"
             )
             said = f"search.{name} is {_shown(getattr(search, name))}, which leaves {left}"
-            if name in search.knobs:
-                raise InputError(f"{said}: give another range, or leave it out of search.knobs")
+            if name in asked:
+                raise InputError(
+                    f"{said}: give another range, or leave it out of search.hyperparameters"
+                )
             why.append(f"{said}; the recipe's stays")
     if not space:
-        raise InputError("search: no knob has more than one value: widen a range")
+        raise InputError("search: no hyperparameter has more than one value: widen a range")
     return space, why
 
 
-def _knobs(name: str, recipe: Recipe, search: SearchConfig, bounds: Bounds) -> dict[str, Knob]:
-    student, (low, high) = recipe.student, getattr(search, name)
-    if name == "origins":
-        return {f"{RATE}{rate}": Knob(low, high) for rate in bounds.rates}
+def _ranges(
+    name: str, recipe: Recipe, search: SearchConfig, bounds: Bounds
+) -> dict[str, Hyperparameter]:
+    """Return the range of a hyperparameter; of sampling weights one for each origin and rule."""
+    low, high = getattr(search, name)
+    if name == "sampling_weights":
+        return {f"{RATE}{rate}": Hyperparameter(low, high) for rate in bounds.rates}
+    return {name: _range(name, low, high, recipe, search, bounds)}
+
+
+def _range(
+    name: str, low: float, high: float, recipe: Recipe, search: SearchConfig, bounds: Bounds
+) -> Hyperparameter:
+    student, own = recipe.student, recipe.training.learning_rate
     if name == "learning_rate":
-        own = recipe.training.learning_rate
-        return {
-            name: Knob(low, high, log=True)
-            if high
-            else Knob(own / _FACTOR, own * _FACTOR, log=True)
-        }
+        ends = (low, high) if high else (own / _FACTOR, own * _FACTOR)
+        return Hyperparameter(*ends, log=True)
     if name == "word_dropout":
-        return {name: Knob(low, high)}
+        return Hyperparameter(low, high)
     if name == "hidden_size" and (step := student.of_kind.hidden_step) > 1:
-        return {name: Knob(-(-low // step) * step, high // step * step, True, step=step)}
+        return Hyperparameter(-(-low // step) * step, high // step * step, True, step=step)
     if name == "layers":
-        return {
-            name: Knob(low, high if student.reads_words else min(high, bounds.teacher_layers), True)
-        }
+        most = high if student.reads_words else min(high, bounds.teacher_layers)
+        return Hyperparameter(low, most, True)
     if name == "vocabulary_size":
-        return {name: _sizes(recipe, search, bounds)}
-    if name == "width" and student.embeddings.asks_teacher:
-        # PCA has no more components than the words of the smallest vocabulary, which its special
-        # tokens are no part of.
-        searched = "vocabulary_size" in (search.knobs or knobs_of(recipe))
+        return _sizes(recipe, search, bounds)
+    if name == "embedding_dimension" and student.embeddings.asks_teacher:
+        # PCA has at most as many components as the smallest vocabulary has words, without its three
+        # special tokens.
+        searched = "vocabulary_size" in (search.hyperparameters or hyperparameters_of(recipe))
         words = min(bounds.words, _sizes(recipe, search, bounds).low) if searched else bounds.words
         high = min(high, bounds.states, int(words) - 3)
-    return {name: Knob(low, high, True, log=True)}
+    return Hyperparameter(low, high, True, log=True)
 
 
-def _sizes(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> Knob:
+def _sizes(recipe: Recipe, search: SearchConfig, bounds: Bounds) -> Hyperparameter:
     vocabulary, (low, high) = recipe.student.vocabulary, search.vocabulary_size
-    # With room for more entries than there are it is the same vocabulary; hashed n-grams fill any
-    # table.
+    # More entries than there are words change nothing. Hashed n-grams fill any table.
     if vocabulary.unit != "hashed" and bounds.words < vocabulary.size:
         high = min(high, bounds.words)
-    return Knob(
-        max(low, 2 * vocabulary.subwords), high, True, log=True
-    )  # at least half of it words
+    # At least half of the entries are words.
+    return Hyperparameter(max(low, 2 * vocabulary.subwords), high, True, log=True)
 
 
 def _limit(name: str, recipe: Recipe, bounds: Bounds) -> str:
@@ -214,55 +245,58 @@ def _limit(name: str, recipe: Recipe, bounds: Bounds) -> str:
     return {
         "hidden_size": f"a {kind.name}'s is a multiple of {kind.hidden_step}",
         "layers": f"the teacher has {bounds.teacher_layers}",
-        "width": f"the teacher's states have {bounds.states} numbers, and no vocabulary may have fewer words",
+        "embedding_dimension": f"the teacher's states have {bounds.states} numbers, and no vocabulary may have fewer words",
         "vocabulary_size": f"the transfer set has {bounds.words} words, and subwords take at most half of a vocabulary",
     }[name]
 
 
-def own_parameters(recipe: Recipe, space: Mapping[str, Knob], words: int) -> dict[str, float]:
-    """Return where a recipe's own student stands, which may be outside of the space; `words` is as in `Bounds`."""
-    student, times = recipe.student, recipe.training.weight_of()
+def own_parameters(
+    recipe: Recipe, space: Mapping[str, Hyperparameter], words: int
+) -> dict[str, float]:
+    """Return the parameters of a recipe's own student, which may lie outside of the space.
+
+    Args:
+        recipe: Of that student.
+        space: What is searched.
+        words: As in `Bounds`.
+    """
+    student, weights = recipe.student, recipe.training.weight_of()
     size = student.vocabulary.size
     own: dict[str, float] = {
         "hidden_size": student.hidden_size,
         "layers": student.layers,
-        "width": student.embeddings.dimension,
+        "embedding_dimension": student.embeddings.dimension,
         "vocabulary_size": size if student.vocabulary.unit == "hashed" else min(size, words),
         "word_dropout": student.word_dropout,
         "learning_rate": recipe.training.learning_rate,
     }
     return {
-        name: times.get(name.removeprefix(RATE), 1.0) if name.startswith(RATE) else own[name]
+        name: weights.get(name.removeprefix(RATE), 1.0) if name.startswith(RATE) else own[name]
         for name in space
     }
 
 
-def with_parameters(recipe: Recipe, parameters: Parameters, origins: tuple[str, ...]) -> Recipe:
+def with_parameters(recipe: Recipe, parameters: Parameters, weights: tuple[str, ...]) -> Recipe:
     """Return a recipe with a trial's settings.
 
     Args:
         recipe: What stays.
-        parameters: By knob.
-        origins: For `training.sampling_weights`.
+        parameters: By hyperparameter.
+        weights: For `training.sampling_weights`.
     """
-    given = {
-        name: parameters[name]
-        for name in ("hidden_size", "layers", "word_dropout")
-        if name in parameters
-    }
-    embeddings, vocabulary, training = (
-        recipe.student.embeddings,
-        recipe.student.vocabulary,
-        recipe.training,
-    )
-    if "width" in parameters:
-        embeddings = replace(embeddings, dimension=int(parameters["width"]))
-    if "vocabulary_size" in parameters:
-        vocabulary = replace(vocabulary, size=int(parameters["vocabulary_size"]))
-    if "learning_rate" in parameters:
-        training = replace(training, learning_rate=parameters["learning_rate"])
-    student = replace(recipe.student, **given, embeddings=embeddings, vocabulary=vocabulary)  # type: ignore[arg-type]
-    return replace(recipe, student=student, training=replace(training, sampling_weights=origins))
+    student = recipe.student
+    changes: dict[str, Any] = {}
+    training = replace(recipe.training, sampling_weights=weights)
+    for name, value in parameters.items():
+        if name == "embedding_dimension":
+            changes["embeddings"] = replace(student.embeddings, dimension=int(value))
+        elif name == "vocabulary_size":
+            changes["vocabulary"] = replace(student.vocabulary, size=int(value))
+        elif name == "learning_rate":
+            training = replace(training, learning_rate=value)
+        elif not name.startswith(RATE):
+            changes[name] = value
+    return replace(recipe, student=replace(student, **changes), training=training)
 
 
 def _shown(ends: tuple[float, float]) -> str:

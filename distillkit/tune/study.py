@@ -1,10 +1,10 @@
-"""`distillkit tune`: students of other settings, trained on the logits that a run has, each a stage of its own.
+"""`distillkit tune`: students of other settings, trained on a run's logits, each a stage of its own.
 
     data -> teacher -> transfer set -> logits -> trials, one after another -> front
 
 The first four stages are those of `distillkit run`, in the same folder. What a trial tries follows
-from the seed, its number, and the figures of the trials before it, all of which are in their
-stages: a search that is killed goes on as if nothing had happened.
+from the seed, its number and the results of the trials before it. All of these are in their stages,
+so a killed search resumes with the proposals that it would have made.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ from distillkit.errors import InputError
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
 from distillkit.measure.picture import write_picture
 from distillkit.pipeline.student import STUDENT_VERSION
-from distillkit.recipe import SCORES, Recipe, dump
+from distillkit.recipe import SCORES, Recipe, dump, load_recipe
 from distillkit.runs import (
     RunFolder,
     Summary,
@@ -43,30 +43,25 @@ from distillkit.teacher.checkpoint import load_classifier, load_config_of
 from distillkit.training.checkpoints import checkpoint_folder
 from distillkit.training.inference import on_threads
 from distillkit.tune.front import choose, draw_front, front_table, pareto_front
+from distillkit.tune.sampler import OBJECTIVES, propose
 from distillkit.tune.space import (
     RATE,
     Bounds,
-    Knob,
+    Hyperparameter,
+    Parameters,
     SearchConfig,
     check_search,
+    new_name,
     own_parameters,
     space_of,
     with_parameters,
 )
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
-_OBJECTIVES: dict[str, Literal["maximize", "minimize"]] = {
-    "score": "maximize",
-    "milliseconds": "minimize",
-    "megabytes": "minimize",
-}
 _ROUNDS, _ROUND_ROWS = 3, 100  # of timing, and the fewest texts in each
-_DRAWS = 20  # until a space is taken to have no settings left that were not tried
 # Raise the 1 when a trial of the same settings, inputs and student gives another result.
 TRIAL_VERSION = STUDENT_VERSION + 1
-_ELSEWHERE = ("engine", "workers")  # what of a recipe no result depends on
+_ELSEWHERE = ("engine", "workers")  # settings that change no result
+_MEND = "give the same, choose another --study, or remove that folder"
 
 
 def tune(
@@ -80,24 +75,24 @@ def tune(
     """Search a student's settings over the logits of a run.
 
     Args:
-        recipe: What to run; the first trial is its own student. Its seed is that of every student,
+        recipe: What to run; the first trial is its own student. Its seed is that of every student
             and of the search.
         folder: A run's folder, as for `runs.run`.
         search: What is searched.
-        trials: How many in all, those from before included.
-        tolerance: How far the dev score of the student to choose may be below the best, in points:
-            hundredths.
+        trials: How many in all, earlier ones included.
+        tolerance: How far the chosen student's dev score may be below the best, in points
+            (hundredths).
         study: The search is in `tune-<study>/` of the folder; empty: in `tune/`.
 
     Returns:
-        What is written to `tune.json` there: the space, and of each trial its parameters, figures,
-            and whether it is on the front.
+        What is written to `tune.json` there: the space, and of each trial its parameters, its
+            measurements, and whether it is on the front.
 
     Raises:
         InputError: Something given is wrong, there are trials of another recipe or search, or
             another run is at work in the folder.
     """
-    search = search or SearchConfig()
+    search = (search or SearchConfig()).with_new_names()
     if trials < 1:
         raise InputError(f"--trials is {trials}: expected at least 1")
     if not tolerance >= 0:
@@ -112,8 +107,7 @@ def tune(
     check_search(recipe, search)
     _check_optuna()
     place = folder / (f"tune-{study}" if study else "tune")
-    given = {"recipe": asdict(recipe), "search": asdict(search)}
-    _check_same(place, given)
+    _check_same(place, recipe, search)
     with at_work(folder) as home:
         models = look_ahead(recipe)
         task = teach(recipe, home, place / "recipe.yaml")
@@ -128,33 +122,35 @@ def _check_optuna() -> None:
         raise InputError("tune needs Optuna: pip install 'distillkit[tune]'") from None
 
 
-def _check_same(place: Path, given: Mapping[str, Any]) -> None:
+def _check_same(place: Path, recipe: Recipe, search: SearchConfig) -> None:
     """Refuse to mix trials of two recipes or two spaces.
 
     Raises:
         InputError: There are trials of other settings; the message names one that differs.
     """
-    if not (place / "trial-0" / "stage.json").is_file():
+    first = place / "trial-0"
+    if not (first / "stage.json").is_file():
         return
-    before = _flat(json.loads((place / "study.json").read_text(encoding="utf-8")))
-    now = _flat(json.loads(json.dumps(given)))  # tuples as the lists that they are read back as
-    for name in [*now, *before]:
-        section, _, key = name.partition(".")
-        if before.get(name) != now.get(name) and not (section == "recipe" and key in _ELSEWHERE):
-            said = f"{name.removeprefix('recipe.')} {before.get(name)!r}, not {now.get(name)!r}"
-            raise InputError(f"{place}: its trials have {said}; {_mend()}")
-
-
-def _mend() -> str:
-    return "give the same, choose another --study, or remove that folder"
+    given = json.loads((place / "study.json").read_text(encoding="utf-8"))["search"]
+    searched = {new_name(name): ends for name, ends in given.items()}
+    searched["hyperparameters"] = [new_name(name) for name in searched["hyperparameters"]]
+    trained = asdict(load_recipe(str(first / "recipe.yaml")))  # which knows old names
+    before = _flat({**trained, "search": searched})
+    now = _flat({**asdict(recipe), "search": asdict(search)})
+    for name, value in now.items():
+        if before.get(name) != value and name not in _ELSEWHERE:
+            said = f"{name} {before.get(name)!r}, not {value!r}"
+            raise InputError(f"{place}: its trials have {said}; {_MEND}")
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted names, with tuples as the lists of a JSON file."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        found |= (
-            _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
-        )
+        if isinstance(value, dict):
+            found |= _flat(value, f"{above}{name}.")
+        else:
+            found[above + name] = list(value) if isinstance(value, tuple) else value
     return found
 
 
@@ -179,20 +175,12 @@ class _Study:
         task: Taught,
         transfer_set: str,
     ) -> None:
-        self.recipe, self.search, self.place, self.home, self.task = (
-            recipe,
-            search,
-            place,
-            home,
-            task,
-        )
-        self.transfer_set, self.stages = transfer_set, RunFolder(place)
+        self.recipe, self.search, self.place = recipe, search, place
+        self.home, self.task, self.transfer_set = home, task, transfer_set
+        self.stages = RunFolder(place)
         self.trials: list[Summary] = []
-        given = {
-            "recipe": {k: v for k, v in asdict(recipe).items() if k not in _ELSEWHERE},
-            "search": asdict(search),
-        }
-        self.base = given
+        settings = {name: v for name, v in asdict(recipe).items() if name not in _ELSEWHERE}
+        self.base = {"recipe": settings, "search": search.as_before()}
         dev = {"dev": task.tables["dev"]}
         self.inputs = dev | home.keys("teacher", "logits") | vectors_of(recipe)
 
@@ -200,20 +188,15 @@ class _Study:
         """Train what is missing, then report on all that is there."""
         self._take_up()
         if not self.trials:
-            with whole_file(self.place / "study.json") as partial:
-                text = json.dumps(
-                    {"recipe": asdict(self.recipe), "search": asdict(self.search)}, indent=1
-                )
-                partial.write_text(text + "\n", encoding="utf-8")
+            given = {"recipe": asdict(self.recipe), "search": asdict(self.search)}
+            self._write("study.json", json.dumps(given, indent=1) + "\n")
         with tqdm(
             total=trials, initial=len(self.trials), desc="tune", unit="trial", disable=None
         ) as bar:
             while len(self.trials) < trials:
-                parameters = self._propose(len(self.trials))
+                parameters = self._proposed()
                 if parameters is None:
-                    log(
-                        f"tune: no settings are left that were not tried: {len(self.trials)} trials"
-                    )
+                    log(f"tune: all settings were tried: {len(self.trials)} trials")
                     break
                 self._try(len(self.trials), parameters)
                 bar.update()
@@ -226,19 +209,22 @@ class _Study:
         Raises:
             InputError: They are of other data or logits than there are now.
         """
-        while (self.place / f"trial-{len(self.trials)}" / "stage.json").is_file():
+        while (self.place / (name := f"trial-{len(self.trials)}") / "stage.json").is_file():
             number = len(self.trials)
-            name = f"trial-{number}"
             found = self.stages.kept(name, [self.base, number], self.inputs, version=TRIAL_VERSION)
             if found is None and not self.stages.is_of(name, TRIAL_VERSION):
                 break  # it and those after it are done again
             if found is None:
                 raise InputError(
-                    f"{self.place}: trial {number} was made with other data or logits; {_mend()}"
+                    f"{self.place}: trial {number} was made with other data or logits; {_MEND}"
                 )
-            self.trials.append({"trial": number, **found})
+            self._add(found)
         if self.trials:
             log(f"{self.place}: {len(self.trials)} trials are finished, kept")
+
+    def _add(self, found: Summary) -> None:
+        parameters = {new_name(name): value for name, value in found["parameters"].items()}
+        self.trials.append({"trial": len(self.trials), **found, "parameters": parameters})
 
     @cached_property
     def marks(self) -> Any:
@@ -247,150 +233,119 @@ class _Study:
 
     @cached_property
     def bounds(self) -> Bounds:
-        """What data and teacher leave of any range; known once the recipe's own student is trained."""
+        """What data and teacher allow of any range, once the recipe's own student is trained."""
         teacher, rules = load_config_of(self.task.model), self.marks["rules"].unique().to_pylist()
         rates = {rule for joined in rules if joined for rule in joined.split("+")}
         origins = set(self.marks["origin"].unique().to_pylist()) - {"original"}
-        rates |= (
-            origins - {"augmented"} if rates else origins
-        )  # variants are told apart by their rules, if they have any
+        # Variants are told apart by their rules, if they have any.
+        rates |= origins - {"augmented"} if rates else origins
         words = self.trials[0]["vocabulary"]
         return Bounds(teacher.hidden_size, teacher.num_hidden_layers, words, tuple(sorted(rates)))
 
     @cached_property
-    def space(self) -> dict[str, Knob]:
+    def space(self) -> dict[str, Hyperparameter]:
         """What is searched."""
         space, why = space_of(self.recipe, self.search, self.bounds)
         for line in why:
             log(f"tune: {line}")
         return space
 
-    def _propose(self, number: int) -> dict[str, float] | None:
-        """Return what a trial is to try, none for the first; None where all there is was tried."""
-        if not number:
+    def _proposed(self) -> dict[str, float] | None:
+        """Return what the next trial is to try: the recipe's own student first; None at the end."""
+        if not self.trials:
             return {}
-        import optuna
-        from optuna.trial import TrialState, create_trial
+        own = own_parameters(self.recipe, self.space, self.bounds.words)
+        tried = [own, *(trial["parameters"] for trial in self.trials[1:])]
+        return propose(self.space, self.trials, tried, self.recipe.seed)
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        ways = {name: _distribution(knob) for name, knob in self.space.items()}
-        tried = [self._parameters(trial) for trial in self.trials]
-        for draw in range(_DRAWS):
-            # A sampler a trial, its state all in the seed: none has to outlive a kill.
-            seed = int(
-                np.random.SeedSequence([self.recipe.seed, number, draw]).generate_state(1)[0]
-            )
-            study = optuna.create_study(
-                directions=list(_OBJECTIVES.values()), sampler=optuna.samplers.TPESampler(seed=seed)
-            )
-            for trial, parameters in zip(self.trials, tried, strict=True):
-                if all(parameters[name] in knob for name, knob in self.space.items()):
-                    failed = "failed" in trial
-                    study.add_trial(
-                        create_trial(
-                            state=TrialState.FAIL if failed else TrialState.COMPLETE,
-                            params=parameters,
-                            distributions=ways,
-                            values=None if failed else [trial[name] for name in _OBJECTIVES],
-                        )
-                    )
-            found = {
-                name: _rounded(value, self.space[name])
-                for name, value in study.ask(ways).params.items()
-            }
-            if found not in tried:
-                return found
-        return None
-
-    def _parameters(self, trial: Mapping[str, Any]) -> dict[str, float]:
-        if trial["trial"]:
-            return trial["parameters"]
-        return own_parameters(self.recipe, self.space, self.bounds.words)
-
-    def _recipe(self, parameters: Mapping[str, float]) -> Recipe:
+    def _recipe(self, parameters: Parameters) -> Recipe:
         """Return the recipe of a trial."""
+        if not parameters:
+            return self.recipe
         rates = {
             name.removeprefix(RATE): value
             for name, value in parameters.items()
             if name.startswith(RATE)
         }
-        origins = self.recipe.training.sampling_weights
+        weights = self.recipe.training.sampling_weights
         if rates:
-            origins = self._steady(self.recipe.training.weight_of() | rates)
-        return with_parameters(self.recipe, parameters, origins) if parameters else self.recipe
+            weights = self._steady(self.recipe.training.weight_of() | rates)
+        return with_parameters(self.recipe, parameters, weights)
 
-    def _steady(self, times: dict[str, float]) -> tuple[str, ...]:
-        """Scale how often rows are seen so that an epoch has as many as the recipe's own: no trial wins by more steps."""
-        scale = self._rows_an_epoch(self.recipe.training.weight_of()) / self._rows_an_epoch(times)
+    def _steady(self, weights: dict[str, float]) -> tuple[str, ...]:
+        """Scale sampling weights to the recipe's rows per epoch: no trial wins by more steps."""
+        scale = self._rows_an_epoch(self.recipe.training.weight_of()) / self._rows_an_epoch(weights)
         # Every row has one origin.
         origins = sorted(self.marks["origin"].unique().to_pylist())
-        times = times | {name: times.get(name, 1.0) * scale for name in origins}
-        return tuple(f"{name}={value:.4g}" for name, value in times.items())
+        scaled = weights | {name: weights.get(name, 1.0) * scale for name in origins}
+        return tuple(f"{name}={value:.4g}" for name, value in scaled.items())
 
-    def _rows_an_epoch(self, wanted: Mapping[str, float]) -> float:
-        times = sampling_weights(self.marks, wanted)
-        return len(self.marks) if times is None else float(times.sum())
+    def _rows_an_epoch(self, weights: Mapping[str, float]) -> float:
+        of_rows = sampling_weights(self.marks, weights)
+        return len(self.marks) if of_rows is None else float(of_rows.sum())
 
     def _try(self, number: int, parameters: dict[str, float]) -> None:
         recipe = self._recipe(parameters)
 
         def trial(out: Path) -> Summary:
-            text, saved = dump(recipe), out / "recipe.yaml"
+            model, saved, text = out / "model", out / "recipe.yaml", dump(recipe)
             # Another release of Optuna may propose otherwise than the one that began this trial.
             resume = not saved.is_file() or saved.read_text(encoding="utf-8") == text
             saved.write_text(text, encoding="utf-8")
             try:
-                summary = pipeline.train_student(
-                    pipeline.StudentJob(
-                        self.transfer_set,
-                        self.task.path["dev"],
-                        out / "model",
-                        recipe.student,
-                        logits=self.home.folder / "logits" / "store",
-                        teacher=self.task.model,
-                        loss=recipe.loss,
-                        training=recipe.training,
-                        columns=self.task.columns,
-                        seed=recipe.seed,
-                        progress=f"trial {number}",
-                        resume=resume,
-                    )
-                )
+                summary = self._train(number, recipe, model, resume)
             except InputError:
-                # Too high a learning rate is an answer to the search; any other mistake is the
-                # user's to mend.
-                if not number or not any(checkpoint_folder(out / "model").glob("bad-batch-*.json")):
+                # Divergence is an answer to the search; any other mistake is the user's to mend.
+                if not number or not any(checkpoint_folder(model).glob("bad-batch-*.json")):
                     raise
-                shutil.rmtree(checkpoint_folder(out / "model"))
+                shutil.rmtree(checkpoint_folder(model))
                 return {"parameters": parameters, "failed": "a loss or gradient was no number"}
             found = {
                 "parameters": parameters,
                 "score": summary[f"dev_{SCORES[recipe.data.task]}"],
-                **self._timed(number, out / "model"),
-                "megabytes": megabytes(out / "model"),
-                "model_parameters": parameter_counts(load_classifier(str(out / "model"))[0])[
-                    "total"
-                ],
+                **self._timed(number, model),
+                "megabytes": megabytes(model),
+                "model_parameters": parameter_counts(load_classifier(str(model))[0])["total"],
                 **{name: summary[name] for name in ("vocabulary", "best_epoch")},
             }
-            if number:  # the first one's student is what the others are timed beside
-                shutil.rmtree(out / "model")
+            if number:  # the others are timed beside the first one's student
+                shutil.rmtree(model)
             return found
 
-        found = self.stages.stage(
-            f"trial-{number}", [self.base, number], self.inputs, trial, version=TRIAL_VERSION
+        settings = [self.base, number]
+        self._add(
+            self.stages.stage(
+                f"trial-{number}", settings, self.inputs, trial, version=TRIAL_VERSION
+            )
         )
-        self.trials.append({"trial": number, **found})
+
+    def _train(self, number: int, recipe: Recipe, model: Path, resume: bool) -> Summary:
+        return pipeline.train_student(
+            pipeline.StudentJob(
+                self.transfer_set,
+                self.task.path["dev"],
+                model,
+                recipe.student,
+                logits=self.home.folder / "logits" / "store",
+                teacher=self.task.model,
+                loss=recipe.loss,
+                training=recipe.training,
+                columns=self.task.columns,
+                seed=recipe.seed,
+                progress=f"trial {number}",
+                resume=resume,
+            )
+        )
 
     def _timed(self, number: int, model: Path) -> Summary:
-        """Time a saved student on dev, a text at a time, tokenising included, in turns with the recipe's own student.
+        """Time a saved student on dev, a text at a time, in turns with the recipe's own student.
 
-        What is reported is how the two compare, in the milliseconds that the recipe's own took when
-        it was first timed: trials are hours apart, and the machine may be busier in one of them.
+        The result is the ratio of the two, times the milliseconds of the recipe's own student in
+        the first trial. Trials are hours apart, and the machine may be busier in one of them.
         """
         dev = read_table(self.task.path["dev"], self.task.columns, labels="ignored")
-        rows = paired(*texts_of(dev.slice(0, self.recipe.evaluation.latency_sentences)))
-        rows = list(rows) * -(-_ROUND_ROWS // len(rows))
+        rows = list(paired(*texts_of(dev.slice(0, self.recipe.evaluation.latency_sentences))))
+        rows *= -(-_ROUND_ROWS // len(rows))
         answers = {"student": answer_one(*load_classifier(str(model)))}
         if number:
             answers["own"] = answer_one(*load_classifier(str(self.place / "trial-0" / "model")))
@@ -398,58 +353,38 @@ class _Study:
             rounds = [milliseconds(answers, rows) for _ in range(_ROUNDS)]
         found = [times["student"] for times in rounds]
         if number:
-            found = [
-                self.trials[0]["milliseconds"] * times["student"] / times["own"] for times in rounds
-            ]
+            first = self.trials[0]["milliseconds"]
+            found = [first * times["student"] / times["own"] for times in rounds]
         return {"milliseconds": float(np.median(found)), "milliseconds_by_round": found}
 
     def _report(self, tolerance: float) -> Summary:
         done = [trial for trial in self.trials if "failed" not in trial]
-        on_front = pareto_front(*([trial[name] for trial in done] for name in _OBJECTIVES))
-        front = {trial["trial"] for trial, on in zip(done, on_front, strict=True) if on}
+        on_front = pareto_front(*([trial[name] for trial in done] for name in OBJECTIVES))
+        for trial, on in zip(done, on_front, strict=True):
+            trial["front"] = on
         best = choose(done, tolerance)["trial"]
         space = self.space if len(self.trials) > 1 else {}
+        first = self.trials[0]
+        first["parameters"] = own_parameters(self.recipe, space, first["vocabulary"])
         result = {
             "distillkit": __version__,
             "seed": self.recipe.seed,
             "score": SCORES[self.recipe.data.task],
             "tolerance": tolerance,
-            "space": {name: asdict(knob) for name, knob in space.items()},
+            "space": {name: asdict(found) for name, found in space.items()},
             "best": best,
-            "trials": [
-                trial
-                | (
-                    {}
-                    if trial["trial"]
-                    else {"parameters": own_parameters(self.recipe, space, trial["vocabulary"])}
-                )
-                | ({} if "failed" in trial else {"front": trial["trial"] in front})
-                for trial in self.trials
-            ],
+            "trials": self.trials,
         }
         shown = front_table(result)
-        texts = {
-            "tune.json": json.dumps(result, ensure_ascii=False, indent=1) + "\n",
-            "tune.md": shown + "\n",
-            "best.yaml": (self.place / f"trial-{best}" / "recipe.yaml").read_text(encoding="utf-8"),
-        }
-        for name, text in texts.items():
-            with whole_file(self.place / name) as partial:
-                partial.write_text(text, encoding="utf-8")
+        best_recipe = self.place / f"trial-{best}" / "recipe.yaml"
+        self._write("tune.json", json.dumps(result, ensure_ascii=False, indent=1) + "\n")
+        self._write("tune.md", shown + "\n")
+        self._write("best.yaml", best_recipe.read_text(encoding="utf-8"))
         log("\n" + shown + "\n")
         write_picture("tune", self.place / "tune.svg", lambda path: draw_front(result, path))
         log(str(self.place / "tune.json"))
         return result
 
-
-def _distribution(knob: Knob) -> "BaseDistribution":
-    from optuna.distributions import FloatDistribution, IntDistribution
-
-    if knob.whole:
-        return IntDistribution(int(knob.low), int(knob.high), log=knob.log, step=knob.step)
-    return FloatDistribution(knob.low, knob.high, log=knob.log)
-
-
-def _rounded(value: float, knob: Knob) -> float:
-    """Leave three digits of a fraction: more mean nothing, and are hard to read in a recipe."""
-    return value if knob.whole else min(knob.high, max(knob.low, float(f"{value:.3g}")))
+    def _write(self, name: str, text: str) -> None:
+        with whole_file(self.place / name) as partial:
+            partial.write_text(text, encoding="utf-8")
