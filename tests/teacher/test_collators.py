@@ -1,7 +1,11 @@
 """The masking strategies in transformers' own Trainer, and in a DataLoader with workers."""
 
+from functools import partial
+from itertools import chain, pairwise
+
 import pytest
 import torch
+from tokenizers import ByteLevelBPETokenizer
 from torch.utils.data import DataLoader
 from transformers import (
     AutoTokenizer,
@@ -22,20 +26,8 @@ from distillkit.teacher.collators import MaskingCollator, tokenize
 from distillkit.teacher.masker import IGNORED
 from distillkit.teacher.similar import SimilarWords
 
-PIECES = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "a",
-    "film",
-    "thought",
-    "##ful",
-    "##ly",
-    "made",
-    ".",
-]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SUBWORDS = [*SPECIAL_TOKENS, "a", "film", "thought", "##ful", "##ly", "made", "."]
 HAN = "这部电影的演员非常出色故事也很感人我们都喜欢看，。"
 TEXTS = [
     "a thoughtfully made film .",
@@ -47,26 +39,23 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return BertTokenizerFast(vocab={piece: i for i, piece in enumerate([*PIECES, *HAN])})
+    return BertTokenizerFast(vocab={name: i for i, name in enumerate([*SUBWORDS, *HAN])})
 
 
 @pytest.fixture(scope="module")
 def byte_level():
-    from tokenizers import ByteLevelBPETokenizer
-
     trained = ByteLevelBPETokenizer()
-    special = {
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "cls_token": "<s>",
-        "sep_token": "</s>",
-        "mask_token": "<mask>",
-    }
+    names = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
     text = ["the film is a film with film", "the plot, isn't it?", "## ##"] * 20
-    trained.train_from_iterator(
-        text, 292, special_tokens=list(special.values()), show_progress=False
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, **special)
+    special = list(names.values())
+    trained.train_from_iterator(text, 292, special_tokens=special, show_progress=False)
+    tokens = {f"{name}_token": token for name, token in names.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, **tokens)
+
+
+@pytest.fixture(scope="module")
+def examples(tokenizer):
+    return [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]]
 
 
 def always(strategy="whole-word", **options):
@@ -75,20 +64,15 @@ def always(strategy="whole-word", **options):
 
 
 def chosen_words(collator, example, times=40):
-    """Return which sets of places are chosen together, or not at all, in every draw."""
-    batch = collator([example] * times)
-    return (batch["labels"] != IGNORED).tolist()
+    """Return which places are chosen, in every draw."""
+    return (collator([example] * times)["labels"] != IGNORED).tolist()
 
 
-def test_words_are_what_the_pieces_say(tokenizer):
+def test_words_are_what_the_subwords_say(tokenizer):
     torch.manual_seed(0)
     example = {"input_ids": tokenizer("a thoughtfully made film .")["input_ids"]}
     found = chosen_words(MaskingCollator(tokenizer, always(rate=0.4)), example)
-    assert tokenizer.convert_ids_to_tokens(example["input_ids"])[2:5] == [
-        "thought",
-        "##ful",
-        "##ly",
-    ]
+    assert tokenizer.convert_ids_to_tokens(example["input_ids"])[2:5] == SUBWORDS[7:10]
     assert all(row[2] == row[3] == row[4] for row in found)
     assert not any(row[0] or row[-1] for row in found)
     assert {row[2] for row in found} == {True, False}
@@ -96,44 +80,34 @@ def test_words_are_what_the_pieces_say(tokenizer):
     assert all(sum(row[i] for i in (1, 2, 5, 6, 7)) == 2 for row in found)
 
 
-def test_words_are_what_byte_level_pieces_say(byte_level):
+def test_words_are_what_byte_level_subwords_say(byte_level):
     torch.manual_seed(0)
-    text = "<s>unknown film, isn't it?</s>"
-    ids = byte_level(text)["input_ids"]
-    names = byte_level.convert_ids_to_tokens(ids)
-    assert names[0] == "<s>"
     assert byte_level.convert_tokens_to_ids("##") != byte_level.unk_token_id  # as RoBERTa has
-    words, expected = byte_level(text).word_ids(), []
-    for name, word, before in zip(names, words, [None, *words], strict=False):
-        special = name in byte_level.all_special_tokens
-        expected.append(SPECIAL if special else LATER if word == before else FIRST)
-    assert expected.count(LATER) > 5
-    found = chosen_words(
-        MaskingCollator(byte_level, always(rate=0.5)), {"input_ids": ids}, times=300
-    )
-    together = [all(row[i] == row[i - 1] for row in found) for i in range(2, len(ids) - 1)]
-    assert together == [kind == LATER for kind in expected[2:-1]]
-    assert not any(row[0] or row[-1] for row in found)
+    found = byte_level("<s>unknown film, isn't it?</s>")
+    ids, words = found["input_ids"], found.word_ids()
+    assert ids[0] == byte_level.cls_token_id
+    later = [word == before for before, word in pairwise(words[1:-1])]
+    assert sum(later) > 5
+    chosen = chosen_words(MaskingCollator(byte_level, always(rate=0.5)), {"input_ids": ids}, 300)
+    together = [all(row[i] == row[i - 1] for row in chosen) for i in range(2, len(ids) - 1)]
+    assert together == later
+    assert not any(row[0] or row[-1] for row in chosen)
 
 
 def test_an_unknown_word_is_a_word(tokenizer):
     example = {"input_ids": tokenizer("zebra")["input_ids"]}
     assert example["input_ids"][1] == tokenizer.unk_token_id
     assert tokenize(["zebra"], tokenizer)["words"] == [[SPECIAL, FIRST, SPECIAL]]
-    assert (
-        chosen_words(MaskingCollator(tokenizer, always(rate=1.0)), example)
-        == [[False, True, False]] * 40
-    )
+    found = chosen_words(MaskingCollator(tokenizer, always(rate=1.0)), example)
+    assert found == [[False, True, False]] * 40
 
 
 def test_words_that_the_examples_bring_come_first(tokenizer):
     torch.manual_seed(0)
     example = {"input_ids": tokenizer("a film made .")["input_ids"], "words": [0, 1, 2, 1, 0, 0]}
     found = chosen_words(MaskingCollator(tokenizer, always(rate=0.5)), example)
-    assert {tuple(row[1:5]) for row in found} == {
-        (True, True, False, False),
-        (False, False, True, False),
-    }
+    expected = {(True, True, False, False), (False, False, True, False)}
+    assert {tuple(row[1:5]) for row in found} == expected
 
 
 def test_chinese_words_are_never_split(tokenizer):
@@ -142,70 +116,55 @@ def test_chinese_words_are_never_split(tokenizer):
     torch.manual_seed(0)
     texts = ["这部电影的演员非常出色，故事也很感人。", "我们都喜欢看电影"]
     found = tokenize(texts, tokenizer, jieba.lcut)
+    collator = MaskingCollator(tokenizer, always(rate=0.4))
     for text, ids, words in zip(texts, found["input_ids"], found["words"], strict=True):
-        expected = [
-            kind for word in jieba.lcut(text) for kind in [FIRST, *[LATER] * (len(word) - 1)]
-        ]
-        assert words == [SPECIAL, *expected, SPECIAL]
+        kinds = [[FIRST, *[LATER] * (len(word) - 1)] for word in jieba.lcut(text)]
+        assert words == [SPECIAL, *chain(*kinds), SPECIAL]
         assert LATER in words
-        for row in chosen_words(
-            MaskingCollator(tokenizer, always(rate=0.4)), {"input_ids": ids, "words": words}
-        ):
+        for row in chosen_words(collator, {"input_ids": ids, "words": words}):
             assert all(row[i] == row[i - 1] for i, kind in enumerate(words) if kind == LATER)
     alone = tokenize(texts, tokenizer)["words"]
     assert set(alone[0][1:-1]) == {FIRST}  # characters
 
 
 def test_tokenize_knows_words_special_tokens_and_where_to_stop(tokenizer, byte_level):
-    found = tokenize(["a thoughtfully made [MASK] film [SEP] film", ""], tokenizer)
-    assert found["words"] == [
-        [SPECIAL, FIRST, FIRST, LATER, LATER, FIRST, SPECIAL, FIRST, SPECIAL, FIRST, SPECIAL],
-        [SPECIAL] * 2,
-    ]
-    assert [len(row) for row in found["input_ids"]] == [11, 2]
+    def words(text, *rest, **options):
+        return "".join(map(str, tokenize([text], *(rest or [tokenizer]), **options)["words"][0]))
+
+    assert words("a thoughtfully made [MASK] film [SEP] film") == "01122101010"
+    assert words("") == "00"
     assert tokenize(["a thoughtfully made film"], tokenizer, max_tokens=4) == {
         "input_ids": [[2, 5, 7, 3]],
         "words": [[SPECIAL, FIRST, FIRST, SPECIAL]],
     }
-    segmented = tokenize(
-        ["a thoughtfully made"], tokenizer, lambda text: ["a", "thoughtful", "ly", "made"]
-    )
-    assert segmented["words"] == [[SPECIAL, FIRST, FIRST, LATER, FIRST, FIRST, SPECIAL]]
-    words = tokenize(["the filmed plot, isn't"], byte_level)
-    pieces = byte_level.convert_ids_to_tokens(words["input_ids"][0])
-    for piece, kind in zip(pieces[1:], words["words"][0][1:], strict=True):
-        assert (kind == FIRST) == (piece[0] in "Ġ,'")
+    segments = ["a", "thoughtful", "ly", "made"]
+    assert words("a thoughtfully made", tokenizer, lambda text: segments) == "0112110"
+    found = tokenize(["the filmed plot, isn't"], byte_level)
+    names = byte_level.convert_ids_to_tokens(found["input_ids"][0])
+    for name, kind in zip(names[1:], found["words"][0][1:], strict=True):
+        assert (kind == FIRST) == (name[0] in "Ġ,'")
     with pytest.raises(InputError, match="found the word 'flim', which the text has not"):
-        tokenize(["a film"], tokenizer, lambda text: ["a", "flim"])
+        words("a film", tokenizer, lambda text: ["a", "flim"])
 
 
 def test_a_batch_is_padded_and_has_types_where_the_examples_do(tokenizer):
-    examples = [
-        dict(tokenizer(*texts)) for texts in (("a film", "made ."), ("a film made . thoughtfully",))
-    ]
-    batch = MaskingCollator(tokenizer)(examples)
+    pairs = (("a film", "made ."), ("a film made . thoughtfully",))
+    batch = MaskingCollator(tokenizer)([dict(tokenizer(*texts)) for texts in pairs])
     assert set(batch) == {"input_ids", "attention_mask", "token_type_ids", "labels"}
     assert batch["attention_mask"].tolist() == [[1] * 7 + [0] * 2, [1] * 9]
     assert batch["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0]
     assert batch["input_ids"][0, 7:].tolist() == [0, 0]
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORED).all()
-    assert set(MaskingCollator(tokenizer)([{"input_ids": [2, 5, 3]}])) == {
-        "input_ids",
-        "attention_mask",
-        "labels",
-    }
+    without = MaskingCollator(tokenizer)([{"input_ids": [2, 5, 3]}])
+    assert set(without) == {"input_ids", "attention_mask", "labels"}
 
 
-def test_static_masks_are_the_examples_own_and_come_back_after_so_many_epochs(tokenizer):
+def test_static_masks_are_the_examples_own_and_come_back_after_so_many_epochs(tokenizer, examples):
     collator = MaskingCollator(tokenizer, always(rate=0.4, static_copies=3), seed=2)
-    examples = [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]]
 
-    def masked(examples):
-        batch = collator(examples)
-        return [
-            row[: len(e["input_ids"])].tolist()
-            for row, e in zip(batch["input_ids"], examples, strict=True)
-        ]
+    def masked(examples, collator=collator):
+        rows = zip(collator(examples)["input_ids"], examples, strict=True)
+        return [row[: len(example["input_ids"])].tolist() for row, example in rows]
 
     copies = []
     for epoch in range(6):
@@ -216,25 +175,14 @@ def test_static_masks_are_the_examples_own_and_come_back_after_so_many_epochs(to
         assert copies[-1] == [masked([example])[0] for example in examples]
     assert copies[:3] == copies[3:]
     assert copies[0] != copies[1] != copies[2] != copies[0]
-    other = MaskingCollator(tokenizer, always(rate=0.4, static_copies=3), seed=3)
-    assert not torch.equal(
-        other(examples)["input_ids"],
-        MaskingCollator(tokenizer, collator.config, seed=2)(examples)["input_ids"],
-    )
+    assert masked(examples, MaskingCollator(tokenizer, collator.config, seed=3)) != copies[0]
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_that_stay_heed_the_epoch(tokenizer, start):
+def test_workers_that_stay_follow_the_epoch(tokenizer, examples, start):
     collator = MaskingCollator(tokenizer, always(rate=0.4, static_copies=2))
-    examples = [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]]
-    loader = DataLoader(
-        examples,
-        len(examples),
-        collate_fn=collator,
-        num_workers=1,
-        persistent_workers=True,
-        multiprocessing_context=start,
-    )
+    workers = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": start}
+    loader = DataLoader(examples, len(examples), collate_fn=collator, **workers)
     copies = []
     for epoch in range(3):
         collator.epoch = epoch
@@ -255,46 +203,22 @@ def test_a_classifier_guides_what_is_masked(classifier_folder):
     model.requires_grad_(False)
     config = always("task-guided", rate=0.2, guide=classifier_folder)
     torch.manual_seed(0)
-    collator = MaskingCollator(
-        tokenizer, config, scores=lambda ids, inside: token_scores(model, ids, inside)
-    )
+    collator = MaskingCollator(tokenizer, config, scores=partial(token_scores, model))
     example = {"input_ids": tokenizer("the film is great .")["input_ids"]}  # one of five words
     counts = torch.tensor(chosen_words(collator, example, 400)).sum(0).tolist()
     assert counts[0] == counts[-1] == 0
     assert sum(counts) == 400
-    assert max(counts) == counts[4]  # "great"
-    assert counts[4] > 120
+    assert max(counts) == counts[4] > 120  # "great"
 
 
-STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span"]
-
-
-def similar_of(strategy):
-    return (
-        SimilarWords([[6], [10], [7, 8], [7, 9]], [[1], [0], [3], [2]])
-        if strategy == "macbert"
-        else None
-    )
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["token", "whole-word", "n-gram", "macbert", "span"])
 def test_it_works_in_transformers_own_trainer(strategy, tokenizer, tmp_path):
     torch.manual_seed(0)
-    model = BertForMaskedLM(
-        BertConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=8,
-        )
-    )
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), num_attention_heads=2, **sizes))
     before = model.bert.embeddings.word_embeddings.weight.detach().clone()
     found = tokenize(TEXTS * 4, tokenizer)
-    examples = [
-        {"input_ids": ids, "words": words}
-        for ids, words in zip(found["input_ids"], found["words"], strict=True)
-    ]
+    rows = zip(found["input_ids"], found["words"], strict=True)
     arguments = TrainingArguments(
         output_dir=str(tmp_path),
         max_steps=2,
@@ -305,35 +229,31 @@ def test_it_works_in_transformers_own_trainer(strategy, tokenizer, tmp_path):
         save_strategy="no",
         disable_tqdm=True,
         learning_rate=0.1,
-        logging_steps=1,
     )
+    similar = SimilarWords([[6], [10], [7, 8], [7, 9]], [[1], [0], [3], [2]])
     collator = MaskingCollator(
-        tokenizer, MaskingConfig(strategy=strategy, rate=0.4), similar_of(strategy)
+        tokenizer,
+        MaskingConfig(strategy=strategy, rate=0.4),
+        similar if strategy == "macbert" else None,
     )
-    trainer = Trainer(model, arguments, data_collator=collator, train_dataset=examples)
-    result = trainer.train()
+    examples = [{"input_ids": ids, "words": words} for ids, words in rows]
+    result = Trainer(model, arguments, data_collator=collator, train_dataset=examples).train()
     assert result.global_step == 2
     assert result.training_loss > 0
     assert not torch.equal(model.bert.embeddings.word_embeddings.weight, before)
-    del examples[0]["words"]
 
 
-def test_it_works_in_a_loader_with_workers(tokenizer):
-    examples = [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]] * 4
-    static = MaskingCollator(tokenizer, MaskingConfig(rate=0.4, static_copies=1))
+@pytest.mark.parametrize("copies", [0, 1])
+def test_it_works_in_a_loader_with_workers(tokenizer, examples, copies):
+    collator = MaskingCollator(tokenizer, MaskingConfig(rate=0.4, static_copies=copies))
     torch.manual_seed(0)
-    for collator, same in (
-        (MaskingCollator(tokenizer, MaskingConfig(rate=0.4)), False),
-        (static, True),
-    ):
-        loader = DataLoader(examples, batch_size=4, collate_fn=collator, num_workers=2)
-        batches = [batch["labels"] for batch in loader]
-        assert len(batches) == 4
-        assert all(torch.equal(batch, batches[0]) for batch in batches) == same
-        again = [batch["labels"] for batch in loader]
-        assert (
-            all(torch.equal(one, other) for one, other in zip(batches, again, strict=True)) == same
-        )
+    loader = DataLoader(examples * 4, batch_size=4, collate_fn=collator, num_workers=2)
+    batches = [batch["labels"] for _ in range(2) for batch in loader]
+    assert len(batches) == 8
+    for epoch in (batches[:4], batches[4:]):
+        assert all(torch.equal(batch, epoch[0]) for batch in epoch) == (copies == 1)
+    same = [torch.equal(*pair) for pair in zip(batches[:4], batches[4:], strict=True)]
+    assert all(same) == (copies == 1)
 
 
 def test_a_checkpoints_own_tokenizer_will_do(encoder_folder):

@@ -118,43 +118,23 @@ def test_a_shard_in_other_hands_is_waited_for_and_taken_over_when_it_is_dropped(
 
 
 def test_what_the_killed_have_left_is_cleared_away_and_what_is_in_use_is_not(plan, tmp_path):
-    shard_path(tmp_path, plan[0].name).write_text("")
-    (tmp_path / f".shard-{plan[0].name}.lock").write_text("")  # killed after its last byte
-    (tmp_path / ".shard-00.lock").write_text("")  # killed over a shard of another plan
-    (tmp_path / ".shard-00.parquet.77.partial").write_text("half of i")
-    with FileLock(tmp_path / ".shard-11.lock"):
-        (tmp_path / ".shard-11.parquet.78.partial").write_text("half of i")
+    written, in_use = shard_path(tmp_path, plan[0].name), tmp_path / ".shard-11.lock"
+    killed = (f".shard-{plan[0].name}.lock", ".shard-00.lock", ".shard-00.parquet.77.partial")
+    partial = tmp_path / ".shard-11.parquet.78.partial"
+    for path in (written, partial, *(tmp_path / name for name in killed)):
+        path.write_text("half of i")
+    with FileLock(in_use):
         with Turns(tmp_path, plan[:1]) as turns:
             assert turns.take(wait=True) is None
-        assert {path.name for path in tmp_path.iterdir()} == {
-            shard_path(tmp_path, plan[0].name).name,
-            ".shard-11.lock",
-            ".shard-11.parquet.78.partial",
-        }
+        assert set(tmp_path.iterdir()) == {written, in_use, partial}
 
 
 def start(source, store, teacher, **environment):
     """Label by the command line, in small shards."""
-    command = [
-        sys.executable,
-        "-m",
-        "distillkit",
-        "label",
-        str(source),
-        str(store),
-        "--teacher",
-        teacher,
-    ]
-    options = [
-        "--label.shard-rows",
-        "7",
-        "--label.precision",
-        "bf16",
-        "--label.max-batch-tokens",
-        "32",
-    ]
+    command = ["label", str(source), str(store), "--teacher", teacher, "--label.shard-rows", "7"]
+    options = ["--label.precision", "bf16", "--label.max-batch-tokens", "32"]
     return subprocess.Popen(
-        [*command, *options],
+        [sys.executable, "-m", "distillkit", *command, *options],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=subprocess.PIPE,
         text=True,
@@ -167,13 +147,12 @@ def contents(store):
 
 @pytest.fixture(scope="module")
 def undisturbed(train_table, classifier_folder, tmp_path_factory):
-    """A transfer set of 96 rows and the store that one process makes of it: 13 shards of 7 and one of 5."""
+    """A transfer set of 96 rows, and the store that one process makes of it: 14 shards."""
     folder = tmp_path_factory.mktemp("undisturbed")
     write_table(train_table, folder / "transfer.parquet")
     process = start(folder / "transfer.parquet", folder / "store", classifier_folder)
     summary = json.loads(process.communicate()[0])
-    assert process.returncode == 0
-    assert summary["labelled_now"] == 96
+    assert (process.returncode, summary["labelled_now"]) == (0, 96)
     files = contents(folder / "store")
     assert len(files) == 1 + 14
     return folder / "transfer.parquet", files
@@ -184,10 +163,8 @@ def test_two_processes_make_the_very_same_store_and_the_first_alone_speaks(
     undisturbed, classifier_folder, tmp_path
 ):
     source, expected = undisturbed
-    both = [
-        start(source, tmp_path / "s", classifier_folder, RANK=str(rank), WORLD_SIZE="2")
-        for rank in (0, 1)
-    ]
+    ranks = [{"RANK": rank, "WORLD_SIZE": "2"} for rank in "01"]
+    both = [start(source, tmp_path / "s", classifier_folder, **rank) for rank in ranks]
     said = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert json.loads(said[0])["rows"] == 96
