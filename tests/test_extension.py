@@ -1,9 +1,12 @@
-"""Another's student kind and loss, declared in this file alone, go through every command."""
+"""Another's student kind, loss and augmentation method go through every command."""
 
 import json
 import sys
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -11,6 +14,9 @@ from transformers import AutoModelForSequenceClassification
 
 import distillkit.student.kinds as package
 from distillkit import runs
+from distillkit.augment.method import Method
+from distillkit.augment.methods import METHODS
+from distillkit.augment.rules import OTHER, Variants
 from distillkit.compress.run import compress
 from distillkit.errors import InputError
 from distillkit.pipeline import export
@@ -24,6 +30,7 @@ from distillkit.recipe import (
     EvaluationConfig,
     LabelConfig,
     LossConfig,
+    MixConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
@@ -74,6 +81,20 @@ class AveragingForSequenceClassification(SingleStudent):
     encoder_class = AveragingEncoder
 
 
+def shouting(lexicon, config, folder):
+    """Every word in capitals."""
+
+    def variation(block, rows, keys):
+        spans = zip(block.offsets[rows], block.offsets[rows + 1], strict=True)
+        words = [lexicon.strings.take(pa.array(block.words[a:b])).to_pylist() for a, b in spans]
+        nothing = pa.array([[]] * len(rows), pa.list_(pa.int32()))
+        length, fired = block.lengths[rows].astype(np.int32), np.full(len(rows), OTHER, np.uint8)
+        texts = pa.array([" ".join(own).upper() for own in words])
+        return Variants(texts, fired, nothing, np.zeros_like(length), length)
+
+    return variation
+
+
 def cosine_loss(student, teacher):
     return (1 - torch.cosine_similarity(student, teacher.detach(), dim=1)).mean()
 
@@ -95,11 +116,15 @@ LOSS = LossKind(
 )
 
 
+METHOD = Method("shout", "Words in capitals.", shouting)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def declared():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(KINDS, KIND.name, KIND)
         patch.setitem(LOSSES, LOSS.name, LOSS)
+        patch.setitem(METHODS, METHOD.name, METHOD)
         yield
 
 
@@ -113,7 +138,9 @@ def recipe(declared, tmp_path_factory, classifier_folder, train_table, dev_table
     return Recipe(
         data=DataConfig(train=str(folder / "train.tsv"), dev=str(folder / "dev.tsv")),
         teacher=TeacherConfig(classifier_folder, 16, replace(how, learning_rate=1e-5)),
-        augment=AugmentConfig(n_iter=2, tagger="none"),
+        augment=AugmentConfig(
+            n_iter=2, tagger="none", mix=replace(MixConfig().with_methods(["shout"]), shout=1.0)
+        ),
         label=LabelConfig(precision="fp32"),
         student=StudentConfig(
             "averaging", hidden_size=8, head_size=8, embeddings=EmbeddingConfig("random", 8)
@@ -126,16 +153,18 @@ def recipe(declared, tmp_path_factory, classifier_folder, train_table, dev_table
 
 @pytest.fixture(scope="module")
 def home(recipe, tmp_path_factory):
-    """A finished run of both."""
+    """A finished run of all three."""
     folder = tmp_path_factory.mktemp("runs") / "mine"
     runs.run(recipe, folder)
     return folder
 
 
-def test_run_distils_the_kind_with_the_loss_and_repeats_from_its_recipe(recipe, home):
+def test_run_distils_the_kind_with_loss_and_method_and_repeats_from_its_recipe(recipe, home):
     model = AutoModelForSequenceClassification.from_pretrained(home / "student" / "model")
     assert (type(model), model.config.hidden_size) == (AveragingForSequenceClassification, 8)
     assert load_recipe(str(home / "recipe.yaml")) == recipe
+    rows = pq.read_table(home / "transfer" / "transfer.parquet").to_pylist()
+    assert sum(row["text"].isupper() for row in rows if row["rules"] == "other") > 40
     scores = json.loads((home / "result.json").read_text())["models"]
     assert scores["student"]["dev"]["accuracy"] > 0.7
 
@@ -169,6 +198,8 @@ def test_export_answers_as_torch_and_push_says_what_was_declared(home, tmp_path)
         "kind `averaging`",
         "It averages words.",
         "The loss is cosine of the logits, alpha 0",
+        "\n* Words in capitals.\n",
+        "changed by a method that is not distillkit's own",
     ):
         assert words in card
     assert (tmp_path / "out" / "bundle" / "model.onnx").is_file()
@@ -184,6 +215,7 @@ def test_export_answers_as_torch_and_push_says_what_was_declared(home, tmp_path)
         ),
         ("student: {kind: averaging, pooling: last}", "expected auto, max, mean"),
         ("loss: {kind: cosin}", "loss.kind is 'cosin': did you mean 'cosine'"),
+        ("augment: {mix: {shuot: 1}}", "'augment.mix.shuot'; did you mean 'augment.mix.shout'"),
     ],
 )
 def test_a_recipe_is_checked_against_what_was_declared(text, line, tmp_path):

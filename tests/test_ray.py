@@ -57,7 +57,7 @@ def test_more_actors_than_may_be_are_refused_and_not_waited_for():
 def test_augment_and_label_write_the_bytes_of_the_local_engine(
     tmp_path, classifier_folder, monkeypatch
 ):
-    monkeypatch.setattr("distillkit.augment.transfer_set.BLOCK_ROWS", 64)
+    monkeypatch.setattr("distillkit.augment.layout.BLOCK_ROWS", 64)
     folder = tmp_path / "source"
     folder.mkdir()
     words = ["good", "bad", "film", "a", "the", "plot", "very"]

@@ -14,7 +14,7 @@ import shutil
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,66 +26,34 @@ import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from distillkit.augment.augmenter import refuse_mask
 from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
-from distillkit.augment.method import AugmentOptions, Method, Preparation, RowsJob, share_of
-from distillkit.augment.methods import methods_of
+from distillkit.augment.layout import (
+    Job,
+    Layout,
+    Unit,
+    drawn_texts,
+    first_texts,
+    held_out_path,
+    lay_out,
+    units_of,
+)
+from distillkit.augment.method import AugmentOptions, Preparation
 from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
 from distillkit.augment.yields import count_rows, yield_report
-from distillkit.data.counter import below, draw, seed_key
-from distillkit.data.files import fingerprint, read_arrow, write_arrow
-from distillkit.data.labels import LABEL_TYPES
+from distillkit.data.files import read_arrow, write_arrow
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import (
-    content_hashes,
-    paired,
-    resized,
-    table_writer,
-    texts_of,
-    with_mask,
-)
+from distillkit.data.tables import content_hashes, paired, table_writer, texts_of, with_mask
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
-from distillkit.recipe import AugmentConfig
 
-BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
-_UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
-# sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
-_DRAWN = 4
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
 _FORMAT = 2  # of the work folder and of what is written: raised when either changes
 _COUNTS = b"counts"  # key of a finished unit's metadata
 # Classes of rows for `duplicates`: an original is never left out for another row.
 _CLASSES = {"original": 0, "unlabelled": 1, "generated": 2, "augmented": 3}
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """Some rows of a block that are made into candidates, and written, together."""
-
-    block: int
-    origin: str
-    first_row: int  # of the unit, in its source
-    start: int  # in the block
-    stop: int
-    varied: bool
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What every step must know beside the files; small, and sent to every worker."""
-
-    folder: Path
-    config: AugmentConfig
-    seed: int
-    pairs: bool
-    label: pa.DataType  # of the column `label`
-
-    def path(self, kind: str, number: int, form: str = "arrow") -> Path:
-        return self.folder / f"{kind}-{number:06}.{form}"
 
 
 def build_transfer_set(
@@ -134,260 +102,129 @@ def build_transfer_set(
 def _build(
     sources: Mapping[str, Iterable[pa.Table]], target: Path, work: Path, options: AugmentOptions
 ) -> dict[str, Any]:
-    config, tagger = options.config, options.tagger
-    job, blocks, digest = _lay_out(sources, work, options)
-    varied = [block for block in blocks if block.varied]
-    name = (
-        ""
-        if tagger is not None
-        else resolve_tagger(config.tagger, _first_texts(work))
-        if varied
-        else "none"
-    )
-    # Two callables cannot be told apart, so their work is not taken up again.
-    version = uuid4().hex if tagger is not None else tagger_version(name)
-    settings = [
-        _FORMAT,
-        asdict(replace(config, tagger=version, memory_mb=1)),
-        options.seed,
-        digest,
-        options.models.fingerprints(),
-    ]
-    key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
-    job = replace(job, folder=work / key)
-    for old in work.glob("????????????????"):
-        if old != job.folder:
-            shutil.rmtree(old)  # candidates of other settings
-    job.folder.mkdir(exist_ok=True)
-    units = [unit for block in blocks for unit in _units(block, config)]
+    job, layout = lay_out(sources, work, options)
+    config, varied = options.config, [block for block in layout.blocks if block.varied]
+    tagger = resolve_tagger(config.tagger, first_texts(work)) if varied else "none"
+    job = _in_own_folder(job, layout, tagger, options)
+    units = [unit for block in layout.blocks for unit in units_of(block, config)]
     cores = processes(options.workers, len(varied))
 
-    def go(what: str, step: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-        asks = what == "make" and any(m.holds_model for m in methods_of(config))
+    def go(what: str, step: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        asks = what == "make" and any(method.holds_model for method in job.methods)
         results = each(step, items, engine=options.engine, workers=cores, holds_model=asks)
-        return tqdm(results, desc=f"augment: {what}", total=len(items), unit="block", disable=None)
+        name = f"augment: {what}"
+        yield from tqdm(results, desc=name, total=len(items), unit="block", disable=None)
 
-    for _ in go("tag", partial(_tag, job, name, tagger), [block.block for block in varied]):
+    blocks = [block.block for block in varied]
+    for _ in go("tag", partial(_tag, job, tagger, options.tagger), blocks):
         pass
-    if not (job.folder / "lexicon.npz").is_file():
-        batches = (read_arrow(path) for block in varied for path in _tag_paths(job, block.block))
-        Lexicon.build((table.to_batches()[0] for table in batches), config.mask).save(job.folder)
-    if varied:
-        _prepare(job, options, varied)
+    _prepare(job, options, varied)
     candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
     partitions = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
     for _ in go("compare", partial(_compare, job, len(units), partitions), range(partitions)):
         pass
-    total: Counter[str] = Counter()
-    table_schema = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), config.mask).schema
-    with table_writer(target, table_schema) as writer:
-        group: list[pa.Table] = []
-        for number, counts in enumerate(
-            go("write", partial(_finish, job, partitions), range(len(units)))
-        ):
-            total.update(counts)
-            group.append(
-                read_arrow(job.path("done", number)).replace_schema_metadata(table_schema.metadata)
-            )
-            if sum(map(len, group)) >= _GROUP_ROWS or number == len(units) - 1:
-                writer.write_table(pa.concat_tables(group))
-                group = []
-    return yield_report(total, candidates)
+    counts = go("write", partial(_finish, job, partitions), range(len(units)))
+    return yield_report(_write(job, target, counts, len(units)), candidates)
 
 
-def _prepare(job: _Job, options: AugmentOptions, varied: Sequence[_Unit]) -> None:
-    """Do once, method by method, what every worker needs."""
-    lexicon, texts = Lexicon.load(job.folder), partial(_drawn_texts, job, varied)
-    for method in methods_of(job.config):
-        if method.prepare is not None:
-            method.prepare(Preparation(options, lexicon, texts, job.folder))
+def _in_own_folder(job: Job, layout: Layout, tagger: str, options: AugmentOptions) -> Job:
+    """Give the work a folder named after all that it depends on; remove those of other settings."""
+    # Two callables cannot be told apart, so their work is not taken up again.
+    version = uuid4().hex if options.tagger is not None else tagger_version(tagger)
+    settings = [
+        _FORMAT,
+        asdict(replace(options.config, tagger=version, memory_mb=1)),
+        options.seed,
+        layout.digest.hexdigest(),
+        options.models.fingerprints(),
+    ]
+    key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+    folder = layout.work / key
+    for old in layout.work.glob("????????????????"):
+        if old != folder:
+            shutil.rmtree(old)
+    folder.mkdir(exist_ok=True)
+    return replace(job, folder=folder)
 
 
-def _lay_out(
-    sources: Mapping[str, Iterable[pa.Table]], work: Path, options: AugmentOptions
-) -> tuple[_Job, list[_Unit], str]:
-    """Write every source's rows, block by block, and the held-out rows; return a digest too."""
-    config, held_out = options.config, options.held_out
-    laid = _Laid(work, config, {"text_pair" in table.column_names for table in held_out})
-    bring = [method for method in methods_of(config) if method.rows is not None]
-
-    def job(method: Method, tables: Iterable[pa.Table]) -> RowsJob:
-        wanted = share_of(config, method.name, laid.rows)
-        return RowsJob(options, tables, wanted, _first_texts(work), laid.originals, work)
-
-    for origin, tables in sources.items():
-        for method in bring:
-            if method.origin == origin == "unlabelled" and method.rows is not None:
-                tables = method.rows(job(method, tables))
-        laid.add(origin, tables)
-    for method in bring:
-        if method.origin != "unlabelled" and method.rows is not None:
-            originals = (read_arrow(path) for path in laid.paths("original"))
-            laid.add(method.origin, method.rows(job(method, originals)))
-    rows = [row for table in held_out for row in paired(*texts_of(table))]
-    if config.swap:  # a pair says the same the other way round
-        rows += [(pair, text) for text, pair in rows if pair is not None]
-    guarded = sorted({normal_row(*row) for row in rows})
-    write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), work / "held-out.arrow")
-    laid.digest.update(fingerprint(work / "held-out.arrow").encode())
-    return (
-        _Job(work, config, options.seed, True in laid.kinds, laid.label),
-        laid.blocks,
-        laid.digest.hexdigest(),
-    )
-
-
-class _Laid:
-    """Sources' rows in files of a work folder, block by block."""
-
-    def __init__(self, work: Path, config: AugmentConfig, kinds: set[bool]) -> None:
-        self.work, self.config = work, config
-        self.kinds = kinds  # whether tables are of pairs
-        self.blocks: list[_Unit] = []
-        self.label = LABEL_TYPES["classification"]
-        self.rows = 0  # originals
-        self.digest = hashlib.sha256()
-        self.originals = ""  # digest of the originals alone
-
-    def add(self, origin: str, tables: Iterable[pa.Table]) -> None:
-        config, first = self.config, 0
-        for table in resized(tables, BLOCK_ROWS):
-            self.kinds.add("text_pair" in table.column_names)
-            if len(self.kinds) > 1:
-                raise InputError(
-                    "some tables have pairs and some single texts; give all of them the same columns"
-                )
-            names = [name for name in ("text", "text_pair", "label") if name in table.column_names]
-            table = table.select(names).replace_schema_metadata(None).combine_chunks()
-            if "label" in names and table["label"].type in LABEL_TYPES.values():
-                self.label = table["label"].type
-            for column in names[: 2 if True in self.kinds else 1]:
-                refuse_mask(table[column].to_pylist(), config.mask)
-            varied = config.n_iter > 0 and (
-                origin == "original" or (origin == "unlabelled" and config.vary_unlabelled)
-            )
-            write_arrow(table, path := self.work / f"rows-{len(self.blocks):06}.arrow")
-            self.digest.update(f"{origin}{fingerprint(path)}".encode())
-            self.blocks.append(_Unit(len(self.blocks), origin, first, 0, len(table), varied))
-            first += len(table)
-        if origin == "original":
-            self.rows, self.originals = first, self.digest.hexdigest()
-
-    def paths(self, origin: str) -> list[Path]:
-        return [
-            self.work / f"rows-{block.block:06}.arrow"
-            for block in self.blocks
-            if block.origin == origin
-        ]
-
-
-def _drawn_texts(job: _Job, blocks: Sequence[_Unit], count: int) -> list[str]:
-    """Draw texts of some blocks, with replacement; of pairs the sides take turns."""
-    ends = np.cumsum([block.stop for block in blocks])
-    at = below(draw(seed_key(job.seed, _DRAWN), np.arange(count)), ends[-1])
-    block_of = np.searchsorted(ends, at, side="right")
-    texts = np.empty(count, object)
-    for number, block in enumerate(blocks):
-        rows = _rows(job, block.block)
-        for side, name in enumerate(("text", "text_pair")[: 1 + job.pairs]):
-            mine = np.flatnonzero(
-                (block_of == number) & (np.arange(count) % (1 + job.pairs) == side)
-            )
-            texts[mine] = (
-                rows[name].take(pa.array(at[mine] - (ends[number] - block.stop))).to_pylist()
-            )
-    return texts.tolist()
-
-
-def _units(block: _Unit, config: AugmentConfig) -> Iterator[_Unit]:
-    rows, made = BLOCK_ROWS, 1 + config.swap + (config.n_iter if block.varied else 0)
-    while rows > 1 and rows * made > _UNIT_CANDIDATES:
-        rows //= 2
-    for start in range(0, block.stop, rows):
-        yield replace(
-            block,
-            first_row=block.first_row + start,
-            start=start,
-            stop=min(start + rows, block.stop),
-        )
-
-
-def _rows(job: _Job, block: int) -> pa.Table:
-    return read_arrow(job.folder.parent / f"rows-{block:06}.arrow")
-
-
-def _first_texts(work: Path) -> list[str]:
-    return texts_of(read_arrow(work / "rows-000000.arrow"))[0]
-
-
-def _tag_paths(job: _Job, block: int) -> list[Path]:
-    return [job.path(f"tags{side}", block) for side in (("", "-pair") if job.pairs else ("",))]
-
-
-def _tag(job: _Job, name: str, tagger: Tagger | None, block: int) -> None:
-    rows = _rows(job, block)
-    for path, column in zip(_tag_paths(job, block), ("text", "text_pair"), strict=False):
+def _tag(job: Job, name: str, tagger: Tagger | None, block: int) -> None:
+    rows = job.rows(block)
+    for path, column in zip(job.tag_paths(block), ("text", "text_pair"), strict=False):
         if not path.is_file():
             texts = rows[column].to_pylist()
             batch = tag_block(name, texts) if tagger is None else tagged_batch(texts, tagger(texts))
             write_arrow(pa.Table.from_batches([batch]), path)
 
 
-def _make(job: _Job, numbered: tuple[int, _Unit]) -> int:
+def _prepare(job: Job, options: AugmentOptions, varied: Sequence[Unit]) -> None:
+    """Do once what every worker needs: the lexicon, and what methods prepare."""
+    if not (job.folder / "lexicon.npz").is_file():
+        paths = (path for block in varied for path in job.tag_paths(block.block))
+        batches = (read_arrow(path).to_batches()[0] for path in paths)
+        Lexicon.build(batches, job.config.mask).save(job.folder)
+    if varied:
+        lexicon, texts = Lexicon.load(job.folder), partial(drawn_texts, job, varied)
+        for method in job.methods:
+            if method.prepare is not None:
+                method.prepare(Preparation(options, lexicon, texts, job.folder))
+
+
+def _make(job: Job, numbered: tuple[int, Unit]) -> int:
     """Write a unit's candidates and their hashes; return how many there are."""
     number, unit = numbered
     path, hashes = job.path("candidates", number), job.path("hashes", number, "npy")
     if hashes.is_file():
         return len(np.load(hashes, mmap_mode="r"))
-    rows = _rows(job, unit.block).slice(unit.start, unit.stop - unit.start)
-    blocks = []
-    if unit.varied:
-        lexicon, makers = _variations(job.folder, job.config)
-        for tags in _tag_paths(job, unit.block):
-            blocks.append(
-                lexicon.block(
-                    read_arrow(tags).slice(unit.start, len(rows)).combine_chunks().to_batches()[0]
-                )
-            )
-    tables = [_as_they_are(rows, unit, job)]
+    rows = job.rows(unit.block).slice(unit.start, unit.stop - unit.start)
+    own = _as_they_are(rows, unit, job)
+    tables = [own]
     if job.config.swap and job.pairs and unit.origin == "original":
-        tables.append(_turned(tables[0]))
+        tables.append(_turned(own))
     if unit.varied:
-        maker = VariantMaker(
-            job.config, job.seed, makers, unlabelled=unit.origin == "unlabelled", label=job.label
-        )
-        tables.extend(maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row))
+        tables.extend(_variants(job, unit, rows))
     table = pa.concat_tables(tables).combine_chunks()
     write_arrow(table, path)
-    origins = table["origin"].chunk(0).indices.to_numpy() if len(table) else np.empty(0, np.int8)
-    classes = np.array([_CLASSES[name] for name in ORIGINS])[origins]
-    numbers = [
+    classes = np.array([_CLASSES[name] for name in ORIGINS])
+    origins = table["origin"].chunk(0).indices.to_numpy()
+    labels = np.zeros(len(table), np.uint32)
+    labels[: len(own)] = [
         0 if label is None else zlib.crc32(str(label).encode()) | 1
-        for label in tables[0]["label"].to_pylist()
+        for label in own["label"].to_pylist()
     ]
-    labels = np.array(numbers, np.uint32)
-    labels = np.concatenate([labels, np.zeros(len(table) - len(labels), np.uint32)])
     content = content_hashes(
         table["text"].chunk(0), table["text_pair"].chunk(0) if job.pairs else None
     )
-    write_hashes(hashes, content, classes, number, labels)
+    write_hashes(hashes, content, classes[origins], number, labels)
     return len(table)
 
 
+def _variants(job: Job, unit: Unit, rows: pa.Table) -> Iterator[pa.Table]:
+    lexicon, variations = _variations(job)
+    tags = (read_arrow(path).slice(unit.start, len(rows)) for path in job.tag_paths(unit.block))
+    blocks = [lexicon.block(table.combine_chunks().to_batches()[0]) for table in tags]
+    maker = VariantMaker(
+        job.config,
+        job.seed,
+        variations,
+        unlabelled=unit.origin == "unlabelled",
+        label=job.label,
+    )
+    return maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row)
+
+
 @lru_cache(maxsize=1)
-def _variations(folder: Path, config: AugmentConfig) -> tuple[Lexicon, Mapping[str, Variation]]:
-    lexicon = Lexicon.load(folder)
+def _variations(job: Job) -> tuple[Lexicon, Mapping[str, Variation]]:
+    lexicon = Lexicon.load(job.folder)
     return lexicon, {
-        method.name: method.variation(lexicon, config, folder)
-        for method in methods_of(config)
+        method.name: method.variation(lexicon, job.config, job.folder)
+        for method in job.methods
         if method.variation is not None
     }
 
 
-def _as_they_are(rows: pa.Table, unit: _Unit, job: _Job) -> pa.Table:
+def _as_they_are(rows: pa.Table, unit: Unit, job: Job) -> pa.Table:
     """Return a unit's own rows as candidates."""
     columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
-    columns.setdefault("label", pa.nulls(len(rows), job.label))
     columns["origin"] = origin_column(unit.origin, len(rows))
     columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
     columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
@@ -400,43 +237,37 @@ def _as_they_are(rows: pa.Table, unit: _Unit, job: _Job) -> pa.Table:
 
 def _turned(table: pa.Table) -> pa.Table:
     """Return pairs the other way round; their labels are for the teacher to say."""
-    table = table.set_column(0, "text", table["text_pair"]).set_column(
-        1, "text_pair", table["text"]
-    )
     columns = {
+        "text": table["text_pair"],
+        "text_pair": table["text"],
         "label": pa.nulls(len(table), table["label"].type),
         "origin": origin_column("augmented", len(table)),
         "rules": rules_column(np.full(len(table), SWAPPED, np.uint8)),
     }
-    for name, column in columns.items():
-        table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
-    return table
+    return pa.table(
+        [columns.get(name, table[name]) for name in table.column_names], schema=table.schema
+    )
 
 
-def _compare(job: _Job, units: int, partitions: int, partition: int) -> None:
+def _compare(job: Job, units: int, partitions: int, partition: int) -> None:
     target = _partition_path(job, partition, partitions)
     if not target.is_file():
-        keep_first(
-            [job.path("hashes", unit, "npy") for unit in range(units)],
-            partition,
-            partitions,
-            target,
-        )
+        paths = [job.path("hashes", unit, "npy") for unit in range(units)]
+        keep_first(paths, partition, partitions, target)
 
 
-def _partition_path(job: _Job, partition: int, partitions: int) -> Path:
+def _partition_path(job: Job, partition: int, partitions: int) -> Path:
     return job.path(f"first-of-{partitions}", partition, "npy")
 
 
-def _finish(job: _Job, partitions: int, number: int) -> dict[str, int]:
+def _finish(job: Job, partitions: int, number: int) -> dict[str, int]:
     """Write the rows of a unit that stay; return how many of each sort there are."""
     path = job.path("done", number)
     if path.is_file():
         return json.loads(read_arrow(path).schema.metadata[_COUNTS])
     table = read_arrow(job.path("candidates", number))
-    places, conflicting = kept(
-        [_partition_path(job, partition, partitions) for partition in range(partitions)], number
-    )
+    paths = [_partition_path(job, partition, partitions) for partition in range(partitions)]
+    places, conflicting = kept(paths, number)
     table = table.take(pa.array(places))
     if conflicting.any():
         labels = pc.if_else(pa.array(conflicting), pa.scalar(None, job.label), table["label"])
@@ -449,6 +280,24 @@ def _finish(job: _Job, partitions: int, number: int) -> dict[str, int]:
     return counts
 
 
+def _write(
+    job: Job, target: Path, counts: Iterable[Mapping[str, int]], units: int
+) -> Mapping[str, int]:
+    """Write the finished units into the target, as they come; return the sum of their counts."""
+    total: Counter[str] = Counter()
+    table_schema = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), job.config.mask)
+    with table_writer(target, table_schema.schema) as writer:
+        group: list[pa.Table] = []
+        for number, found in enumerate(counts):
+            total.update(found)
+            done = read_arrow(job.path("done", number))
+            group.append(done.replace_schema_metadata(table_schema.schema.metadata))
+            if sum(map(len, group)) >= _GROUP_ROWS or number == units - 1:
+                writer.write_table(pa.concat_tables(group))
+                group = []
+    return total
+
+
 def _plain(of: pa.Schema) -> pa.Schema:
     """Spell dictionaries out: Parquet makes its own, and not every reader takes Arrow's."""
     return pa.schema(
@@ -458,14 +307,11 @@ def _plain(of: pa.Schema) -> pa.Schema:
 
 def _without_leaks(table: pa.Table, folder: Path) -> pa.Table:
     guarded = _guarded(folder)
-    if not guarded or not len(table):
+    if not guarded:
         return table
-    original = pc.equal(table["origin"].combine_chunks().dictionary_decode(), "original").to_numpy(
-        zero_copy_only=False
-    )
-    leak = np.fromiter(
-        (normal_row(*row) in guarded for row in paired(*texts_of(table))), bool, len(table)
-    )
+    original = pc.equal(table["origin"].cast(pa.string()), "original").to_numpy()
+    rows = paired(*texts_of(table))
+    leak = np.fromiter((normal_row(*row) in guarded for row in rows), bool, len(table))
     return table.filter(pa.array(original | ~leak)) if (leak & ~original).any() else table
 
 
@@ -473,4 +319,4 @@ def _without_leaks(table: pa.Table, folder: Path) -> pa.Table:
 def _guarded(folder: Path) -> frozenset[str]:
     # Kept by the folder of the settings, whose name depends on what is held out: the file's own
     # path does not.
-    return frozenset(read_arrow(folder.parent / "held-out.arrow")["row"].to_pylist())
+    return frozenset(read_arrow(held_out_path(folder.parent))["row"].to_pylist())

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.augment.corpus import Block
-from distillkit.augment.methods import METHODS
 from distillkit.augment.rules import OTHER, RULES, SWAPPED, Variants, Variation
 from distillkit.data.counter import draw, high, seed_key
 from distillkit.data.labels import LABEL_TYPES
@@ -68,7 +67,8 @@ class VariantMaker:
     Args:
         config: Iterations, weights, which sides of a pair.
         seed: Draws everything.
-        variations: By name, one for each augmentation method in use that makes variants.
+        variations: By name, one for each augmentation method in use that makes variants; their
+            order is part of the bytes.
         unlabelled: The texts are the unlabelled ones, which draw numbers of their own.
         label: Type of the column `label`, where no variant has one.
     """
@@ -85,10 +85,9 @@ class VariantMaker:
         self.config, self.variations, self.label = config, variations, label
         self.key = seed_key(seed, int(unlabelled))
         weights = asdict(config.mix)
-        self.names = [name for name, method in METHODS.items() if method.variation is not None]
         # Where each method's slots end, of 2 ** 32; a slot past them is a whole row's of a
         # method that brings rows.
-        ends = np.cumsum([weights.get(name, 0.0) for name in self.names])
+        ends = np.cumsum([weights[name] for name in variations])
         self.bounds = np.round(ends / sum(weights.values()) * 2**32).astype(np.uint64)
 
     def __call__(
@@ -125,7 +124,7 @@ class VariantMaker:
     ) -> pa.Table:
         u = high(draw(keys, np.full(len(keys), _METHOD)))
         method = np.searchsorted(self.bounds, u, side="right")
-        made = method < len(self.names)
+        made = method < len(self.variations)
         if not made.all():
             rows, iterations, keys, method = rows[made], iterations[made], keys[made], method[made]
         sides = [first] if second is None else [first, second]
@@ -182,10 +181,10 @@ class VariantMaker:
     ) -> Variants:
         """Make one side's variants, each by its method, and put them back in order."""
         parts: list[tuple[np.ndarray, Variants]] = []
-        for number, name in enumerate(self.names):
+        for number, variation in enumerate(self.variations.values()):
             mine = np.flatnonzero(changes & (method == number))
             if len(mine):
-                parts.append((mine, self.variations[name](block, rows[mine], keys[mine])))
+                parts.append((mine, variation(block, rows[mine], keys[mine])))
         same = np.flatnonzero(~changes)
         if len(same) or not parts:
             parts.append((same, _unchanged(block, texts, rows[same])))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from distillkit.measure.ablation import ablations_in, ladder_tables
 from distillkit.measure.report import SCORE_NAMES, comparison_table, table
 from distillkit.recipe import SCORES, LossConfig, Recipe
-from distillkit.recipe.kinds import LOSSES
+from distillkit.recipe.kinds import LOSSES, load_methods
 
 # What a hub calls our scores; it has other names for two.
 _HUB_METRICS = {
@@ -158,6 +158,7 @@ def _values(about: About) -> dict[str, Any]:
         "transfer": result["transfer_set"],
         "origins": _origins(result["transfer_set"]),
         "methods": _methods(about),
+        "method_sentences": _method_sentences(about),
         "loss": _loss(recipe.loss),
         # The splits may disagree about which model is better, so the card has all of them.
         "gaps": "; ".join(_gaps(about, which) for which in reversed(about.splits)),
@@ -201,9 +202,15 @@ def _methods(about: About) -> str:
         "infill": ("words filled in by a masked language model", f"{augment.infill.p:g}"),
         "neighbour": ("words replaced by a nearest neighbour", f"{augment.neighbours.p:g}"),
         "swap": ("sides of a pair exchanged", ""),
+        "other": ("changed by a method that is not distillkit's own", ""),
     }
     rows = [[*rates[name], f"{count:,}"] for name, count in counts.items()]
     return table([["augmentation method", "rate", "rows with it"], *rows]) if rows else ""
+
+
+def _method_sentences(about: About) -> list[str]:
+    weights = asdict(about.recipe.augment.mix)
+    return [method.sentence for name, method in load_methods().items() if weights.get(name)]
 
 
 def _loss(loss: LossConfig) -> str:

@@ -1,7 +1,9 @@
 """Section `augment`: how the transfer set is made."""
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Literal
 
 from distillkit.errors import InputError
@@ -38,6 +40,19 @@ class MixConfig:
             raise InputError(
                 "augment.mix.rules and all other weights are 0; to make no variants set augment.n_iter to 0"
             )
+
+    def with_methods(self, names: Iterable[str]) -> "MixConfig":
+        """Return a mix with a weight, 0, for each of these methods that is not distillkit's own."""
+        known = [field.name for field in dataclasses.fields(self)]
+        new = [name for name in names if name not in known]
+        own = len(dataclasses.fields(MixConfig))
+        return _mix_of((*known[own:], *new))(**dataclasses.asdict(self)) if new else self
+
+
+@cache
+def _mix_of(names: tuple[str, ...]) -> type[MixConfig]:
+    weights = [(name, NotNegative, 0.0) for name in names]
+    return dataclasses.make_dataclass("MixConfig", weights, bases=(MixConfig,), frozen=True)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ Reference = str | Callable[..., Any]
 """A class or function; or "module:name" of one, imported when it is needed."""
 
 _PACKAGE = "distillkit.student.kinds"
+_METHODS = "distillkit.augment.methods"
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,11 @@ def load_kinds(*files: str) -> dict[str, StudentKind]:
     for name in files or kind_files():
         importlib.import_module(f"{_PACKAGE}.{name}")
     return KINDS
+
+
+def load_methods() -> Mapping[str, Any]:
+    """Return the augmentation methods by name, `METHODS` of `distillkit.augment.methods`."""
+    return importlib.import_module(_METHODS).METHODS
 
 
 def kind_of(name: str) -> StudentKind:

@@ -10,7 +10,9 @@ import yaml
 
 from distillkit import shelf
 from distillkit.errors import InputError, say_renamed
+from distillkit.recipe.augment import MixConfig
 from distillkit.recipe.experiment import Recipe
+from distillkit.recipe.kinds import load_methods
 from distillkit.recipe.renamed import new_key
 from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import TeacherConfig
@@ -59,6 +61,16 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def _known_keys(default: object, node: yaml.MappingNode) -> list[str]:
+    """Return the keys of a section; of `augment.mix` also other methods, if one may be meant."""
+    known = list(typing.get_type_hints(type(default)))
+    if type(default) in _ON_SHELF:
+        known.append("use")
+    if isinstance(default, MixConfig) and any(key.value not in known for key, _ in node.value):
+        known += [name for name in load_methods() if name not in known]
+    return known
+
+
 class _Loader:
     """Fills dataclasses from the nodes of one YAML file; errors name file and line."""
 
@@ -87,12 +99,12 @@ class _Loader:
             raise self._fail(
                 node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values"
             )
-        hints = typing.get_type_hints(type(default))
-        nodes = self._nodes(
-            node, [*hints, "use"] if type(default) in _ON_SHELF else list(hints), prefix
-        )
+        nodes = self._nodes(node, _known_keys(default, node), prefix)
         if "use" in nodes:
             default = self._from_shelf(nodes.pop("use"), default)
+        if isinstance(default, MixConfig):
+            default = default.with_methods(nodes)  # type: ignore[assignment]
+        hints = typing.get_type_hints(type(default))
         values: dict[str, Any] = {}
         for key, value in nodes.items():
             old = getattr(default, key)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distillkit.augment import infill, neighbours, transfer_set
+from distillkit.augment import infill, layout, neighbours, transfer_set
 from distillkit.augment.method import AugmentOptions, Models, share_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import ORIGINS
@@ -59,7 +59,7 @@ def build(models, train_table):
         sources = {"original": [train_table], "unlabelled": [more]}
         options = AugmentOptions(config, 1, workers=workers, **{"models": models} | options)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(transfer_set, "BLOCK_ROWS", 40)  # several blocks of originals
+            patch.setattr(layout, "BLOCK_ROWS", 40)  # several blocks of originals
             return build_transfer_set(sources, target, options)
 
     return build

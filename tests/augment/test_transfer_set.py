@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distillkit import AugmentConfig, Augmenter
-from distillkit.augment import transfer_set
+from distillkit.augment import layout, transfer_set
 from distillkit.augment.method import AugmentOptions
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import ORIGINS, schema
@@ -382,8 +382,8 @@ def test_rows_are_those_of_a_plain_dict_in_any_blocks(
     sources = {name: [pa.Table.from_pylist(rows)] if rows else [] for name, rows in sources.items()}
     target = tmp_path_factory.mktemp("built") / "t.parquet"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transfer_set, "BLOCK_ROWS", block)
-        patch.setattr(transfer_set, "_UNIT_CANDIDATES", unit)
+        patch.setattr(layout, "BLOCK_ROWS", block)
+        patch.setattr(layout, "_UNIT_CANDIDATES", unit)
         patch.setattr(transfer_set, "_GROUP_ROWS", group)
         build_transfer_set(sources, target, AugmentOptions(config, 3, workers=1))
     found = pq.read_table(target).to_pylist()
@@ -399,7 +399,7 @@ def test_swapped_pairs_are_the_same_in_any_blocks(target, block, monkeypatch):
     pairs = ["a b/c", "c/a b", "a/c d", "b b/b", "c d/a", "e/f", "f/e"]
     source = pairs_of(*(pair.split("/") for pair in pairs), labels="xxyxyxy")
     whole, counts = build(target, source, swap=True, n_iter=12)
-    monkeypatch.setattr(transfer_set, "BLOCK_ROWS", block)
+    monkeypatch.setattr(layout, "BLOCK_ROWS", block)
     parts, again = build(target, source, swap=True, n_iter=12)
     assert sorted(map(content, parts.to_pylist())) == sorted(map(content, whole.to_pylist()))
     assert rows_of(parts, "original") == rows_of(whole, "original")
@@ -407,7 +407,7 @@ def test_swapped_pairs_are_the_same_in_any_blocks(target, block, monkeypatch):
 
 
 def test_duplicates_and_conflicting_labels_are_found_across_blocks(target, monkeypatch):
-    monkeypatch.setattr(transfer_set, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(layout, "BLOCK_ROWS", 2)
     source = table_of(*"abcdaeb", labels="xxxxyxx")
     table, report = build(target, source, [table_of("p", "a"), table_of("q", "r", "p")], n_iter=0)
     assert table["text"].to_pylist() == list("abcdepqr")
@@ -439,7 +439,7 @@ OPTIONS = {"n_iter": 5, "p_mask": 0.2, "vary_unlabelled": True, "swap": True}
 @pytest.fixture(params=["single", "pairs"])
 def make(request, tmp_path, monkeypatch):
     """Build a transfer set of several blocks at a path of its own; return its bytes."""
-    monkeypatch.setattr(transfer_set, "BLOCK_ROWS", 10 if request.param == "single" else 4)
+    monkeypatch.setattr(layout, "BLOCK_ROWS", 10 if request.param == "single" else 4)
     monkeypatch.setenv("DISTILLKIT_CACHE", str(tmp_path / "cache"))
     sources = MANY if request.param == "single" else MANY_PAIRS
     held_out = HELD[request.param]
@@ -661,7 +661,7 @@ KILLED = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 import test_transfer_set as test
-test.transfer_set.BLOCK_ROWS = 10
+test.layout.BLOCK_ROWS = 10
 os.replace = test.Stop({n}, {after}, lambda: os.kill(os.getpid(), signal.SIGKILL))
 test.make_many(test.transfer_set.Path({target!r}))
 """
@@ -677,7 +677,7 @@ def make_many(target):
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.4, 0.8])
 def test_a_killed_process_is_taken_up_by_another(tmp_path, target, monkeypatch, share):
-    monkeypatch.setattr(transfer_set, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(layout, "BLOCK_ROWS", 10)
     n = int(files_made(lambda: make_many(tmp_path / "whole.parquet")) * share)
     path = [os.path.dirname(__file__), *filter(None, sys.path)]
     script = KILLED.format(path=path, n=n, after=share > 0.5, target=str(target))
@@ -718,7 +718,7 @@ def test_pairs_and_single_texts_are_not_mixed(target, where, original, other):
 
 def test_a_tagger_that_is_unknown_or_changes_words_is_refused(target, monkeypatch):
     refused("'patern' is not known", target, named="patern")
-    monkeypatch.setattr(transfer_set, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(layout, "BLOCK_ROWS", 1)
     source = table_of("Film", "Other", labels="xy")
 
     def lower(texts):

@@ -1,0 +1,191 @@
+"""The work folder of a transfer set: the sources' rows, block by block, and the held-out rows."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from distillkit.augment.augmenter import refuse_mask
+from distillkit.augment.method import AugmentOptions, Method, RowsJob, share_of
+from distillkit.augment.methods import methods_of
+from distillkit.data.counter import below, draw, seed_key
+from distillkit.data.files import fingerprint, read_arrow, write_arrow
+from distillkit.data.labels import LABEL_TYPES
+from distillkit.data.normal import normal_row
+from distillkit.data.tables import paired, resized, texts_of
+from distillkit.errors import InputError
+from distillkit.recipe import AugmentConfig
+
+BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
+_UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
+# sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
+_DRAWN = 4
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some rows of a block that are made into candidates, and written, together."""
+
+    block: int
+    origin: str
+    first_row: int  # of the unit, in its source
+    start: int  # in the block
+    stop: int
+    varied: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every step must know beside the files; small, and sent to every worker."""
+
+    folder: Path
+    config: AugmentConfig
+    seed: int
+    # Outside of comparisons, in which a worker's copy of a function would be another.
+    methods: tuple[Method, ...] = field(compare=False)
+    pairs: bool
+    label: pa.DataType  # of the column `label`
+
+    def path(self, kind: str, number: int, form: str = "arrow") -> Path:
+        """Return the file of a block, a unit or a partition."""
+        return self.folder / f"{kind}-{number:06}.{form}"
+
+    def rows(self, block: int) -> pa.Table:
+        """Read a block's rows."""
+        return read_arrow(_rows_path(self.folder.parent, block))
+
+    def tag_paths(self, block: int) -> list[Path]:
+        """Return the files of a block's tags, one for each text of a row."""
+        return [
+            self.path(f"tags{side}", block) for side in (("", "-pair") if self.pairs else ("",))
+        ]
+
+
+class Layout:
+    """The sources' rows in files of a work folder.
+
+    Attributes:
+        blocks: One `Unit` for each block.
+        kinds: Whether tables are of pairs; once all is laid out, one answer or none.
+        label: Type of the labels.
+        rows: Number of originals.
+        originals: Hash of the rows up to the last original.
+        digest: Hash of all rows, in the end with the held-out ones.
+    """
+
+    def __init__(self, work: Path, config: AugmentConfig, kinds: set[bool]) -> None:
+        self.work, self.config, self.kinds = work, config, kinds
+        self.blocks: list[Unit] = []
+        self.label = LABEL_TYPES["classification"]
+        self.rows, self.originals, self.digest = 0, "", hashlib.sha256()
+
+    def add(self, origin: str, tables: Iterable[pa.Table]) -> None:
+        """Write a source's rows, block by block."""
+        first = 0
+        varied = self.config.n_iter > 0 and (
+            origin == "original" or (origin == "unlabelled" and self.config.vary_unlabelled)
+        )
+        for table in resized(tables, BLOCK_ROWS):
+            path = _rows_path(self.work, len(self.blocks))
+            write_arrow(self._checked(table), path)
+            self.digest.update(f"{origin}{fingerprint(path)}".encode())
+            self.blocks.append(Unit(len(self.blocks), origin, first, 0, len(table), varied))
+            first += len(table)
+        if origin == "original":
+            self.rows, self.originals = first, self.digest.hexdigest()
+
+    def _checked(self, table: pa.Table) -> pa.Table:
+        self.kinds.add("text_pair" in table.column_names)
+        if len(self.kinds) > 1:
+            raise InputError(
+                "some tables have pairs and some single texts; give all of them the same columns"
+            )
+        names = [name for name in ("text", "text_pair", "label") if name in table.column_names]
+        table = table.select(names).replace_schema_metadata(None).combine_chunks()
+        if "label" in names and table["label"].type in LABEL_TYPES.values():
+            self.label = table["label"].type
+        for column in texts_of(table):
+            refuse_mask(column or [], self.config.mask)
+        return table
+
+    def originals_in_blocks(self) -> Iterator[pa.Table]:
+        """Read the originals again."""
+        for block in self.blocks:
+            if block.origin == "original":
+                yield read_arrow(_rows_path(self.work, block.block))
+
+
+def lay_out(
+    sources: Mapping[str, Iterable[pa.Table]], work: Path, options: AugmentOptions
+) -> tuple[Job, Layout]:
+    """Write every source's rows, block by block, and the held-out rows."""
+    config, held_out = options.config, options.held_out
+    layout = Layout(work, config, {"text_pair" in table.column_names for table in held_out})
+    methods = methods_of(config)
+
+    def rows_of(method: Method, tables: Iterable[pa.Table]) -> Iterable[pa.Table]:
+        assert method.rows is not None
+        wanted = share_of(config, method.name, layout.rows)
+        job = RowsJob(options, tables, wanted, first_texts(work), layout.originals, work)
+        return method.rows(job)
+
+    for origin, tables in sources.items():
+        for method in methods:
+            if method.origin == origin == "unlabelled":
+                tables = rows_of(method, tables)
+        layout.add(origin, tables)
+    for method in methods:
+        if method.origin not in ("", "unlabelled"):
+            layout.add(method.origin, rows_of(method, layout.originals_in_blocks()))
+    rows = [row for table in held_out for row in paired(*texts_of(table))]
+    if config.swap:  # a pair says the same the other way round
+        rows += [(pair, text) for text, pair in rows if pair is not None]
+    guarded = sorted({normal_row(*row) for row in rows})
+    path = held_out_path(work)
+    write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), path)
+    layout.digest.update(fingerprint(path).encode())
+    pairs = True in layout.kinds
+    return Job(work, config, options.seed, tuple(methods), pairs, layout.label), layout
+
+
+def units_of(block: Unit, config: AugmentConfig) -> Iterator[Unit]:
+    """Cut a block into units that make few enough candidates."""
+    rows, made = BLOCK_ROWS, 1 + config.swap + (config.n_iter if block.varied else 0)
+    while rows > 1 and rows * made > _UNIT_CANDIDATES:
+        rows //= 2
+    for start in range(0, block.stop, rows):
+        stop = min(start + rows, block.stop)
+        yield replace(block, first_row=block.first_row + start, start=start, stop=stop)
+
+
+def drawn_texts(job: Job, blocks: Sequence[Unit], count: int) -> list[str]:
+    """Draw texts of some blocks, with replacement; of pairs the sides take turns."""
+    sides = ("text", "text_pair")[: 1 + job.pairs]
+    ends = np.cumsum([block.stop for block in blocks])
+    at = below(draw(seed_key(job.seed, _DRAWN), np.arange(count)), ends[-1])
+    block_of, side_of = np.searchsorted(ends, at, side="right"), np.arange(count) % len(sides)
+    texts = np.empty(count, object)
+    for number, block in enumerate(blocks):
+        rows = job.rows(block.block)
+        for side, name in enumerate(sides):
+            mine = np.flatnonzero((block_of == number) & (side_of == side))
+            places = at[mine] - (ends[number] - block.stop)
+            texts[mine] = rows[name].take(pa.array(places)).to_pylist()
+    return texts.tolist()
+
+
+def first_texts(work: Path) -> list[str]:
+    """Return the texts of the first block."""
+    return texts_of(read_arrow(_rows_path(work, 0)))[0]
+
+
+def held_out_path(work: Path) -> Path:
+    """Return the file of the rows that no added row may equal."""
+    return work / "held-out.arrow"
+
+
+def _rows_path(work: Path, block: int) -> Path:
+    return work / f"rows-{block:06}.arrow"
