@@ -19,6 +19,8 @@ from distillkit.augment.methods import METHODS
 from distillkit.augment.rules import OTHER, Variants
 from distillkit.compress.run import compress
 from distillkit.errors import InputError
+from distillkit.ladder import ladder
+from distillkit.ladder.plan import ablations_of
 from distillkit.pipeline import export
 from distillkit.push import push
 from distillkit.recipe import (
@@ -167,6 +169,12 @@ def test_run_distils_the_kind_with_loss_and_method_and_repeats_from_its_recipe(r
     assert sum(row["text"].isupper() for row in rows if row["rules"] == "other") > 40
     scores = json.loads((home / "result.json").read_text())["models"]
     assert scores["student"]["dev"]["accuracy"] > 0.7
+
+
+def test_ladder_has_a_row_without_the_method(recipe, home):
+    rows = ladder(recipe, home, ["no-shout"], seeds=1)["ablations"]
+    assert rows["no-shout"]["title"] == "full without shout"
+    assert "no-shout" not in ablations_of(replace(recipe, augment=AugmentConfig()))
 
 
 def test_tune_searches_what_the_kind_has(recipe, home):

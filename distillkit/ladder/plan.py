@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from distillkit.measure.ablation import TITLES
 from distillkit.recipe import AugmentConfig, LossConfig, MixConfig, Recipe, TrainingConfig
+from distillkit.recipe.kinds import load_methods
 
 _RULES: dict[str, dict[str, Any]] = {
     "no-mask": {"p_mask": 0.0},
@@ -50,7 +51,10 @@ def ablations_of(recipe: Recipe) -> list[str]:
         known.add("hard")
     if variants["full"].n_iter or variants["full"].swap:
         known.add("originals")
-    return [name for name in TITLES if name in known]
+    others = [name for name in variants if name not in TITLES]  # of methods not distillkit's own
+    order = [*TITLES]
+    order[order.index("no-swap") : order.index("no-swap")] = others
+    return [name for name in order if name in known]
 
 
 def transfer_variants(recipe: Recipe) -> dict[str, AugmentConfig]:
@@ -79,10 +83,12 @@ def transfer_variants(recipe: Recipe) -> dict[str, AugmentConfig]:
 
 
 def _without_unlabelled(augment: AugmentConfig) -> AugmentConfig:
-    weights = asdict(augment.mix) | {"sentences": 0.0}
-    if not any(weights.values()):  # the mix had only sentences of unlabelled text
+    weights, methods = asdict(augment.mix), load_methods().values()
+    cut = [method.name for method in methods if method.origin == "unlabelled"]
+    off = {name: 0.0 for name in cut if name in weights}
+    if not any((weights | off).values()):  # the mix had only rows of unlabelled text
         return replace(augment, n_iter=0, mix=MixConfig(), vary_unlabelled=False)
-    return replace(augment, mix=MixConfig(**weights), vary_unlabelled=False)
+    return replace(augment, mix=replace(augment.mix, **off), vary_unlabelled=False)
 
 
 def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:

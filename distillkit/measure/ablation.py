@@ -103,7 +103,7 @@ def ladder_metrics(
     for name, ablation in ablations.items():
         costs = [answers.cost for answers in ablation.values()]
         measured[name] = {
-            "title": titles[name],
+            "title": titles.get(name, f"full without {name.removeprefix('no-')}"),
             "seeds": [seed for seed in ablation if seed is not None],
             "cost": {key: float(np.mean([cost[key] for cost in costs])) for key in costs[0]},
         }
