@@ -4,7 +4,7 @@ python benchmarks/embeddings.py --transfer-set t.parquet --logits STORE --teache
 glove.txt --dev dev.tsv --column text --results cells.jsonl
 
 Every finished cell is kept in `--results`: stopped, it goes on, and several processes may share the
-cells (`--share 0/2`). With `--table` it prints what is there. `--pieces` makes rare words into word
+cells (`--shard 0/2`). With `--table` it prints what is there. `--pieces` makes rare words into word
 pieces, which are then met at serving time as well.
 """
 
@@ -63,9 +63,9 @@ def main() -> int:
         for start in arguments.starts
         if start != "glove" or (width == 50 and arguments.glove)
     ]
-    share, shares = map(int, arguments.share.split("/"))
+    shard, shards = map(int, arguments.shard.split("/"))
     train = _student(arguments)
-    for start, width, seed in cells[share::shares]:
+    for start, width, seed in cells[shard::shards]:
         vocabulary = {"pieces": arguments.pieces, "min_count": arguments.min_count}
         key = {
             "start": start,
@@ -205,7 +205,7 @@ def _parse() -> argparse.Namespace:
         "--min-count", type=int, default=1, help="rarer words are unknown, or made of pieces"
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--share", default="0/1")
+    parser.add_argument("--shard", default="0/1")
     return parser.parse_args()
 
 

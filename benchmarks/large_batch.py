@@ -6,7 +6,7 @@ python benchmarks/large_batch.py student --transfer-set sst.parquet --logits STO
 
 Learning rates grow with the root of the batch from the one given for `--reference-batch`. Every
 finished cell is kept in `--results`: stopped, it goes on, and several processes may share the cells
-(`--share 0/2`). With `--table` it prints what is there.
+(`--shard 0/2`). With `--table` it prints what is there.
 """
 
 import argparse
@@ -55,9 +55,9 @@ def main() -> int:
         for batch in sorted(arguments.batches, reverse=True)
         for optimizer in arguments.optimizers
     ]
-    share, shares = map(int, arguments.share.split("/"))
+    shard, shards = map(int, arguments.shard.split("/"))
     train = _student(arguments) if arguments.what == "student" else _teacher(arguments)
-    for batch, optimizer, seed in cells[share::shares]:
+    for batch, optimizer, seed in cells[shard::shards]:
         key = {"what": arguments.what, "batch": batch, "optimizer": optimizer, "seed": seed}
         if any(key.items() <= cell.items() for cell in _finished(arguments.results)):
             continue
@@ -203,7 +203,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--forward-rows", type=int, default=128, help="teacher: rows a forward pass, accumulated"
     )
-    parser.add_argument("--share", default="0/1")
+    parser.add_argument("--shard", default="0/1")
     arguments = parser.parse_args()
     arguments.rates = {"adamw": arguments.adamw, "lamb": arguments.lamb}
     return arguments

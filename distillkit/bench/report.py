@@ -75,7 +75,7 @@ def draw_bench(result: Mapping[str, Any], target: Path) -> None:
     from matplotlib.figure import Figure
 
     batches, threads = result["batch_sizes"], result["threads"]
-    # Text stays text, and the same figures give the same bytes.
+    # Text stays text, and the same results give the same bytes.
     with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
         figure = Figure(figsize=(4.2 * len(threads) + 1.5, 4), layout="constrained")
         panels = figure.subplots(1, len(threads), sharey=True, squeeze=False)[0]

@@ -194,20 +194,20 @@ def shuffled_batches(
     return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
-def drawn_rows(times: Tensor, generator: torch.Generator) -> Tensor:
-    """Say which rows an epoch has.
+def drawn_rows(weights: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw the rows of an epoch by sampling weight.
 
     Args:
-        times: How often each row is wanted, (N,) float, 0 or more.
-        generator: Draws which rows come once more, where `times` has a fraction.
+        weights: How often each row is wanted, (N,) float, 0 or more.
+        generator: Draws which rows come once more, where a weight has a fraction.
 
     Returns:
-        Row numbers, (M,) int64, ascending: row i `floor(times[i])` times, and of the n rows with
-        the same fraction f `round(f * n)` once more. M depends on `times` alone.
+        Row numbers, (M,) int64, ascending: row i `floor(weights[i])` times, and of the n rows with
+        the same fraction f `round(f * n)` once more. M depends on `weights` alone.
     """
-    whole = times.floor()
-    found = [torch.arange(len(times)).repeat_interleave(whole.long())]
-    rest = times - whole
+    whole = weights.floor()
+    found = [torch.arange(len(weights)).repeat_interleave(whole.long())]
+    rest = weights - whole
     for fraction in rest[rest > 0].unique():
         (rows,) = torch.where(rest == fraction)
         found.append(

@@ -279,7 +279,7 @@ def draw_ladder(measured: Mapping[str, Any], splits: Sequence[str], target: Path
     from matplotlib.figure import Figure
 
     score = next(key for key in SCORES.values() if key in measured["teacher"][splits[0]])
-    # Text stays text, and the same measured give the same bytes.
+    # Text stays text, and the same results give the same bytes.
     with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
         height = 1.2 + 0.3 * len(measured)
         figure = Figure(figsize=(3.2 + 3.4 * len(splits), height), layout="constrained")

@@ -7,10 +7,10 @@ one line on stderr says the new one. Old names of shelf files are in `shelf.RENA
 from distillkit.errors import InputError, say_renamed
 
 # Recipe keys, in YAML and as flags: dotted path -> dotted path; only the last part may differ. An
-# entry counts wherever a path ends with it: "training.times" also renames adapt.training.times and
-# teacher.training.times. A section is one key. Fields of students/*.yaml and
-# teachers/*.yaml begin with "student." and "teacher.". Where a section is renamed too, write its
-# new name on both sides.
+# entry counts wherever a path ends with it: "training.origins" also renames
+# teacher.training.origins. A section is one key. Fields of students/*.yaml and teachers/*.yaml
+# begin with "student." and "teacher.". Where a section is renamed too, write its new name on both
+# sides.
 KEYS: dict[str, str] = {
     "proof": "evaluation",
     "training.origins": "training.sampling_weights",

@@ -18,19 +18,19 @@ Record = Mapping[str, float]
 
 
 class Callback:
-    """Override what you want to hear of; only process 0 calls it."""
+    """Override what you want to watch; only process 0 calls it."""
 
     def rows(self, count: int) -> None:
-        """Hear of every forward pass: rows done, in all processes together."""
+        """Take the rows of each forward pass, those of all processes together."""
 
     def report(self, record: Record) -> None:
-        """Hear every few optimizer steps how it goes."""
+        """Take a report, every few optimizer steps."""
 
     def epoch(self, record: Record) -> None:
-        """Hear of the end of every epoch."""
+        """Take the record of a finished epoch."""
 
     def close(self) -> None:
-        """Hear that training is over, however it ended."""
+        """End, however training ended."""
 
 
 class Bar(Callback):

@@ -101,7 +101,7 @@ def draw_front(result: Mapping[str, Any], target: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    # Text stays text, and the same figures give the same bytes.
+    # Text stays text, and the same results give the same bytes.
     with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
         figure = Figure(figsize=(9, 4), layout="constrained")
         panels = figure.subplots(1, len(_COSTS), sharey=True)
