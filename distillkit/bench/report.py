@@ -1,10 +1,12 @@
 """What was measured, as a table and a picture."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distillkit.measure.report import table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def bench_tables(result: Mapping[str, Any]) -> str:
@@ -61,34 +63,19 @@ def _rate(form: Mapping[str, Any], against: Mapping[str, Any], call: str) -> str
     return f"{rate:,.0f}" + ("" if form is against else f" ({rate / base:,.1f})")
 
 
-def draw_bench(result: Mapping[str, Any], target: Path) -> None:
-    """Draw rows a second against rows a call, a line a form, a panel a number of threads.
-
-    Args:
-        result: What `bench.json` holds.
-        target: SVG file to write.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
+def draw_bench(result: Mapping[str, Any], figure: "Figure") -> None:
+    """Draw rows a second against rows a call: a line a form, a panel a number of threads."""
     batches, threads = result["batch_sizes"], result["threads"]
-    # Text stays text, and the same results give the same bytes.
-    with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(4.2 * len(threads) + 1.5, 4), layout="constrained")
-        panels = figure.subplots(1, len(threads), sharey=True, squeeze=False)[0]
-        for count, panel in zip(threads, panels, strict=True):
-            for form in result["forms"]:
-                rates = [form["speed"][f"{count} x {size}"]["rows_per_second"] for size in batches]
-                panel.plot(batches, rates, marker="o", markersize=4, label=form["name"])
-            panel.set(
-                xscale="log", yscale="log", xlabel=f"rows a call, {count} thread{'s' * (count > 1)}"
-            )
-            panel.set_xticks(batches, [str(size) for size in batches])
-            panel.grid(color="0.9")
-            panel.set_axisbelow(True)
-        panels[0].set_ylabel("rows a second")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-        figure.savefig(target, format="svg", metadata={"Date": None})
+    panels = figure.subplots(1, len(threads), sharey=True, squeeze=False)[0]
+    for count, panel in zip(threads, panels, strict=True):
+        for form in result["forms"]:
+            rates = [form["speed"][f"{count} x {size}"]["rows_per_second"] for size in batches]
+            panel.plot(batches, rates, marker="o", markersize=4, label=form["name"])
+        panel.set(
+            xscale="log", yscale="log", xlabel=f"rows a call, {count} thread{'s' * (count > 1)}"
+        )
+        panel.set_xticks(batches, [str(size) for size in batches])
+        panel.grid(color="0.9")
+        panel.set_axisbelow(True)
+    panels[0].set_ylabel("rows a second")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)

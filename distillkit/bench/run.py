@@ -1,9 +1,9 @@
 """One bench: prepare the forms, start each, time all in turns, report."""
 
-import json
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,11 @@ from distillkit import __version__
 from distillkit.bench.forms import FORMS, Form, load, prepare
 from distillkit.bench.measure import Row, speed, start, times
 from distillkit.bench.report import bench_tables, draw_bench
-from distillkit.data.files import whole_file
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import megabytes, parameter_counts
-from distillkit.measure.picture import write_picture
+from distillkit.measure.results import write_results
 from distillkit.recipe import ColumnsConfig
-from distillkit.runs import log
 from distillkit.teacher.checkpoint import load_classifier, resolve
 
 
@@ -128,12 +126,7 @@ def _megabytes(form: Form) -> float | None:
 
 
 def _report(result: dict[str, Any], output: Path) -> dict[str, Any]:
-    shown = bench_tables(result)
-    output.mkdir(parents=True, exist_ok=True)
-    for name, text in {"bench.json": json.dumps(result, indent=1), "bench.md": shown}.items():
-        with whole_file(output / name) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
-    log("\n" + shown + "\n")
-    write_picture("bench", output / "bench.svg", lambda path: draw_bench(result, path))
-    log(str(output / "bench.json"))
+    size = (4.2 * len(result["threads"]) + 1.5, 4)
+    draw = partial(draw_bench, result)
+    write_results("bench", output, result, bench_tables(result), size, draw)
     return result

@@ -1,10 +1,10 @@
 """`distillkit cascade`: when to ask the teacher after all, and what that costs."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,17 @@ from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, fi
 from distillkit.data.files import whole_file
 from distillkit.data.tables import gold_of, paired, read_table, texts_of
 from distillkit.errors import InputError
-from distillkit.measure.picture import write_picture
 from distillkit.measure.report import table
+from distillkit.measure.results import write_results
 from distillkit.measure.statistics import fit_temperature
 from distillkit.recipe import ColumnsConfig
 from distillkit.runs import log
 from distillkit.runtime import Predictor
 from distillkit.runtime.bundle import MANIFEST, is_bundle, read_bundle, write_bundle
 from distillkit.teacher.checkpoint import task_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Rule = Callable[[Curve], int]  # which point of a curve to take
 _FOLDS = 2
@@ -110,7 +113,7 @@ def cascade(
             "accuracies": curve.accuracies.tolist(),
         },
     }
-    _report(result, output)
+    write_results("cascade", output, result, _table(result), (6, 4), partial(_draw, result))
     if is_bundle(Path(student)):
         kept = ("temperature", "threshold", "accuracy", "deferral_rate")
         _keep(Path(student), {key: result[key] for key in kept})
@@ -178,18 +181,14 @@ def _keep(bundle: Path, rule: dict[str, float]) -> None:
     """Leave a rule in a bundle's manifest."""
     manifest, files = read_bundle(bundle)
     manifest = replace(manifest, cascade=rule)
-    with whole_file(bundle if bundle.is_file() else bundle / MANIFEST) as partial:
+    with whole_file(bundle if bundle.is_file() else bundle / MANIFEST) as unfinished:
         if bundle.is_file():
-            write_bundle(partial, manifest, files, one_file=True)
+            write_bundle(unfinished, manifest, files, one_file=True)
         else:  # beside whatever else its owner keeps there
-            partial.write_text(manifest.text(), encoding="utf-8")
+            unfinished.write_text(manifest.text(), encoding="utf-8")
 
 
-def _report(result: dict[str, Any], output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    with whole_file(output / "cascade.json") as partial:
-        partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    write_picture("cascade", output / "cascade.svg", lambda path: _draw(result, path))
+def _table(result: dict[str, Any]) -> str:
     took = result["milliseconds"]
     rows = [["", "accuracy", "rows to the teacher, %", "ms a row"]]
     alone = {"accuracy": result["student_accuracy"], "deferral_rate": 0}
@@ -202,15 +201,11 @@ def _report(result: dict[str, Any], output: Path) -> None:
     ):
         percents = [f"{100 * found[key]:.1f}" for key in ("accuracy", "deferral_rate")]
         rows.append([name, *percents, cost])
-    log("\n" + table(rows) + "\n")
-    log(str(output / "cascade.json"))
+    return table(rows)
 
 
-def _draw(result: dict[str, Any], target: Path) -> None:
+def _draw(result: dict[str, Any], figure: "Figure") -> None:
     """Draw accuracy against the deferral rate, and against milliseconds a row."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     rates, accuracies = (100 * np.array(values) for values in result["curve"].values())
     ours, theirs = result["milliseconds"]["student"], result["milliseconds"]["teacher"]
 
@@ -220,16 +215,11 @@ def _draw(result: dict[str, Any], target: Path) -> None:
     def rate_of(milliseconds: Any) -> Any:
         return 100 * (milliseconds - ours) / theirs
 
-    with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        panel = figure.subplots()
-        panel.plot(rates, accuracies, color="tab:blue")
-        panel.plot(
-            [100 * result["deferral_rate"]], [100 * result["accuracy"]], "o", color="tab:blue"
-        )
-        panel.axhline(100 * result["teacher_accuracy"], linestyle="--", color="0.5", linewidth=1)
-        panel.set(xlabel="rows that go to the teacher, %", ylabel="accuracy, %")
-        panel.grid(color="0.9")
-        above = panel.secondary_xaxis("top", functions=(milliseconds, rate_of))
-        above.set_xlabel("milliseconds a row")
-        figure.savefig(target, format="svg", metadata={"Date": None})
+    panel = figure.subplots()
+    panel.plot(rates, accuracies, color="tab:blue")
+    panel.plot([100 * result["deferral_rate"]], [100 * result["accuracy"]], "o", color="tab:blue")
+    panel.axhline(100 * result["teacher_accuracy"], linestyle="--", color="0.5", linewidth=1)
+    panel.set(xlabel="rows that go to the teacher, %", ylabel="accuracy, %")
+    panel.grid(color="0.9")
+    above = panel.secondary_xaxis("top", functions=(milliseconds, rate_of))
+    above.set_xlabel("milliseconds a row")

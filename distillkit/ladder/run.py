@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit import __version__, pipeline
-from distillkit.data.files import whole_file
 from distillkit.data.logits import read_store
 from distillkit.data.tables import gold_of, read_table, texts_of, write_table
 from distillkit.errors import InputError
@@ -31,10 +30,11 @@ from distillkit.measure.ablation import (
     draw_ladder,
     ladder_metrics,
     ladder_tables,
+    picture_size,
 )
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import megabytes, parameter_counts
-from distillkit.measure.picture import write_picture
+from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.pipeline.teacher import LABEL_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
@@ -130,6 +130,7 @@ class _Ladder:
                 ablations[name] = found
         log("ladder: metrics")
         gold = {split: self.gold[split] for split in self.splits}
+        measured = ladder_metrics(ablations, gold, self.labels, self.recipe.data.task)
         result = {
             "distillkit": __version__,
             "seed": self.recipe.seed,
@@ -138,26 +139,13 @@ class _Ladder:
                 name: self.transfers[name] for name in self.variants if name in self.transfers
             },
             "bootstrap": {"resamples": RESAMPLES, "level": 0.95},
-            "ablations": ladder_metrics(ablations, gold, self.labels, self.recipe.data.task),
+            "ablations": measured,
         }
-        self._report(result)
-        return result
-
-    def _report(self, result: Summary) -> None:
-        folder, measured = self.stages.folder, result["ablations"]
         tables = ladder_tables(measured, self.splits)
-        texts = {
-            "ladder.json": json.dumps(result, ensure_ascii=False, indent=1),
-            "ladder.md": tables,
-        }
-        for name, text in texts.items():
-            with whole_file(folder / name) as partial:
-                partial.write_text(text + "\n", encoding="utf-8")
-        log("\n" + tables + "\n")
-        write_picture(
-            "ladder", folder / "ladder.svg", lambda path: draw_ladder(measured, self.splits, path)
-        )
-        log(str(folder / "ladder.json"))
+        draw = partial(draw_ladder, measured, self.splits)
+        size = picture_size(measured, self.splits)
+        write_results("ladder", self.stages.folder, result, tables, size, draw)
+        return result
 
     def _stage(
         self,

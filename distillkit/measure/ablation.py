@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from distillkit.recipe import SCORES, Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Ablation rows in the order of the tables, the simplest first.
 TITLES = {
@@ -261,39 +261,26 @@ def _cost_row(ablation: Mapping[str, Any]) -> list[str]:
     return [ablation["title"], ", ".join(map(str, ablation["seeds"])), *measured]
 
 
-def draw_ladder(measured: Mapping[str, Any], splits: Sequence[str], target: Path) -> None:
-    """Draw the task's score of each ablation row, the teacher on top.
+def picture_size(measured: Mapping[str, Any], splits: Sequence[str]) -> tuple[float, float]:
+    """Return the width and height of the picture, in inches."""
+    return 3.2 + 3.4 * len(splits), 1.2 + 0.3 * len(measured)
+
+
+def draw_ladder(measured: Mapping[str, Any], splits: Sequence[str], figure: "Figure") -> None:
+    """Draw the task's score of each ablation row, the teacher on top, one panel per split.
 
     Dots are means and strokes are seeds. Bars are intervals of the difference to the gold student,
     whose mean is the dashed line.
-
-    Args:
-        measured: What `ladder_metrics` returns.
-        splits: A panel each.
-        target: SVG file to write.
-
-    Raises:
-        ImportError: matplotlib is not installed.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     score = next(key for key in SCORES.values() if key in measured["teacher"][splits[0]])
-    # Text stays text, and the same results give the same bytes.
-    with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
-        height = 1.2 + 0.3 * len(measured)
-        figure = Figure(figsize=(3.2 + 3.4 * len(splits), height), layout="constrained")
-        panels = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
-        for split, panel in zip(splits, panels, strict=True):
-            _draw_panel(panel, measured, split, score)
-        panels[0].set_yticks(
-            range(len(measured)), [ablation["title"] for ablation in measured.values()]
-        )
-        figure.supxlabel(
-            "dot: mean; strokes: seeds; bar: 95 % interval of the difference to gold (dashed)",
-            fontsize=8,
-        )
-        figure.savefig(target, format="svg", metadata={"Date": None})
+    panels = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
+    for split, panel in zip(splits, panels, strict=True):
+        _draw_panel(panel, measured, split, score)
+    panels[0].set_yticks(range(len(measured)), [row["title"] for row in measured.values()])
+    figure.supxlabel(
+        "dot: mean; strokes: seeds; bar: 95 % interval of the difference to gold (dashed)",
+        fontsize=8,
+    )
 
 
 def _draw_panel(panel: "Axes", measured: Mapping[str, Any], split: str, score: str) -> None:

@@ -1,7 +1,6 @@
 """Which trials no other beats, which of them to take, and how they are shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from distillkit.tune.space import RATE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # `trial` (its number), `parameters`, and `failed` or `score`, `milliseconds` and `megabytes`.
 Trial = Mapping[str, Any]
@@ -88,30 +88,15 @@ def _short(name: str) -> str:
     return name.removeprefix(RATE).replace("_", " ")
 
 
-def draw_front(result: Mapping[str, Any], target: Path) -> None:
-    """Draw the dev score of every trial against each cost, and the best at each cost.
-
-    Args:
-        result: What `tune.json` holds.
-        target: SVG file to write.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    # Text stays text, and the same results give the same bytes.
-    with rc_context({"svg.hashsalt": "distillkit", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9, 4), layout="constrained")
-        panels = figure.subplots(1, len(_COSTS), sharey=True)
-        for cost, panel in zip(_COSTS, panels, strict=True):
-            _draw_panel(panel, result, cost)
-        panels[0].set_ylabel(f"dev {result['score'].replace('_', ' ')}, times 100")
-        figure.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8
-        )
-        figure.savefig(target, format="svg", metadata={"Date": None})
+def draw_front(result: Mapping[str, Any], figure: "Figure") -> None:
+    """Draw the dev score of every trial against each cost, and the best at each cost."""
+    panels = figure.subplots(1, len(_COSTS), sharey=True)
+    for cost, panel in zip(_COSTS, panels, strict=True):
+        _draw_panel(panel, result, cost)
+    panels[0].set_ylabel(f"dev {result['score'].replace('_', ' ')}, times 100")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8
+    )
 
 
 def _draw_panel(panel: "Axes", result: Mapping[str, Any], cost: str) -> None:

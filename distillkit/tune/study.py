@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
-from distillkit.measure.picture import write_picture
+from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.recipe import SCORES, Recipe, dump, load_recipe
 from distillkit.runs import (
@@ -189,7 +189,8 @@ class _Study:
         self._take_up()
         if not self.trials:
             given = {"recipe": asdict(self.recipe), "search": asdict(self.search)}
-            self._write("study.json", json.dumps(given, indent=1) + "\n")
+            with whole_file(self.place / "study.json") as unfinished:
+                unfinished.write_text(json.dumps(given, indent=1) + "\n", encoding="utf-8")
         with tqdm(
             total=trials, initial=len(self.trials), desc="tune", unit="trial", disable=None
         ) as bar:
@@ -375,16 +376,8 @@ class _Study:
             "best": best,
             "trials": self.trials,
         }
-        shown = front_table(result)
-        best_recipe = self.place / f"trial-{best}" / "recipe.yaml"
-        self._write("tune.json", json.dumps(result, ensure_ascii=False, indent=1) + "\n")
-        self._write("tune.md", shown + "\n")
-        self._write("best.yaml", best_recipe.read_text(encoding="utf-8"))
-        log("\n" + shown + "\n")
-        write_picture("tune", self.place / "tune.svg", lambda path: draw_front(result, path))
-        log(str(self.place / "tune.json"))
+        with whole_file(self.place / "best.yaml") as unfinished:
+            shutil.copyfile(self.place / f"trial-{best}" / "recipe.yaml", unfinished)
+        shown, draw = front_table(result), partial(draw_front, result)
+        write_results("tune", self.place, result, shown, (9, 4), draw)
         return result
-
-    def _write(self, name: str, text: str) -> None:
-        with whole_file(self.place / name) as partial:
-            partial.write_text(text, encoding="utf-8")

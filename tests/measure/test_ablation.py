@@ -1,5 +1,7 @@
 """The ladder's figures by hand: four dev rows, four test rows, two seeds; classes, then labels and scores."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from distillkit.measure.ablation import (
     ladder_metrics,
     ladder_tables,
 )
+from distillkit.measure.results import write_picture
 
 DEV, TEST = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
 
@@ -102,16 +105,20 @@ def test_tables_have_a_line_for_each_row(figures):
     assert sum("majority class" in line for line in shown) == 3
 
 
+def _draw(figures, splits, path):
+    write_picture(path, (4, 4), partial(draw_ladder, figures, splits))
+
+
 def test_picture_is_the_same_each_time(figures, tmp_path):
     pytest.importorskip("matplotlib")
     for name in ("one.svg", "two.svg"):
-        draw_ladder(figures, ["dev", "test"], tmp_path / name)
+        _draw(figures, ["dev", "test"], tmp_path / name)
     drawn = (tmp_path / "one.svg").read_text()
     assert drawn == (tmp_path / "two.svg").read_text()
     assert "dev accuracy, %" in drawn
     assert "test accuracy, %" in drawn
     without = {name: ablation for name, ablation in figures.items() if name != "gold"}
-    draw_ladder(without, ["dev"], tmp_path / "one.svg")
+    _draw(without, ["dev"], tmp_path / "one.svg")
 
 
 def test_figures_of_several_labels():
@@ -233,7 +240,7 @@ def test_picture_of_scores_is_of_their_correlation(scores, tmp_path):
     figures = ladder_metrics(
         scores, {"dev": np.array([0, 1, 2, 3], np.float32)}, ["score"], "regression"
     )
-    draw_ladder(figures, ["dev"], tmp_path / "ladder.svg")
+    _draw(figures, ["dev"], tmp_path / "ladder.svg")
     drawn = (tmp_path / "ladder.svg").read_text()
     assert "dev 100 x Pearson" in drawn
     assert "mean score" in drawn
