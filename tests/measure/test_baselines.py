@@ -9,12 +9,18 @@ def gold_of(table):
     return np.array([names.index(label) for label in table["label"].to_pylist()])
 
 
-def test_majority_says_the_commonest_label_to_every_row():
+def test_majority_answers_with_the_commonest_label_of_training_or_the_mean_score():
     found = majority_logits(np.array([2, 0, 2, 1, 2]), 4, 3)
     assert found.shape == (3, 4)
     assert found.argmax(1).tolist() == [2, 2, 2]
     assert np.exp(found[0]) == pytest.approx([0.2, 0.2, 0.6, 0], abs=1e-6)
+    labels = majority_logits(np.array([[1.0, 0], [1, 0], [1, 1], [0, 0]]), 2, 2, "multi-label")
+    assert labels.shape == (2, 2)
+    assert 1 / (1 + np.exp(-labels[1])) == pytest.approx([0.75, 0.25])
+    assert majority_logits(np.array([1.0, 2.0, 6.0]), 1, 2, "regression").tolist() == [[3], [3]]
+    extreme = majority_logits(np.array([[1.0, 0]]), 2, 1, "multi-label")
     assert np.isfinite(found).all()
+    assert np.isfinite(extreme).all()
 
 
 def test_tfidf_learns_what_one_word_decides(train_table, dev_table):
@@ -22,6 +28,7 @@ def test_tfidf_learns_what_one_word_decides(train_table, dev_table):
     found = model.logits(dev_table["text"].to_pylist())
     assert (found.argmax(1) == gold_of(dev_table)).all()
     np.testing.assert_allclose(np.exp(found).sum(1), 1)
+    assert np.isfinite(model.logits(["zebra", ""])).all()  # no known word
 
 
 def test_tfidf_learns_from_two_words_what_one_cannot_say():
@@ -30,15 +37,19 @@ def test_tfidf_learns_from_two_words_what_one_cannot_say():
     assert found.argmax(1).tolist() == [1, 0]
 
 
+WORDS = [f"word{i}" for i in range(30)]
+SAME = [(word, word) for word in WORDS]
+
+
 def test_tfidf_compares_the_texts_of_a_pair():
-    words = [f"word{i}" for i in range(30)]
-    same = [(word, word) for word in words]
-    other = [(word, words[(i + 7) % 30]) for i, word in enumerate(words)]
-    a, b = zip(*same, *other, strict=True)
-    model = TfidfBaseline(a, b, np.array([1] * 30 + [0] * 30), 2)
-    unseen = [(word, words[i - 3]) for i, word in enumerate(words)]
-    texts, pairs = zip(*same, *unseen, strict=True)
-    assert (model.logits(texts, pairs).argmax(1) == [1] * 30 + [0] * 30).mean() > 0.9
+    a, b = zip(*SAME, *((word, WORDS[i - 23]) for i, word in enumerate(WORDS)), strict=True)
+    gold = np.array([1] * 30 + [0] * 30)
+    texts, pairs = zip(*SAME, *((word, WORDS[i - 3]) for i, word in enumerate(WORDS)), strict=True)
+    assert (TfidfBaseline(a, b, gold, 2).logits(texts, pairs).argmax(1) == gold).mean() > 0.9
+    scores = TfidfBaseline(a, b, np.where(gold, 5.0, 1.0), 1, "regression")
+    found = scores.logits(["word1", "word1"], ["word1", "word9"])
+    assert found.shape == (2, 1)
+    assert found[0, 0] > 3 > found[1, 0]
 
 
 def test_a_class_that_training_has_not_is_never_the_answer():
@@ -49,44 +60,16 @@ def test_a_class_that_training_has_not_is_never_the_answer():
 
 
 def test_chinese_is_read_by_characters():
-    texts, gold = (
-        ["这部电影很好看", "这部电影很难看", "那本书好", "那本书难"],
-        np.array([1, 0, 1, 0]),
-    )
-    assert TfidfBaseline(texts, None, gold, 2).logits(["好", "难"]).argmax(1).tolist() == [1, 0]
-
-
-def test_text_without_any_known_word_has_an_answer_too(train_table):
-    model = TfidfBaseline(train_table["text"].to_pylist(), None, gold_of(train_table), 2)
-    assert np.isfinite(model.logits(["zebra", ""])).all()
-
-
-def test_one_answer_to_all_is_the_commonest_labels_or_the_mean_score():
-    labels = majority_logits(np.array([[1.0, 0], [1, 0], [1, 1], [0, 0]]), 2, 2, "multi-label")
-    assert labels.shape == (2, 2)
-    assert 1 / (1 + np.exp(-labels[1])) == pytest.approx([0.75, 0.25])
-    assert majority_logits(np.array([1.0, 2.0, 6.0]), 1, 2, "regression").tolist() == [[3], [3]]
-    assert np.isfinite(majority_logits(np.array([[1.0, 0]]), 2, 1, "multi-label")).all()
+    texts = ["这部电影很好看", "这部电影很难看", "那本书好", "那本书难"]
+    model = TfidfBaseline(texts, None, np.array([1, 0, 1, 0]), 2)
+    assert model.logits(["好", "难"]).argmax(1).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("columns", [1, 2])
 def test_tfidf_learns_each_label_of_several(columns):
     texts = ["good film", "good cast", "bad film", "bad cast"] * 5
     gold = np.array([["good" in text, "film" in text] for text in texts], np.float32)[:, :columns]
-    found = TfidfBaseline(texts, None, gold, columns, "multi-label").logits(
-        ["good plot", "bad film"]
-    )
+    model = TfidfBaseline(texts, None, gold, columns, "multi-label")
+    found = model.logits(["good plot", "bad film"])
     assert found.shape == (2, columns)
     assert ((found > 0) == np.array([[True, False], [False, True]])[:, :columns]).all()
-
-
-def test_tfidf_learns_scores_of_pairs():
-    words = [f"word{i}" for i in range(30)]
-    pairs = [(word, word) for word in words] + [
-        (word, words[i - 7]) for i, word in enumerate(words)
-    ]
-    texts, seconds = zip(*pairs, strict=True)
-    model = TfidfBaseline(texts, seconds, np.array([5.0] * 30 + [1.0] * 30), 1, "regression")
-    found = model.logits(["word1", "word1"], ["word1", "word9"])
-    assert found.shape == (2, 1)
-    assert found[0, 0] > 3 > found[1, 0]

@@ -24,10 +24,7 @@ def test_metrics_of_classes_are_those_of_a_hand_calculation():
     assert report["macro_f1"] == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
     assert not report.keys() & {"f1", "agreement"}
     assert list(report["classes"]) == NAMES
-    a, b = (
-        [row[k] for k in ("precision", "recall", "f1", "rows")]
-        for row in map(report["classes"].get, "ab")
-    )
+    a, b = (list(report["classes"][name].values()) for name in "ab")
     assert a == pytest.approx([2 / 3, 2 / 3, 2 / 3, 3])
     assert b == pytest.approx([1 / 3, 1 / 2, 2 / 5, 2])
     assert report["classes"]["c"] == {"precision": 0, "recall": 0, "f1": 0, "rows": 1}
@@ -39,9 +36,7 @@ def test_f1_of_two_classes_is_that_of_the_second_label():
     report = classification_metrics(logits, np.array([1, 0, 1, 0, 1]), ["no", "yes"])
     assert report["f1"] == pytest.approx(2 / 3)  # precision 2/3, recall 2/3
     assert report["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 2)
-
-
-def test_a_class_that_no_row_has_counts_in_the_macro_f1():
+    # A class that no row has counts in the macro-F1.
     report = classification_metrics(np.eye(3)[[0, 1]], np.array([0, 1]), NAMES)
     assert (report["macro_f1"], report["accuracy"]) == (pytest.approx(2 / 3), 1)
 
@@ -69,13 +64,10 @@ def test_calibration_has_15_bins():
     assert report["calibration_error"] == pytest.approx(by_hand)
 
 
-@pytest.mark.parametrize(("gold", "expected"), [([0, 0], 0.0), ([1, 1], 1.0), ([0, 1], 0.5)])
-def test_calibration_at_full_confidence(gold, expected):
-    found = expected_calibration_error(np.array([[1.0, 0.0]] * 2), np.array(gold))
-    assert found == pytest.approx(expected)
-
-
-def test_calibration_is_measured_on_the_softmax_of_the_logits():
+def test_calibration_at_full_confidence_and_of_softmax():
+    for gold, expected in (([0, 0], 0.0), ([1, 1], 1.0), ([0, 1], 0.5)):
+        found = expected_calibration_error(np.array([[1.0, 0.0]] * 2), np.array(gold))
+        assert found == pytest.approx(expected)
     # A constant added to a row changes nothing.
     logits = np.log(np.array([[0.75, 0.25]] * 4, dtype=np.float32)) + 7
     report = classification_metrics(logits, np.array([0, 0, 0, 1]), ["a", "b"])
@@ -90,18 +82,20 @@ FOUND = np.array([[2.0, 1], [-1, -3], [-1, -2], [4, 1]])
 
 
 def test_several_labels_by_hand():
+    teacher = np.array([[0.1, 0.2], [1, -1], [-1, -2], [1, -1]])
     report = multi_label_metrics(FOUND, LABELS, ["a", "b"])
     assert report["rows"] == 4
     assert report["micro_f1"] == pytest.approx(2 * 3 / (4 + 4))  # 3 right, 4 found, 4 gold
-    assert report["classes"]["a"] == pytest.approx(
-        {"precision": 1 / 2, "recall": 1 / 2, "f1": 1 / 2, "rows": 2}
-    )
-    assert report["classes"]["b"] == pytest.approx(
-        {"precision": 1, "recall": 1, "f1": 1, "rows": 2}
-    )
+    a = {"precision": 1 / 2, "recall": 1 / 2, "f1": 1 / 2, "rows": 2}
+    b = {"precision": 1, "recall": 1, "f1": 1, "rows": 2}
+    assert report["classes"]["a"] == pytest.approx(a)
+    assert report["classes"]["b"] == pytest.approx(b)
     assert report["macro_f1"] == pytest.approx(3 / 4)
     assert report["exact_match"] == pytest.approx(2 / 4)
     assert "agreement" not in report
+    # Agreement is of whole rows.
+    report = multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)
+    assert report["agreement"] == pytest.approx(2 / 4)
 
 
 def test_correlation_of_two_classes_is_that_of_their_differences():
@@ -135,12 +129,6 @@ def test_correlation_of_several_labels_is_about_each_labels_mean():
     assert found(student * [1, -1]) == pytest.approx(1)
 
 
-def test_agreement_of_several_labels_is_of_whole_rows():
-    teacher = np.array([[0.1, 0.2], [1, -1], [-1, -2], [1, -1]])
-    report = multi_label_metrics(FOUND, LABELS, ["a", "b"], teacher)
-    assert report["agreement"] == pytest.approx(2 / 4)
-
-
 def test_one_label_alone_is_measured_as_said_and_not_as_unsaid():
     report = multi_label_metrics(np.array([[1.0], [-1], [-1]]), np.array([[1.0], [1], [0]]), ["no"])
     wanted = {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "rows": 2}
@@ -161,18 +149,14 @@ def test_calibration_of_several_labels_is_of_each_answer():
 
 
 def test_scores_by_hand():
-    report = regression_metrics(
-        np.array([[1.0], [2], [3], [10]]),
-        np.array([1.0, 3, 2, 8]),
-        np.array([[0.0], [0], [0], [1]]),
-    )
+    found, gold, teacher = [1, 2, 3, 10], [1, 3, 2, 8], [0, 0, 0, 1]
+    columns = (np.array(values, float)[:, None] for values in (found, teacher))
+    report = regression_metrics(next(columns), np.array(gold, float), next(columns))
     assert (report["rows"], report["mse"], report["mae"]) == (4, (0 + 1 + 1 + 4) / 4, 4 / 4)
     assert report["spearman"] == pytest.approx(1 - 6 * 2 / (4 * 15))
-    assert report["pearson"] == pytest.approx(np.corrcoef([1, 2, 3, 10], [1, 3, 2, 8])[0, 1])
-    assert report["agreement"] == pytest.approx(np.corrcoef([1, 2, 3, 10], [0, 0, 0, 1])[0, 1])
-
-
-def test_a_model_that_says_one_score_correlates_with_nothing():
+    assert report["pearson"] == pytest.approx(np.corrcoef(found, gold)[0, 1])
+    assert report["agreement"] == pytest.approx(np.corrcoef(found, teacher)[0, 1])
+    # One score for all correlates with nothing.
     report = regression_metrics(np.full((3, 1), 0.3), np.array([1.0, 2, 3]))
     assert (report["pearson"], report["spearman"]) == (0, 0)
     assert "agreement" not in report

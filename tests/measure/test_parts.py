@@ -15,14 +15,13 @@ def _scored(task, logits, gold):
 
 
 def _answers(task, rng, rows=60):
-    if task == "classification":
-        return rng.normal(size=(rows, 3)).astype(np.float32), rng.integers(0, 3, rows)
+    if task == "regression":
+        gold = rng.normal(size=rows).astype(np.float32)
+        return (gold + rng.normal(size=rows)).astype(np.float32)[:, None], gold
+    gold = rng.integers(0, 3, rows)
     if task == "multi-label":
-        return rng.normal(size=(rows, 3)).astype(np.float32), rng.integers(0, 2, (rows, 3)).astype(
-            np.float32
-        )
-    gold = rng.normal(size=rows).astype(np.float32)
-    return (gold + rng.normal(size=rows)).astype(np.float32)[:, None], gold
+        gold = rng.integers(0, 2, (rows, 3)).astype(np.float32)
+    return rng.normal(size=(rows, 3)).astype(np.float32), gold
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -42,17 +41,13 @@ def test_parts_of_some_rows_give_the_score_of_these(task):
 
 
 def test_parts_by_hand():
-    logits, gold = (
-        np.array([[1.0, -1.0], [1.0, 2.0], [-1.0, -1.0]]),
-        np.array([[0, 1], [1, 1], [0, 0]], np.float32),
-    )
+    logits = np.array([[1.0, -1.0], [1.0, 2.0], [-1.0, -1.0]])
+    gold = np.array([[0, 1], [1, 1], [0, 0]], np.float32)
     assert row_parts("multi-label", logits, gold).tolist() == [[0, 2], [2, 4], [0, 0]]
     assert right_rows("multi-label", logits, gold).tolist() == [False, True, True]
     parts = row_parts("regression", np.array([[3.0], [5.0]]), np.array([-1.0, -2.0], np.float32))
     assert parts.tolist() == [[-1, 1, 1, 1, -1], [1, -1, 1, 1, -1]]
-
-
-def test_no_label_at_all_is_right_as_in_the_dev_score():
+    # No label at all is right, as in the dev score.
     assert _scored("multi-label", np.full((3, 2), -1.0), np.zeros((3, 2))) == 1
     assert _scored("multi-label", np.full((3, 2), 1.0), np.zeros((3, 2))) == 0
 
@@ -73,6 +68,5 @@ def test_scores_far_from_nought_lose_no_digits():
     rng = np.random.default_rng(3)
     gold = rng.normal(size=200)
     found = gold + rng.normal(size=200)
-    assert _scored("regression", (1e8 + found)[:, None], 1e-8 * gold) == pytest.approx(
-        np.corrcoef(found, gold)[0, 1]
-    )
+    wanted = np.corrcoef(found, gold)[0, 1]
+    assert _scored("regression", (1e8 + found)[:, None], 1e-8 * gold) == pytest.approx(wanted)

@@ -18,13 +18,9 @@ def scores(accuracy):
 
 
 def result(*splits, models=("majority", "tfidf", "student_gold", "student", "teacher")):
-    found = {
-        name: {split: scores(0.5 + i / 100) for split in splits} for i, name in enumerate(models)
-    }
-    found["student"] |= {
-        "parameters": {"total": 1_234_567, "without_embeddings": 963_002},
-        "megabytes": 4.94,
-    }
+    found = {name: dict.fromkeys(splits, scores(0.5 + i / 100)) for i, name in enumerate(models)}
+    parameters = {"total": 1_234_567, "without_embeddings": 963_002}
+    found["student"] |= {"parameters": parameters, "megabytes": 4.94}
     return {"models": found}
 
 
@@ -50,16 +46,11 @@ def test_the_comparison_has_a_row_a_model_from_majority_to_teacher(splits):
     markdown = comparison_table(result(*splits), {"student": 1.234, "teacher": 20.0})
     assert_aligned(markdown)
     head, _, *rows = cells(markdown)
-    assert [row[0] for row in rows] == [
-        "majority class",
-        "TF-IDF + logistic regression",
-        "student on gold labels",
-        "student, distilled",
-        "teacher",
-    ]
-    assert head[1 : 1 + 2 * len(splits)] == [
-        f"{s} {m}" for s in splits for m in ("accuracy", "macro-F1")
-    ]
+    titles = ["majority class", "TF-IDF + logistic regression"]
+    titles += ["student on gold labels", "student, distilled", "teacher"]
+    assert [row[0] for row in rows] == titles
+    names = [f"{s} {m}" for s in splits for m in ("accuracy", "macro-F1")]
+    assert head[1 : 1 + 2 * len(splits)] == names
     student = dict(zip(head, rows[3], strict=True))
     assert student[f"{splits[-1]} accuracy"] == "53.0"
     assert student[f"{splits[-1]} macro-F1"] == "26.5"
@@ -67,16 +58,11 @@ def test_the_comparison_has_a_row_a_model_from_majority_to_teacher(splits):
     assert (student["MB"], student["ms a sentence"]) == ("4.9", "1.23")
     assert rows[4][-1] == "20.00"
     assert rows[0][-4:] == [""] * 4
-
-
-def test_a_model_that_was_left_out_has_no_row():
+    # A model that was left out has no row.
     markdown = comparison_table(result("dev", models=("majority", "student", "teacher")), {})
     assert_aligned(markdown)
-    assert [row[0] for row in cells(markdown)[2:]] == [
-        "majority class",
-        "student, distilled",
-        "teacher",
-    ]
+    found = [row[0] for row in cells(markdown)[2:]]
+    assert found == ["majority class", "student, distilled", "teacher"]
 
 
 def test_the_metrics_of_one_model_are_figures_classes_and_confusion():
@@ -92,21 +78,14 @@ def test_the_metrics_of_one_model_are_figures_classes_and_confusion():
 
 
 def test_several_labels_have_no_confusion_and_scores_no_classes():
-    several = multi_label_metrics(
-        np.array([[1.0, -1], [1, 1]]), np.array([[1.0, 0], [0, 1]]), ["a", "b"]
-    )
-    figures, classes = metrics_table(several).split("\n\n")
-    assert figures.startswith(
-        "2 rows  micro_f1 0.8000  macro_f1 0.8333  exact_match 0.5000  calibration_error "
-    )
+    logits, gold = np.array([[1.0, -1], [1, 1]]), np.array([[1.0, 0], [0, 1]])
+    figures, classes = metrics_table(multi_label_metrics(logits, gold, ["a", "b"])).split("\n\n")
+    wanted = "2 rows  micro_f1 0.8000  macro_f1 0.8333  exact_match 0.5000  calibration_error "
+    assert figures.startswith(wanted)
     assert cells(classes)[2] == ["a", "0.500", "1.000", "0.667", "1"]
-    scores = metrics_table(
-        regression_metrics(np.array([[1.0], [3]]), np.array([1.0, 2]), np.array([[0.0], [1]]))
-    )
-    assert (
-        scores
-        == "2 rows  pearson 1.0000  spearman 1.0000  mse 0.5000  mae 0.5000  agreement 1.0000"
-    )
+    columns = np.array([[1.0], [3]]), np.array([1.0, 2]), np.array([[0.0], [1]])
+    wanted = "2 rows  pearson 1.0000  spearman 1.0000  mse 0.5000  mae 0.5000  agreement 1.0000"
+    assert metrics_table(regression_metrics(*columns)) == wanted
 
 
 def test_the_comparison_has_the_scores_of_its_task():
