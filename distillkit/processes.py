@@ -17,6 +17,13 @@ def world() -> int:
     return int(os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", "1")))
 
 
+def cores() -> int:
+    """Return how many CPU cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:
     """Start torch.distributed's process group, also after torchrun has restarted its processes.
 

@@ -54,8 +54,8 @@ def push(
 ) -> Summary:
     """Put a run's student on a hub, in one commit: checkpoint, bundle, recipe, result and model card.
 
-    No data, no logits, no weights of the teacher and no training logs go out. Of a path only the
-    last part goes out.
+    No data, no logits, no teacher's weights and no training logs go out. Of a path only the last
+    part goes out.
 
     Args:
         run: Folder of a finished run.
@@ -63,7 +63,7 @@ def push(
         bundle: What `distillkit export` or `compress` wrote; None: the run's folder `bundle`, if
             there is one, which must answer as the run's student does.
         private: Make the repository a private one.
-        to: Folder to write in place of pushing; nothing leaves the machine.
+        to: Folder to write in place of pushing.
 
     Returns:
         `files`, and `output` or `repo`, `commit` (its address).
@@ -95,7 +95,7 @@ def _check_name(repo: str) -> None:
 
 
 def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str]:
-    """Fill a folder with all that goes out; return the names of its files."""
+    """Fill a folder with all files that go out; return their names."""
     if not (run / "recipe.yaml").is_file():
         raise InputError(
             f"{run}: no recipe.yaml; expected a run's folder, as distillkit run leaves it: runs/NAME"
@@ -106,7 +106,7 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
         _copy_student(run, shown, folder)
         columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
         dev = read_table(str(run / "data" / "dev.parquet"), columns, task=recipe.data.task)
-        hub_teacher = recipe.teacher.model if _on_hub(recipe.teacher.model, run) else ""
+        teacher = recipe.teacher.model
         about = About(
             name=repo,
             recipe=shown,
@@ -114,7 +114,7 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
             latency=_json(evaluation_folder(run) / "latency.json"),
             teacher_config=_json(run / "teacher" / "model" / "config.json"),
             **_student(run / "student" / "model", dev),
-            hub_teacher=hub_teacher,
+            hub_teacher=teacher if _on_hub(teacher, run) else "",
             hub_data=_hub_data(recipe, run),
             ladder=_ladder(run, recipe),
             bundle=_copy_bundle(bundle, run, folder / BUNDLE, dev),
@@ -134,19 +134,12 @@ def _copy_student(run: Path, shown: Recipe, folder: Path) -> None:
 
 
 def _finished(run: Path) -> tuple[Recipe, Summary]:
-    """Read a run's recipe and result, once both are known to be those of its stages."""
+    """Read a run's recipe and result; refuse them if they are not those of its stages."""
     recipe = load_recipe(str(run / "recipe.yaml"))
     mend = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent} goes on from what is there"
     gold = ["student-gold"] if recipe.evaluation.gold_epochs else []
-    for stage in (
-        "data",
-        "teacher",
-        "transfer",
-        "logits",
-        *gold,
-        "student",
-        evaluation_folder(run).name,
-    ):
+    evaluation = evaluation_folder(run).name
+    for stage in ("data", "teacher", "transfer", "logits", *gold, "student", evaluation):
         folder = (run / stage).resolve()
         unfinished = folder.with_name(f".{folder.name}.partial").exists()
         if unfinished or not (folder / "stage.json").is_file():
@@ -154,10 +147,7 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
     if not (run / "result.json").is_file():
         raise InputError(f"{run}: not finished: its result.json is missing; {mend}")
     result = _json(run / "result.json")
-    models, data = (
-        _json(run / name / "stage.json")["summary"]
-        for name in (evaluation_folder(run).name, "data")
-    )
+    models, data = (_json(run / name / "stage.json")["summary"] for name in (evaluation, "data"))
     saved = str(run / "student" / "model" / "student.yaml")
     found = result["models"], result["data"], load_config("students", saved, StudentConfig())
     if found != (models["models"], data, recipe.student):
@@ -168,7 +158,7 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
 
 
 def _student(model: Path, dev: pa.Table) -> dict[str, Any]:
-    """Return what a card says of a checkpoint, and measure how much of dev it does not read."""
+    """Describe a checkpoint for its card, with the shares of dev that it cannot read."""
     network, tokenizer = load_classifier(str(model))
     (texts, pairs), limit = texts_of(dev), max_tokens_of(network, tokenizer)
     longer = check_truncation("student", tokenizer, texts, pairs, limit).metrics["rows_share"]
@@ -224,13 +214,14 @@ def _copy_bundle(
 def _without_paths(recipe: Recipe, run: Path) -> Recipe:
     """Return a recipe in which every path of this machine is its last part alone."""
     data, augment, embeddings = recipe.data, recipe.augment, recipe.student.embeddings
-    tagger, vectors = augment.tagger, augment.neighbours.vectors
+    tagger, neighbours = augment.tagger, augment.neighbours
     names = [data.train, data.dev, data.test, *data.unlabelled]
     splits = ["train", "dev", "test", *(f"unlabelled-{i + 1}" for i in range(len(data.unlabelled)))]
     train, dev, test, *unlabelled = (
         _shown_source(name, split, set(names), run)
         for name, split in zip(names, splits, strict=True)
     )
+    shown = replace(embeddings, source=_last(embeddings.source))
     return replace(
         recipe,
         data=replace(data, train=train, dev=dev, test=test, unlabelled=tuple(unlabelled)),
@@ -240,11 +231,9 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
             tagger=f"spacy:{_last(tagger)}" if tagger.startswith("spacy:") else tagger,
             infill=_with_shown_model(augment.infill, run),
             generated=_with_shown_model(augment.generated, run),
-            neighbours=replace(augment.neighbours, vectors=_last(vectors)),
+            neighbours=replace(neighbours, vectors=_last(neighbours.vectors)),
         ),
-        student=replace(
-            recipe.student, embeddings=replace(embeddings, source=_last(embeddings.source))
-        ),
+        student=replace(recipe.student, embeddings=shown),
     )
 
 
@@ -282,11 +271,8 @@ def _on_hub(name: str, run: Path) -> bool:
 
 def _hub_data(recipe: Recipe, run: Path) -> list[str]:
     data = recipe.data
-    named = [
-        source.split(":")[1]
-        for source in (data.train, data.dev, data.test, *data.unlabelled)
-        if source.startswith("datasets:")
-    ]
+    sources = (data.train, data.dev, data.test, *data.unlabelled)
+    named = [source.split(":")[1] for source in sources if source.startswith("datasets:")]
     return list(dict.fromkeys(name for name in named if _on_hub(name, run)))
 
 
@@ -313,11 +299,7 @@ def _upload(folder: Path, files: list[str], repo: str, private: bool) -> str:
 
 @contextmanager
 def _hub_errors(repo: str, endpoint: str) -> Iterator[None]:
-    """Turn what the hub's client raises into one line.
-
-    Raises:
-        InputError: The hub refuses, or cannot be reached.
-    """
+    """Turn what the hub's client raises into one line."""
     try:
         yield
     except OfflineModeIsEnabled:

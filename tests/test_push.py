@@ -55,6 +55,17 @@ def _tsv(path, table):
     return str(path)
 
 
+def _quick(recipe):
+    """Return a recipe with less training: cards hold whatever was measured."""
+    return replace(
+        recipe,
+        teacher=replace(recipe.teacher, training=replace(recipe.teacher.training, epochs=12)),
+        augment=replace(recipe.augment, n_iter=2),
+        training=replace(recipe.training, epochs=2),
+        evaluation=replace(recipe.evaluation, gold_epochs=1),
+    )
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_recipe, encoder_folder, train_table):
     """A finished run with a test set and two rows of a ladder; its teacher is a folder beside it."""
@@ -65,19 +76,12 @@ def home(tmp_path_factory, tiny_recipe, encoder_folder, train_table):
     _tsv(folder / "test.tsv", train_table.slice(0, 60))
     (folder / "vectors.txt").write_text("good 1 0 0 1\nbad 0 1 1 0\n")
     vectors = EmbeddingConfig(source=str(folder / "vectors.txt"), dimension=4)
-    teacher = tiny_recipe.teacher
+    recipe = _quick(tiny_recipe)
     recipe = replace(
-        tiny_recipe,
+        recipe,
         data=DataConfig(**{name: str(folder / f"{name}.tsv") for name in ("train", "dev", "test")}),
-        teacher=replace(
-            teacher,
-            model=str(folder / "my-encoder"),
-            training=replace(teacher.training, epochs=12),
-        ),
-        augment=replace(tiny_recipe.augment, n_iter=2),
+        teacher=replace(recipe.teacher, model=str(folder / "my-encoder")),
         student=StudentConfig(hidden_size=4, head_size=4, embeddings=vectors),
-        training=replace(tiny_recipe.training, epochs=2),
-        evaluation=replace(tiny_recipe.evaluation, gold_epochs=1),
     )
     runs.run(recipe, folder / "runs" / "tiny")
     ladder(recipe, folder / "runs" / "tiny", ["majority"], 1)
@@ -287,7 +291,7 @@ def score_pairs(tmp_path_factory, tiny_recipe, pair_table):
     table = pair_table.set_column(2, "label", pa.array(scores))
     table = table.take(np.random.default_rng(0).permutation(len(table)))
     recipe = replace(
-        tiny_recipe,
+        _quick(tiny_recipe),
         data=DataConfig(
             train=_tsv(folder / "train.tsv", table),
             dev=_tsv(folder / "dev.tsv", table.slice(0, 40)),

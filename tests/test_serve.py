@@ -439,9 +439,9 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
 
 
 def _batcher(predict, **values):
-    counted, limits = [], {"threads": 1, "batch_rows": 8, "batch_wait_ms": 1.0, "max_waiting": 20}
-    limits |= {"batch_characters": 100} | values
-    return Batcher(predict, count=counted.append, **limits), counted
+    counted, characters = [], values.pop("batch_characters", 100)
+    limits = replace(LIMITS, **({"batch_wait_ms": 1.0, "max_waiting": 20} | values))
+    return Batcher(predict, limits, batch_characters=characters, count=counted.append), counted
 
 
 def _answers(batcher, *asked):

@@ -18,13 +18,9 @@ Answer = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
 
 @dataclass(frozen=True)
 class Form:
-    """One thing to measure.
+    """One thing to measure: its name and kind (one of `FORMS`, or `BUNDLE`), and where it lies.
 
-    Attributes:
-        name: Whose, and in which form.
-        kind: One of `FORMS`, or `BUNDLE`.
-        path: What it is loaded from.
-        model: Checkpoint that it was made of; empty where that is not known, as of a bundle.
+    `model` is the checkpoint that it was made of, empty for a bundle.
     """
 
     name: str
@@ -41,9 +37,6 @@ def prepare(name: str, model: str, kinds: Sequence[str], work: Path) -> list[For
         model: Folder, package or hub name of a classifier; or a bundle, which has the one form.
         kinds: Of `FORMS`.
         work: Folder for the graphs of this model.
-
-    Raises:
-        InputError: The model is none, or cannot be exported.
     """
     if is_bundle(Path(model)):
         read_bundle(Path(model))
@@ -69,13 +62,11 @@ def _quantised(whole: Path, target: Path) -> None:
     from distillkit.pipeline.graphs import int8_graph
 
     manifest, files = read_bundle(whole)
-    files = {
-        name: int8_graph(data) if name.endswith(".onnx") else data for name, data in files.items()
-    }
+    for name, data in files.items():
+        files[name] = int8_graph(data) if name.endswith(".onnx") else data
+    manifest = replace(manifest, files=described(files), parity={})
     target.mkdir()
-    write_bundle(
-        target, replace(manifest, files=described(files), parity={}), files, one_file=False
-    )
+    write_bundle(target, manifest, files, one_file=False)
 
 
 def load(form: Form, threads: int) -> Answer:
@@ -106,11 +97,8 @@ def _torch(path: str, threads: int, *, half: bool) -> Answer:
             max_length=limit,
             return_tensors="pt",
         )
-        with (
-            on_threads(threads),
-            torch.inference_mode(),
-            torch.autocast("cpu", torch.bfloat16, enabled=half),
-        ):
+        bf16 = torch.autocast("cpu", torch.bfloat16, enabled=half)
+        with on_threads(threads), torch.inference_mode(), bf16:
             return model(**inputs).logits.float().numpy()
 
     return answer

@@ -17,7 +17,7 @@ from distillkit.errors import InputError
 Row = tuple[str, str | None]
 _BLOCKS = 5  # turns that each form has at each batch size
 _STARTS = 3
-# calls that are not counted when a form takes its turn: so many, or those of so long
+# Uncounted calls when a form takes its turn: so many, or those of so many seconds.
 _WARM, _WARM_SECONDS = 20, 0.05
 
 
@@ -34,19 +34,15 @@ def times(
 
     Returns:
         Seconds of each call, (calls,) float64, by name: as many calls as the rows fill, 5 at least.
-        They are cut into five blocks, and in each block the forms take turns in an order drawn
-        anew, each with its calls on end, as a server that has its caches to itself would have them.
+        In each of five blocks the forms take turns in a random order, each with its calls in a row,
+        as a server would have its caches to itself.
     """
     calls = max(_BLOCKS, -(-len(rows) // batch))
     taken: dict[str, list[float]] = {name: [] for name in answers}
     turns = np.random.default_rng(0)
     parts = [_call(rows, batch, number) for number in range(calls)]
-    with tqdm(
-        total=_BLOCKS * len(answers),
-        desc=progress,
-        unit="block",
-        disable=None if progress else True,
-    ) as bar:
+    hidden = None if progress else True
+    with tqdm(total=_BLOCKS * len(answers), desc=progress, unit="block", disable=hidden) as bar:
         for block in np.array_split(np.arange(calls), _BLOCKS):
             for name in turns.permutation(list(answers)):
                 _warm(answers[name], [parts[(block[0] - i) % calls] for i in range(_WARM, 0, -1)])
@@ -69,21 +65,15 @@ def _warm(answer: Answer, parts: Sequence[tuple[list[str], list[str] | None]]) -
 
 def _call(rows: Sequence[Row], batch: int, number: int) -> tuple[list[str], list[str] | None]:
     part = [rows[(number * batch + i) % len(rows)] for i in range(batch)]
-    return [text for text, _ in part], None if part[0][1] is None else [
-        pair or "" for _, pair in part
-    ]
+    pairs = None if part[0][1] is None else [pair or "" for _, pair in part]
+    return [text for text, _ in part], pairs
 
 
 def start(form: Form, row: Row) -> dict[str, float]:
-    """Start a process for a form, a few times over.
-
-    Args:
-        form: To load.
-        row: To answer.
+    """Start a process for a form that answers one row, a few times over.
 
     Returns:
-        Medians: `start_seconds`, from before the process is begun to its first answer, and
-            `peak_megabytes`, its resident memory at most.
+        Medians: `start_seconds`, until the first answer, and `peak_megabytes` of resident memory.
 
     Raises:
         InputError: The process does not answer.

@@ -10,28 +10,13 @@ if TYPE_CHECKING:
 
 
 def bench_tables(result: Mapping[str, Any]) -> str:
-    """Return Markdown tables of size and start, milliseconds a call of one row, rows a second.
-
-    Args:
-        result: What `bench.json` holds.
-    """
+    """Return Markdown tables of `bench.json`: size and start, ms a call of one row, rows a second."""
     forms, batches, threads = result["forms"], result["batch_sizes"], result["threads"]
-    rows = [
-        [
-            "",
-            "parameters",
-            "without embeddings",
-            "MB on disk",
-            "s to the first answer",
-            "MB in memory",
-            "p50 ms",
-            "p95 ms",
-            "p99 ms",
-        ]
-    ]
+    head = "|parameters|without embeddings|MB on disk|s to the first answer|MB in memory"
+    rows = [f"{head}|p50 ms|p95 ms|p99 ms".split("|")]
     one = f"{threads[0]} x 1"
     for form in forms:
-        size, calls = form["parameters"], form["speed"].get(one)
+        size, taken = form["parameters"], form["speed"].get(one)
         rows.append(
             [
                 form["name"],
@@ -39,22 +24,15 @@ def bench_tables(result: Mapping[str, Any]) -> str:
                 "" if form["megabytes"] is None else f"{form['megabytes']:.1f}",
                 f"{form['start_seconds']:.2f}",
                 f"{form['peak_megabytes']:,.0f}",
-                *(f"{calls[key]:.3f}" if calls else "" for key in ("p50", "p95", "p99")),
+                *(f"{taken[key]:.3f}" if taken else "" for key in ("p50", "p95", "p99")),
             ]
         )
-    counts = [
-        [
-            "rows a second",
-            *(f"{n} thread{'s' * (n > 1)}, batch {size}" for n in threads for size in batches),
-        ]
-    ]
+    calls = [(n, size) for n in threads for size in batches]
+    titles = [f"{n} thread{'s' * (n > 1)}, batch {size}" for n, size in calls]
+    counts = [["rows a second", *titles]]
     for form in forms:
-        counts.append(
-            [
-                form["name"],
-                *(_rate(form, forms[-1], f"{n} x {size}") for n in threads for size in batches),
-            ]
-        )
+        rates = (_rate(form, forms[-1], f"{n} x {size}") for n, size in calls)
+        counts.append([form["name"], *rates])
     return f"{table(rows)}\n\n{table(counts)}\n\nIn brackets: times {forms[-1]['name']}."
 
 

@@ -1,8 +1,7 @@
 """One bench: prepare the forms, start each, time all in turns, report."""
 
-import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import megabytes, parameter_counts
 from distillkit.measure.results import write_results
+from distillkit.processes import cores
 from distillkit.recipe import ColumnsConfig
 from distillkit.teacher.checkpoint import load_classifier, resolve
 
@@ -58,14 +58,7 @@ def bench(
     if not len(asked):
         raise InputError(f"{source}: no rows to answer")
     texts = list(paired(*texts_of(asked)))
-    counts = list(threads) or sorted(
-        {
-            1,
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1,
-        }
-    )
+    counts = list(threads) or sorted({1, cores()})
     with tempfile.TemporaryDirectory() as work:
         prepared = [
             form
@@ -82,10 +75,7 @@ def bench(
             "rows": len(texts),
             "batch_sizes": list(batch_sizes),
             "threads": counts,
-            "forms": [
-                {**_figures(form, texts[0]), "parameters": sizes.get(form.model)}
-                for form in prepared
-            ],
+            "forms": [_described(form, texts[0], sizes) for form in prepared],
         }
         for count in counts:
             answers = {form.name: load(form, count) for form in prepared}
@@ -106,14 +96,15 @@ def _name(models: Sequence[str], number: int) -> str:
     return f"{parts[number][-1]} ({number + 1})"
 
 
-def _figures(form: Form, row: Row) -> dict[str, Any]:
-    """Return what of a form is no matter of speed."""
+def _described(form: Form, row: Row, sizes: Mapping[str, dict[str, int]]) -> dict[str, Any]:
+    """Return what a form costs apart from speed: size on disk, start, parameters."""
     return {
         "name": form.name,
         "kind": form.kind,
         "megabytes": _megabytes(form),
         **start(form, row),
         "speed": {},
+        "parameters": sizes.get(form.model),
     }
 
 

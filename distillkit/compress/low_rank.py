@@ -17,14 +17,12 @@ _INPUTS = {nn.LSTM: "input_size", nn.Conv1d: "in_channels", nn.Linear: "in_featu
 def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     """Reduce the embedding dimension, in place.
 
-    What the first layer makes of a token, before it is joined with anything else, is the product of
-    the tables and that layer's weights. Of all products of matrices of so many columns and rows,
-    the nearest to it, each token weighed by its use, takes their place (Eckart and Young 1936).
+    The first layer multiplies the tables by its weights. The nearest product of two narrower
+    matrices takes their place, each token weighted by its use (Eckart and Young 1936).
 
     Args:
-        model: A student with a table a token and a layer that reads it, such as a bilstm or textcnn;
-            two tables side by side become one, which is trained.
-        counts: Times that each token is used, (V,); one that is not counts as used once.
+        model: A student with tables of words. Two tables side by side become one trained table.
+        counts: How often each token is used, (V,); 0 counts as 1.
         size: The new embedding dimension.
 
     Raises:
@@ -50,8 +48,7 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     above = torch.cat([weight.detach().flatten(0, -2) for weight in map(_by_input, reads)]).double()
     weight = torch.from_numpy(np.sqrt(np.maximum(counts, 1)))[:, None]
     product = weight * (table @ above.T)  # (V, F)
-    # The singular vectors on the side of F, by the product's square, which is far smaller than
-    # itself; in ascending order.
+    # The singular vectors of the product, from its small square; in ascending order.
     squares, vectors = torch.linalg.eigh(product.T @ product)
     right, strength = vectors.flip(1)[:, :size], squares.flip(0)[:size].clamp(min=1e-12).sqrt()
     share = strength.sqrt()  # of both sides alike, so that both are of one size
@@ -64,11 +61,8 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
         rows = old[..., 0].numel()
         part = new[start : start + rows].view(*old.shape[:-1], size)
         # A convolution's weight is (filters, W, words), an LSTM's (4H, W).
-        setattr(
-            module,
-            name,
-            nn.Parameter((part.transpose(1, 2) if part.ndim == 3 else part).contiguous()),
-        )
+        part = part.transpose(1, 2) if part.ndim == 3 else part
+        setattr(module, name, nn.Parameter(part.contiguous()))
         start += rows
         setattr(module, _INPUTS[type(module)], size)
     padding: int = (embedding.table or embedding.frozen_table).padding_idx

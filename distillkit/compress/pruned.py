@@ -11,8 +11,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from distillkit.training.layers import encoder_layers
 
-# What a configuration says of the model's answers; its owner, not the transformer within, has the
-# last word.
+# The answers are described by the outer configuration, not by that of the transformer within.
 _ANSWERS = ("id2label", "label2id", "problem_type")
 
 
@@ -22,9 +21,8 @@ class Attention:
 
     Attributes:
         module: What computes it.
-        into: What makes queries, keys and values; rows are numbers of heads, one head after the
-            other.
-        out: What reads the heads; columns are the same numbers.
+        into: The layers of queries, keys and values; their rows are the dimensions of the heads.
+        out: The layer that reads the heads; its columns are the same dimensions.
     """
 
     module: Any
@@ -33,12 +31,12 @@ class Attention:
 
     @property
     def width(self) -> int:
-        """Numbers a head."""
+        """Dimensions of one head."""
         return int(self.module.attention_head_size)
 
     @property
     def heads(self) -> int:
-        """How many there are."""
+        """Number of heads."""
         return int(self.out.in_features) // self.width
 
     def keep(self, heads: Sequence[int]) -> None:
@@ -69,11 +67,8 @@ class PrunedTransformerConfig(PretrainedConfig):
     """Shape of a transformer without some of its heads.
 
     Args:
-        transformer: The configuration that it would have with all of them, as its `to_dict` gives
-            it.
+        transformer: `to_dict` of its configuration with all heads.
         heads: Attention heads left in each layer; each is as wide as it was.
-        max_position_embeddings: Of the transformer's own.
-        pad_token_id: Likewise.
     """
 
     model_type = "distillkit-pruned-transformer"
@@ -95,8 +90,8 @@ class PrunedTransformerConfig(PretrainedConfig):
 class PrunedTransformerForSequenceClassification(PreTrainedModel):
     """A BERT-class classifier without some of its heads, cut to size before weights are loaded.
 
-    It holds the classifier and is no subclass of one, for transformers knows of this kind before it
-    has loaded any model of its own (see distillkit/__init__.py).
+    It holds the classifier and does not derive from one: transformers learns of this kind before it
+    loads any model of its own (see distillkit/__init__.py).
     """
 
     config_class: Any = PrunedTransformerConfig
@@ -121,24 +116,23 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
         """Wrap a BERT-class classifier that lost heads, with its weights, so that it can be saved."""
         config = classifier.config
         transformer = config.to_dict()
-        # Of them the checkpoint has its own.
+        # The checkpoint has its own.
         for name in ("architectures", "dtype", "transformers_version", *_ANSWERS):
             transformer.pop(name, None)
-        heads = [attention.heads for attention in attentions(classifier)]
-        model = cls(
-            PrunedTransformerConfig(
-                transformer,
-                heads,
-                config.max_position_embeddings,
-                config.pad_token_id,
-                **{name: getattr(config, name) for name in _ANSWERS},
-            )
+        answers = {name: getattr(config, name) for name in _ANSWERS}
+        shape = PrunedTransformerConfig(
+            transformer,
+            [attention.heads for attention in attentions(classifier)],
+            config.max_position_embeddings,
+            config.pad_token_id,
+            **answers,
         )
+        model = cls(shape)
         model.transformer.load_state_dict(classifier.state_dict())
         return model.eval()
 
     def classifier(self) -> Any:
-        """Return the classifier within, which says of its answers what this model does."""
+        """Return the classifier within, with this model's labels and problem type."""
         for name in _ANSWERS:
             setattr(self.transformer.config, name, getattr(self.config, name))
         return self.transformer
@@ -156,31 +150,26 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """Classify texts, or pairs read together.
+        """Return logits, (B, C), of texts or of pairs read together.
 
         Args:
             input_ids: (B, T) int64.
             attention_mask: (B, T), 0 at padding; None: no padding.
             token_type_ids: (B, T), for transformers that take them.
             labels: As transformers takes them for the `problem_type`; gives its `loss`.
-
-        Returns:
-            `logits`, (B, C).
         """
         sides = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         logits = self.transformer(
             input_ids=input_ids, attention_mask=attention_mask, **sides
         ).logits
-        loss = (
-            None
-            if labels is None
-            else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        )
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
 def register() -> None:
-    """Register this kind of checkpoint with transformers' Auto classes; twice is once."""
+    """Register this kind of checkpoint with transformers' Auto classes."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     config, model = PrunedTransformerConfig, PrunedTransformerForSequenceClassification

@@ -10,12 +10,11 @@ from torch.nn.utils import parametrize
 
 from distillkit.recipe import CompressConfig, Storage
 
-# Most steps from 0 to a row's largest number.
+# Steps from 0 to a row's largest weight.
 _STEPS = {"int8": 127, "int4": 7}
-# Shares of a row's largest number at which int4 may be cut off, so that the others have finer
-# steps.
+# Fractions of a row's largest weight at which int4 may be clipped, for finer steps below.
 _CLIPS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_SAMPLE = 200_000  # numbers that clusters are found on
+_SAMPLE = 200_000  # weights that clusters are fitted on
 
 
 class Codes(NamedTuple):
@@ -38,13 +37,12 @@ class Codes(NamedTuple):
 
 
 def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
-    """Store a matrix in few values.
+    """Store a matrix (R, N) float32 in few values.
 
-    What is stored once is stored again without a change: rows that are multiples of a step, the
-    largest of them the most steps there are, have that step.
+    Stored values do not change when they are stored again.
 
     Args:
-        rows: (R, N) float32.
+        rows: The matrix.
         storage: int8, int4 (a scale a row, symmetric), binary (a sign times the mean size of the
             row's weights, zeros apart), or kmeans.
         clusters: Values of kmeans.
@@ -54,7 +52,7 @@ def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
         return Codes(_nearest(rows, codebook).to(torch.uint8), codebook, None)
     if storage == "binary":
         scale = _mean_size(rows)
-        if (rows[scale[:, 0] > 0] == 0).any():  # pruned: two bits a weight, of which many are alike
+        if (rows[scale[:, 0] > 0] == 0).any():  # pruned: two bits a weight
             return Codes((rows.sign() + 1).to(torch.uint8), torch.tensor([-1.0, 0.0, 1.0]), scale)
         return Codes((rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), scale)
     steps = _STEPS[storage]
@@ -96,17 +94,9 @@ def codebook_of(rows: Tensor, clusters: int) -> Tensor:
     start = np.linspace(values.min(), values.max(), clusters - zeros)[:, None]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of clusters that stay empty
-        found = (
-            KMeans(len(start), init=start, n_init=1, max_iter=50)
-            .fit(values[:, None])
-            .cluster_centers_[:, 0]
-        )
+        fitted = KMeans(len(start), init=start, n_init=1, max_iter=50).fit(values[:, None])
+    found = fitted.cluster_centers_[:, 0]
     return torch.from_numpy(np.unique(np.append(found, [0] * zeros).astype(np.float32)))
-
-
-def matrix_of(weight: Tensor) -> Tensor:
-    """Return a weight as rows, (R, N); of a convolution a row is a filter."""
-    return weight.flatten(1)
 
 
 class Stored(nn.Module):
@@ -114,9 +104,9 @@ class Stored(nn.Module):
 
     Args:
         weight: Before training.
-        storage: As for `coded`; fp16 and fp32 round nothing that training could feel.
-        clusters: Values of kmeans, which are trained themselves.
-        sparse: Keep at zero what is zero.
+        storage: As for `coded`; fp16 and fp32 are not rounded in training.
+        clusters: Values of kmeans, which are trained too.
+        sparse: Keep zeros at zero.
     """
 
     def __init__(self, weight: Tensor, storage: Storage, clusters: int, *, sparse: bool) -> None:
@@ -137,8 +127,7 @@ class Stored(nn.Module):
         if self.storage not in ("int8", "int4", "binary"):
             return weight
         with torch.no_grad():
-            rows = matrix_of(weight)
-            rounded = _rounded(rows, self.storage).view_as(weight) - weight
+            rounded = _rounded(weight.flatten(1), self.storage).view_as(weight) - weight
         return weight + rounded
 
 
@@ -165,14 +154,14 @@ def round_weights(model: nn.Module, compress: CompressConfig) -> None:
             if storage == "fp16":
                 weight.copy_(weight.half())
             elif storage != "fp32":
-                rows = clipped(matrix_of(weight), storage)
+                rows = clipped(weight.flatten(1), storage)
                 weight.copy_(coded(rows, storage, compress.clusters).values().view_as(weight))
 
 
 def stored_weights(
     model: nn.Module, compress: CompressConfig
 ) -> list[tuple[nn.Module, str, Storage]]:
-    """List a model's tables and matrices: module, name, storage; biases and norms are not stored so."""
+    """List a model's tables and matrices, not its biases and norms: module, name, storage."""
     found: list[tuple[nn.Module, str, Storage]] = []
     for module in model.modules():
         storage = compress.embeddings if isinstance(module, nn.Embedding) else compress.weights

@@ -18,7 +18,7 @@ from distillkit.bench.measure import times
 from distillkit.compress.quantise import keep_quantised, quantise_in_training
 from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
-from distillkit.compress.storage import stored_as, stored_graph
+from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import find_plans
 from distillkit.data.files import check_replaceable, whole_folder
 from distillkit.data.labels import task_of_model
@@ -34,6 +34,7 @@ from distillkit.data.tables import (
 )
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
+from distillkit.measure.metrics import agreement
 from distillkit.pipeline.export import check_fast, check_installed, export_model
 from distillkit.processes import rank
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, dump
@@ -58,19 +59,16 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
         **named: The same.
 
     Returns:
-        What is written to `compress.json`: the settings, and by step score, agreement with the
-            model as it was, MB, and milliseconds a row.
+        What is written to `compress.json`: the settings, and of each step the score, agreement with
+            the uncompressed model, MB, and milliseconds a row.
 
     Raises:
-        InputError: Something given is wrong, or the target is not met; the line says how near it
-            came, and nothing is written.
+        InputError: Something given is wrong, or the target is not met. Nothing is written then.
     """
     if not isinstance(job, CompressJob):
         say_renamed("", "compress(MODEL, ...)", "compress(CompressJob(MODEL, ...))")
         named |= zip(("output", "dev", "settings"), old, strict=False)
-        job = CompressJob(
-            job, **{name: given for name, given in named.items() if given is not None}
-        )
+        job = CompressJob(job, **{key: given for key, given in named.items() if given is not None})
     check_installed("compress")
     check_replaceable(job.output, "compress.json")
     network, tokenizer = load_classifier(job.model)
@@ -106,14 +104,11 @@ class _Steps:
     """The steps of a compression, and what each left.
 
     Attributes:
-        job: What was asked for.
-        work: Folder for each step's bundle; they are kept until all are timed beside each other.
-        dev: Labelled rows.
-        gold: Their labels, as `dev_score` takes them.
-        task: What the labels are.
-        reading: What the model reads.
-        table: The transfer set; None: there is none.
-        targets: The teacher's logits for it, (N, C); None: there are none.
+        work: Folder for each step's bundle; all are kept until they are timed in turn.
+        gold: The labels of dev, as `dev_score` takes them.
+        reading: The transfer set's texts, or else dev's.
+        table: The transfer set.
+        targets: The teacher's logits for it, (N, C).
         done: The metrics of each step.
         first: The uncompressed model's logits for dev, (M, C).
     """
@@ -131,11 +126,7 @@ class _Steps:
 
     @classmethod
     def of(cls, job: CompressJob, model: Model, work: Path) -> "_Steps":
-        """Read the sources of a job, and join the logits.
-
-        Raises:
-            InputError: A source does not fit the model.
-        """
+        """Read the sources of a job, and join the logits; refuse those that do not fit the model."""
         task, names = task_of_model(model.network.config), labels_of(model.network)
         dev = read_table(job.dev, job.columns, task=task)
         check_labels_known(dev, names, job.dev)
@@ -162,14 +153,18 @@ class _Steps:
     def measure(self, name: str, model: Model, stored: CompressConfig | None = None) -> None:
         """Write a model's bundle, its weights stored as a configuration says, and measure it."""
         place, texts = self.work / f"{len(self.done)}.zip", texts_of(self.dev)
+        rewrite = made_from = None
+        if stored is not None:
+            rewrite = partial(stored_graph, compress=stored)
+            made_from = {"embeddings": stored.embeddings, "weights": stored.weights}
         written = export_model(
             model.network,
             model.tokenizer,
             place,
             paired(*texts),
             one_file=True,
-            rewrite=None if stored is None else partial(stored_graph, compress=stored),
-            made_from=None if stored is None else stored_as(stored),
+            rewrite=rewrite,
+            made_from=made_from,
         )
         found = Predictor(place, threads=0).logits(*texts)
         self.first = found if self.first is None else self.first
@@ -178,7 +173,7 @@ class _Steps:
             {
                 "step": name,
                 SCORES[self.task]: score,
-                "agreement": _agreement(self.task, found, self.first),
+                "agreement": agreement(self.task, found, self.first),
                 "megabytes": written["megabytes"],
                 "parameters": sum(weight.numel() for weight in model.network.parameters()),
                 "parity": written["parity"]["largest"],
@@ -235,10 +230,8 @@ class _Steps:
 
     def timed(self) -> list[dict[str, Any]]:
         """Time all bundles in turn, one row a call on one thread, and return all metrics."""
-        answers = {
-            str(i): Predictor(self.work / f"{i}.zip", threads=1).logits
-            for i in range(len(self.done))
-        }
+        numbers = range(len(self.done))
+        answers = {str(i): Predictor(self.work / f"{i}.zip", threads=1).logits for i in numbers}
         taken = times(answers, paired(*texts_of(self.dev))[:_TIMED], 1)
         for number, metrics in enumerate(self.done):
             metrics["milliseconds"] = float(np.median(taken[str(number)])) * 1000
@@ -248,11 +241,7 @@ class _Steps:
 def _met(
     steps: _Steps, model: Model, plans: Sequence[CompressConfig]
 ) -> tuple[CompressConfig, Model]:
-    """Try plans until one meets the target, and return it with the compressed model.
-
-    Raises:
-        InputError: None does.
-    """
+    """Try plans until one meets the target, and return it with the model; refuse if none does."""
     score, start = SCORES[steps.task], len(steps.done)
     max_mb, max_drop = steps.job.max_mb, steps.job.max_drop
     near: list[str] = []
@@ -276,23 +265,18 @@ def _write(
 ) -> None:
     """Write the compressed model, its bundle and the metrics of each step."""
     shown = steps_table(result)
+    files = {
+        "compress.json": json.dumps(result, indent=1) + "\n",
+        "compress.md": shown + "\n",
+        "compress.yaml": dump(settings),
+    }
     with whole_folder(output) as folder:
         model.save(folder / MODEL)
         (folder / BUNDLE).write_bytes(bundle.read_bytes())
-        (folder / "compress.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        (folder / "compress.md").write_text(shown + "\n", encoding="utf-8")
-        (folder / "compress.yaml").write_text(dump(settings), encoding="utf-8")
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
     log("\n" + shown + "\n")
     log(str(output / "compress.json"))
-
-
-def _agreement(task: Task, found: np.ndarray, first: np.ndarray) -> float:
-    """Return the fraction of rows with the first model's answer; for regression the correlation."""
-    if task == "regression":
-        return float(np.corrcoef(found[:, 0], first[:, 0])[0, 1])
-    if task == "multi-label":
-        return float(((found > 0) == (first > 0)).all(1).mean())
-    return float((found.argmax(1) == first.argmax(1)).mean())
 
 
 def _lists(table: pa.Table) -> tuple[list[str], list[str] | None]:

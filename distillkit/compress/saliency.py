@@ -12,24 +12,21 @@ from distillkit.compress.quantise import stored_weights
 from distillkit.data.batches import Encoded, budget_batches
 from distillkit.recipe import CompressConfig
 
-_ROWS = 4000  # that curvatures are taken on
+_ROWS = 4000  # to take curvature on
 _BATCH_TOKENS = 2048
 
 
 def saliencies(
     model: Any, criterion: Literal["magnitude", "obd"], rows: Encoded | None, seed: int
 ) -> dict[str, Tensor]:
-    """Return the saliency of each weight of a model.
+    """Return the saliency of each weight of a model, by parameter's name, in its shape.
 
     Args:
         model: A classifier, in float32.
         criterion: magnitude: the square of the weight. obd: half of it times the curvature of the
             squared error of the logits, by its diagonal.
-        rows: For obd, what the model reads.
-        seed: Chooses rows and signs.
-
-    Returns:
-        By parameter's name, in its shape; least where least is lost.
+        rows: What the model reads; for obd alone.
+        seed: Draws rows and signs.
 
     Source: LeCun, Denker and Solla 1989 (Optimal Brain Damage), equation 5.
     """
@@ -43,9 +40,8 @@ def saliencies(
 def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
     """Return the diagonal of the Gauss-Newton matrix, by parameter's name, mean over 4,000 rows.
 
-    The matrix is that of the logits' squared error: the sum of each logit's squared gradient. One
-    pass back is enough for all logits: they are summed with random signs, and products of different
-    logits cancel out in the mean (Hutchinson 1989). At most 4,000 rows are drawn.
+    It is the sum of each logit's squared gradient. One backward pass serves all logits: they are
+    summed with random signs, and products of different logits cancel in the mean (Hutchinson 1989).
     """
     draw = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(rows), generator=draw)[:_ROWS]
@@ -57,11 +53,10 @@ def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
         for batch in budget_batches(rows.lengths[chosen], _BATCH_TOKENS):
             logits = model(**rows.batch(chosen[batch])).logits
             signs = torch.randint(0, 2, logits.shape, generator=draw) * 2 - 1
-            names = list(total)
             parts = torch.autograd.grad(
                 (logits * signs).sum(), list(model.parameters()), allow_unused=True
             )
-            for name, part in zip(names, parts, strict=True):
+            for name, part in zip(total, parts, strict=True):
                 if part is not None:
                     total[name] += part.square()
             bar.update(len(batch))
@@ -80,7 +75,7 @@ def zero_weights(
         model: A classifier.
         fraction: Of weights that are zero afterwards, 0 to 1.
         saliency: As `saliencies` gives it.
-        compress: Says, in `scope`, whether the fraction is of all together or of each tensor.
+        compress: `scope`: whether the fraction is of all weights together or of each tensor.
     """
     names = {id(weight): name for name, weight in model.named_parameters()}
     parts = [

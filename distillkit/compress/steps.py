@@ -19,15 +19,17 @@ from distillkit.recipe import CompressConfig
 from distillkit.student.register import kind_of_model
 from distillkit.training.layers import encoder_layers
 
+_TOKENISE = "compress: tokenise"
+
 
 @dataclass
 class Model:
-    """A model at work.
+    """A model that is being compressed.
 
     Attributes:
-        network: Changed in place by each step; of a transformer without some of its heads the
-            classifier within.
-        tokenizer: Another one once the vocabulary is smaller.
+        network: Changed in place by each step; of a transformer that lost heads, the classifier
+            within.
+        tokenizer: Replaced once the vocabulary is smaller.
         lost_heads: Whether some of a transformer's heads are gone.
     """
 
@@ -40,7 +42,7 @@ class Model:
             self.network, self.lost_heads = self.network.classifier(), True
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint; one without some of its heads is of a kind of distillkit's."""
+        """Write a checkpoint; a transformer that lost heads is of a kind of distillkit's."""
         around = PrunedTransformerForSequenceClassification.around
         (around(self.network) if self.lost_heads else self.network).save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
@@ -48,13 +50,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Reading:
-    """What models read while they are compressed.
-
-    Attributes:
-        texts: N texts.
-        pairs: N second texts, or None.
-        mask: The transfer set's mask word.
-    """
+    """What models read while they are compressed: N texts, N second texts, the mask word."""
 
     texts: list[str]
     pairs: list[str] | None
@@ -65,12 +61,7 @@ class Reading:
         """Tokenise them for a model."""
         limit = model.tokenizer.model_max_length
         return encode(
-            model.tokenizer,
-            self.texts,
-            self.pairs,
-            limit,
-            mask=self.mask,
-            progress="compress: tokenise",
+            model.tokenizer, self.texts, self.pairs, limit, mask=self.mask, progress=_TOKENISE
         )
 
     def counts(self, model: Model) -> np.ndarray:
@@ -84,11 +75,7 @@ class Reading:
 
 
 def check_fits(model: Model, compress: CompressConfig) -> None:
-    """Refuse what only another kind of model can lose, before anything costs time.
-
-    Raises:
-        InputError: A configuration asks for such a thing.
-    """
+    """Refuse what only another kind of model can lose, before anything costs time."""
     for name in ("layers", "heads", "feed_forward"):
         if getattr(compress, name):
             encoder_layers(model.network, f"compress.{name}", "compress.units")
@@ -100,58 +87,55 @@ def check_fits(model: Model, compress: CompressConfig) -> None:
 
 
 def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) -> Iterator[str]:
-    """Take away what a configuration says but zeros and storage, step by step, in place.
+    """Prune as a configuration says, step by step, in place; `make_zeros` and `store` do the rest.
 
     Args:
         model: A classifier.
         compress: What it is to lose.
-        reading: Says which tokens are used, and what curvature is taken on.
-        seed: Chooses what curvature is taken on.
+        reading: Gives how often tokens are used, and the rows for curvature.
+        seed: Draws the rows for curvature.
 
     Yields:
         The name of each step once it is taken.
     """
+    network = model.network
     if compress.vocabulary_size:
+        counts = reading.counts(model)
         model.tokenizer = prune_vocabulary(
-            model.network, model.tokenizer, reading.counts(model), compress.vocabulary_size
+            network, model.tokenizer, counts, compress.vocabulary_size
         )
         yield f"{len(model.tokenizer):,} tokens"
     if compress.layers:
-        prune_layers(model.network, compress.layers)
+        prune_layers(network, compress.layers)
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
     if compress.heads:
-        gone, count = prune_heads(
-            model.network, compress.heads, _saliency(model, compress, reading, seed)
-        )
+        saliency = _saliency(model, compress, reading, seed)
+        gone, count = prune_heads(network, compress.heads, saliency)
         model.lost_heads |= gone > 0
         yield f"{gone} of {count} heads gone"
     if compress.feed_forward:
-        prune_feed_forward(
-            model.network, compress.feed_forward, _saliency(model, compress, reading, seed)
-        )
+        saliency = _saliency(model, compress, reading, seed)
+        prune_feed_forward(network, compress.feed_forward, saliency)
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"
     if compress.embedding_size:
-        narrow_embedding(model.network, reading.counts(model), compress.embedding_size)
+        narrow_embedding(network, reading.counts(model), compress.embedding_size)
         yield f"embedding dimension {compress.embedding_size}"
     if compress.units:
-        prune_units(model.network, compress.units, _saliency(model, compress, reading, seed))
+        prune_units(network, compress.units, _saliency(model, compress, reading, seed))
         yield f"{100 * compress.units:g} % of units gone"
 
 
 def make_zeros(
     model: Model, compress: CompressConfig, reading: Reading, seed: int, number: int
 ) -> str:
-    """Set weights to zero, in place, for one of the configuration's rounds.
+    """Set weights to zero, in place, for one of the configuration's rounds; return the step's name.
 
     Args:
         model: A classifier.
         compress: `sparsity`, `rounds`, `criterion`, `scope`.
-        reading: What curvature is taken on.
-        seed: Chooses what curvature is taken on.
+        reading: Gives the rows for curvature.
+        seed: Draws them.
         number: Of the round, from 1.
-
-    Returns:
-        The step's name.
 
     Source of the rounds' fractions: Zhu and Gupta 2017 (arXiv 1710.01878), equation 1.
     """

@@ -5,26 +5,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from distillkit.compress.quantise import Codes, coded, matrix_of
+from distillkit.compress.quantise import Codes, coded
 from distillkit.recipe import CompressConfig, Storage
 
-# of kmeans: both directions of an LSTM are one matrix here, with the clusters of both
+# Both directions of an LSTM are one matrix here, with the kmeans clusters of both.
 _VALUES = 256
-_SMALLEST = 64  # numbers; of fewer the codes and the operators would be no smaller
+_SMALLEST = 64  # weights; the codes of fewer would be no smaller
 
 
 def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
-    """Store a graph's tables and matrices as a configuration says.
+    """Store the tables and matrices of an ONNX graph as a configuration says.
 
-    The graph stays an ordinary one: what turns codes into numbers has only constants as inputs, so
-    that a runtime does it once, at load.
+    The graph stays an ordinary one. The operators that decode weights have only constants as
+    inputs, so a runtime decodes once, at load.
 
     Args:
-        graph: ONNX, weights in fp32 and rounded to what will be stored.
+        graph: Weights in fp32, rounded already.
         compress: `embeddings`, `weights`.
-
-    Returns:
-        ONNX, smaller, with the same answers.
     """
     import onnx
     from onnx import numpy_helper
@@ -36,18 +33,15 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
             readers.setdefault(name, []).append(node)
     decode: list[Any] = []
     for weight in list(model.graph.initializer):
-        if (
-            weight.data_type != onnx.TensorProto.FLOAT
-            or len(weight.dims) < 2
-            or np.prod(weight.dims) < _SMALLEST
-        ):
+        small = len(weight.dims) < 2 or np.prod(weight.dims) < _SMALLEST
+        if weight.data_type != onnx.TensorProto.FLOAT or small:
             continue
-        kinds = {node.op_type for node in readers[weight.name]}
+        users = readers[weight.name]
+        kinds = {node.op_type for node in users}
         storage = compress.embeddings if "Gather" in kinds else compress.weights
-        if storage == "fp32" or any(
-            node.op_type == "LSTM" and node.input[3] == weight.name for node in readers[weight.name]
-        ):
-            continue  # an LSTM's biases are two rows here
+        bias = any(node.op_type == "LSTM" and node.input[3] == weight.name for node in users)
+        if storage == "fp32" or bias:  # an LSTM's biases are two rows here
+            continue
         values = numpy_helper.to_array(weight)
         across = "MatMul" in kinds  # (in, out), where torch has (out, in)
         model.graph.initializer.remove(weight)
@@ -65,17 +59,11 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
     return model.SerializeToString()
 
 
-def stored_as(compress: CompressConfig) -> dict[str, str]:
-    """Return what a bundle's manifest says of its weights."""
-    return {"embeddings": compress.embeddings, "weights": compress.weights}
-
-
 def _half(name: str, values: np.ndarray) -> tuple[dict[str, np.ndarray], list[Any]]:
     from onnx import TensorProto, helper
 
-    return {f"{name}.half": values.astype(np.float16)}, [
-        helper.make_node("Cast", [f"{name}.half"], [name], to=TensorProto.FLOAT)
-    ]
+    cast = helper.make_node("Cast", [f"{name}.half"], [name], to=TensorProto.FLOAT)
+    return {f"{name}.half": values.astype(np.float16)}, [cast]
 
 
 def _decoded(
@@ -85,13 +73,10 @@ def _decoded(
     from onnx import TensorProto, helper
 
     matrix = torch.from_numpy(values.T.copy() if across else values.copy())
-    rows = matrix_of(matrix) if filters else matrix.flatten(0, -2)
+    rows = matrix.flatten(1) if filters else matrix.flatten(0, -2)
     found = coded(rows, storage, _VALUES)
     packed, bits = packed_codes(found)
-    parts: dict[str, np.ndarray] = {
-        f"{name}.codes": packed,
-        f"{name}.codebook": found.codebook.numpy(),
-    }
+    parts = {f"{name}.codes": packed, f"{name}.codebook": found.codebook.numpy()}
     nodes: list[Any] = []
     last = f"{name}.codes"
 
@@ -107,9 +92,8 @@ def _decoded(
 
     if bits < 8:
         then("Unsqueeze", constant("axis", np.array([1])))
-        then(
-            "BitShift", constant("shifts", np.arange(0, 8, bits, dtype=np.uint8)), direction="RIGHT"
-        )
+        shifts = constant("shifts", np.arange(0, 8, bits, dtype=np.uint8))
+        then("BitShift", shifts, direction="RIGHT")
         then("BitwiseAnd", constant("mask", np.array(2**bits - 1, np.uint8)))
         then("Reshape", constant("flat", np.array([-1])))
         then("Slice", constant("start", np.array([0])), constant("stop", np.array([rows.numel()])))

@@ -23,12 +23,9 @@ _TOKENS = (1.0, 0.75, 0.5, 0.35)  # fractions of the vocabulary
 _WIDTHS = (128, 96, 64, 48, 32, 24, 16)
 _UNITS = (0.0, 0.3, 0.5)
 _LAYERS = (1.0, 0.67, 0.5, 0.34)  # fractions of a transformer's layers
-_STORED: tuple[tuple[Storage, Storage], ...] = (
-    ("int8", "int8"),
-    ("int4", "int8"),
-    ("int4", "int4"),
-)
-_LARGE = 0.6  # of the wanted size: what is smaller yet has lost more than it had to
+_STORED: tuple[tuple[Storage, Storage], ...]
+_STORED = (("int8", "int8"), ("int4", "int8"), ("int4", "int4"))
+_LARGE = 0.6  # of the wanted size; smaller plans have lost more than they had to
 _OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither weights nor words
 
 
@@ -43,12 +40,7 @@ def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
 
 
 def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
-    """List settings, from those that take least away, for the kind of model.
-
-    Args:
-        model: To be compressed; left as it is.
-        base: Everything that is not chosen here.
-    """
+    """List settings for the kind of model, those that remove least first; `base` gives the others."""
     network, size = model.network, len(model.tokenizer)
     possible = kind_of_model(network).compress
     words = getattr(getattr(network, "encoder", None), "embedding", None)
@@ -63,38 +55,33 @@ def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
         count = network.config.num_hidden_layers
         layers = sorted({round(share * count) or 1 for share in _LAYERS} - {count}, reverse=True)
         layers = [0, *layers]
-    for kept, width, share, deep, (embeddings, weights) in product(
-        tokens, widths, units, layers, _STORED
-    ):
+    for kept, width, share, deep, stored in product(tokens, widths, units, layers, _STORED):
         yield replace(
             base,
             vocabulary_size=kept,
             embedding_size=width,
             units=share,
             layers=deep,
-            embeddings=embeddings,
-            weights=weights,
+            embeddings=stored[0],
+            weights=stored[1],
         )
 
 
 def find_plans(
     model: Model, base: CompressConfig, max_mb: float, reading: Reading, texts: Reading, seed: int
 ) -> list[CompressConfig]:
-    """Find settings that come to a size.
+    """Find settings that come to a size, those first whose logits are nearest to the model's own.
 
     Args:
         model: To be compressed; left as it is.
-        base: Everything that is not chosen here.
-        max_mb: Wanted, in MB.
+        base: All settings that are not chosen here.
+        max_mb: Largest size, in MB.
         reading: As for `steps.shrink`.
-        texts: What answers are compared on, no labels asked.
+        texts: What logits are compared on.
         seed: As for `steps.shrink`.
 
-    Returns:
-        Settings, the one first whose logits are nearest to the model's own.
-
     Raises:
-        InputError: None comes to it; says how small it gets.
+        InputError: No settings come to it; names the smallest size.
     """
     own = predict_logits(model.network, texts.rows(model)).numpy()
     sizes: list[tuple[float, CompressConfig, float]] = []
@@ -114,9 +101,8 @@ def find_plans(
         if guess > 1.15 * max_mb:  # too far above to be worth making
             sizes.append((guess, plan, np.inf))
             continue
-        if guess < _LARGE * max_mb and any(
-            _LARGE * max_mb <= size <= max_mb for size, _, _ in sizes
-        ):
+        large = any(_LARGE * max_mb <= size <= max_mb for size, _, _ in sizes)
+        if large and guess < _LARGE * max_mb:
             continue
         small = made(plan)
         size = estimated_megabytes(small, plan)
@@ -124,9 +110,8 @@ def find_plans(
         if size <= max_mb:
             small = copy.deepcopy(small)
             store(small, plan)
-            error = float(
-                np.square(predict_logits(small.network, texts.rows(small)).numpy() - own).mean()
-            )
+            found = predict_logits(small.network, texts.rows(small)).numpy()
+            error = float(np.square(found - own).mean())
         sizes.append((size, plan, error))
     fitting = sorted(
         (error, size, number) for number, (size, _, error) in enumerate(sizes) if size <= max_mb
@@ -145,17 +130,13 @@ def _guess(model: Model, plan: CompressConfig) -> float:
     kept = min(1.0, (plan.vocabulary_size or tokens) / tokens)
     words: Any = getattr(getattr(network, "encoder", None), "embedding", None)
     narrow = plan.embedding_size / words.width if plan.embedding_size else 1.0
-    total = _OVERHEAD + kept * len(
-        zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 1)
-    )
+    words_file = zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 1)
+    total = _OVERHEAD + kept * len(words_file)
     deep = plan.layers / network.config.num_hidden_layers if plan.layers else 1.0
     for module, name, storage in stored_weights(network, plan):
         weight = getattr(module, name)
-        share = (
-            kept * narrow
-            if weight.shape[0] == network.config.vocab_size
-            else (1 - plan.units) * deep
-        )
+        table = weight.shape[0] == network.config.vocab_size
+        share = kept * narrow if table else (1 - plan.units) * deep
         if name == "weight_ih_l0":
             share *= narrow
         total += share * weight.numel() * _BITS[storage] / 8

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from distillkit.compress.pruned import attentions
 from distillkit.errors import InputError
-from distillkit.student.model import StudentModel
 from distillkit.student.transformer import layer_map
 from distillkit.student.units import best_units, keep_units
 from distillkit.training.layers import encoder_layers
@@ -20,94 +19,59 @@ def prune_units(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> 
     Args:
         model: A student of words.
         fraction: Of each kind of unit, 0 to 1; one at least stays.
-        saliency: Of each weight, as `saliency.saliencies` gives it; a unit's is the sum over what goes
-            into it and comes out of it.
-
-    Raises:
-        InputError: The model is another.
+        saliency: Of each weight, by name; a unit's is the sum over its inputs and outputs.
     """
-    if not isinstance(model, StudentModel):
-        raise InputError(
-            f"compress.units: only students of words have such units, not this {model.config.model_type}; expected compress.feed_forward or layers"
-        )
     encoder, head = model.encoder, model.head
     with torch.no_grad():
         left = encoder.prune(fraction, saliency, _into_head(model, saliency))
         if left is not None:
             _keep_inputs(model, *left)
-        units = (
-            best_units(
-                saliency["head.dense.weight"].sum(1) + saliency["head.out.weight"].sum(0), fraction
-            )
-            if fraction
-            else None
-        )
-        if units is not None:
-            keep_units(head.dense, "weight", units, 0)
-            keep_units(head.dense, "bias", units, 0)
-            keep_units(head.out, "weight", units, 1)
-            head.dense.out_features = head.out.in_features = model.config.head_size = len(units)
+        if not fraction:
+            return
+        score = saliency["head.dense.weight"].sum(1) + saliency["head.out.weight"].sum(0)
+        units = best_units(score, fraction)
+        keep_units(head.dense, "weight", units, 0)
+        keep_units(head.dense, "bias", units, 0)
+        keep_units(head.out, "weight", units, 1)
+        head.dense.out_features = head.out.in_features = model.config.head_size = len(units)
 
 
 def prune_feed_forward(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
-    """Remove the feed-forward rows of least saliency, in place; every layer keeps as many.
-
-    Args:
-        model: A BERT-class classifier.
-        fraction: Of the rows, 0 to 1.
-        saliency: Of each weight.
-
-    Raises:
-        InputError: The model is another.
-    """
+    """Remove a fraction of the feed-forward rows of least saliency from every layer, in place."""
     names = {id(weight): name for name, weight in model.named_parameters()}
+    distil = model.config.model_type == "distilbert"
     kept = 0
     with torch.no_grad():
         for layer in encoder_layers(model, "compress.feed_forward", "compress.units"):
             part: Any = layer
-            distil = model.config.model_type == "distilbert"
-            into, out = (
-                (part.ffn.lin1, part.ffn.lin2)
-                if distil
-                else (part.intermediate.dense, part.output.dense)
-            )
-            rows = best_units(
-                saliency[names[id(into.weight)]].sum(1) + saliency[names[id(out.weight)]].sum(0),
-                fraction,
-            )
+            into = part.ffn.lin1 if distil else part.intermediate.dense
+            out = part.ffn.lin2 if distil else part.output.dense
+            inputs, outputs = saliency[names[id(into.weight)]], saliency[names[id(out.weight)]]
+            rows = best_units(inputs.sum(1) + outputs.sum(0), fraction)
             keep_units(into, "weight", rows, 0)
             keep_units(into, "bias", rows, 0)
             keep_units(out, "weight", rows, 1)
             into.out_features = out.in_features = kept = len(rows)
-    setattr(
-        model.config,
-        "hidden_dim" if model.config.model_type == "distilbert" else "intermediate_size",
-        kept,
-    )
+    setattr(model.config, "hidden_dim" if distil else "intermediate_size", kept)
 
 
 def prune_heads(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> tuple[int, int]:
     """Remove the attention heads of least saliency, of all layers together, in place.
 
     Args:
-        model: A BERT-class classifier; one that has lost heads is saved by `steps.Model.save`, for
-            its configuration says nothing of it.
+        model: A BERT-class classifier. `steps.Model.save` saves it afterwards.
         fraction: Of the heads, 0 to 1; each layer keeps one at least.
         saliency: Of each weight.
 
     Returns:
         How many heads went, and how many there were.
-
-    Raises:
-        InputError: The model is another.
     """
     found = attentions(model, "compress.heads", "compress.units")
     names = {id(weight): name for name, weight in model.named_parameters()}
     scores = []
     for attention in found:
-        rows = torch.stack(
-            [saliency[names[id(part.weight)]].sum(1) for part in attention.into]
-        ).sum(0)
+        inputs = [saliency[names[id(part.weight)]].sum(1) for part in attention.into]
+        rows = torch.stack(inputs).sum(0)
         columns = saliency[names[id(attention.out.weight)]].sum(0)
         scores.append((rows + columns).view(attention.heads, -1).sum(1))
     # The best of each layer stays, whatever the saliency of others.
@@ -121,11 +85,7 @@ def prune_heads(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> 
 
 
 def prune_layers(model: Any, layers: int) -> None:
-    """Keep so many layers of a transformer, evenly spaced, the last among them, in place.
-
-    Raises:
-        InputError: The model is none, or has fewer.
-    """
+    """Keep so many layers of a transformer, evenly spaced with the last among them, in place."""
     found = encoder_layers(model, "compress.layers", "compress.units")
     if layers > len(found):
         raise InputError(
@@ -153,11 +113,7 @@ def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:
         keep_units(into, "bias", positions, 0)
         keep_units(out, "weight", positions, 1)
         into.in_features = into.out_features = out.in_features = len(positions)
-    keep_units(
-        head.dense,
-        "weight",
-        [side * width + position for side in range(model.sides) for position in positions],
-        1,
-    )
+    read = [side * width + position for side in range(model.sides) for position in positions]
+    keep_units(head.dense, "weight", read, 1)
     head.dense.in_features = model.sides * len(positions)
     model.encoder.width, model.config.hidden_size = len(positions), units

@@ -14,23 +14,20 @@ from distillkit.student.words import WordEmbedding
 
 
 def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) -> Any:
-    """Take a model's rarest tokens away, in place.
+    """Remove a model's rarest tokens, in place, and return the tokenizer of the others.
 
-    Special tokens, single characters and parts of words (`##ing`) stay, for what is taken away is
-    read by them.
+    Special tokens, single characters and subwords (`##ing`) stay, because removed words are read as
+    these.
 
     Args:
         model: A classifier whose tables have a row a token.
-        tokenizer: Its fast tokenizer, of words or word pieces; it is left as it is.
-        counts: Times that each token is used, (V,).
-        size: Tokens to keep, if those that must stay are not more.
-
-    Returns:
-        The tokenizer of what is left.
+        tokenizer: Its fast tokenizer, of words or subwords; left as it is.
+        counts: How often each token is used, (V,).
+        size: Tokens to keep; more where more must stay.
 
     Raises:
-        InputError: The tokenizer is of another kind (BPE, unigrams, bytes), whose tokens cannot be
-            taken away one by one.
+        InputError: The tokenizer is of another kind (BPE, unigrams, bytes), whose tokens depend on
+            each other.
     """
     if not isinstance(getattr(model.config, "vocab_size", None), int):
         raise InputError(
@@ -97,14 +94,7 @@ def _cut_tables(model: Any, kept: list[int]) -> None:
         if isinstance(module, WordEmbedding):
             module.unknown = kept.index(module.unknown)
     config.vocab_size = len(kept)
-    for name in (
-        "pad_token_id",
-        "unk_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "cls_token_id",
-        "sep_token_id",
-    ):
-        old = getattr(config, name, None)
+    for name in ("pad", "unk", "bos", "eos", "cls", "sep"):
+        old = getattr(config, f"{name}_token_id", None)
         if isinstance(old, int):
-            setattr(config, name, kept.index(old) if old in kept else None)
+            setattr(config, f"{name}_token_id", kept.index(old) if old in kept else None)

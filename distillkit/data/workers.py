@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed
 
 from distillkit.errors import InputError
-from distillkit.processes import meet, rank, world
+from distillkit.processes import cores, meet, rank, world
 from distillkit.recipe import Engine
 
 T = TypeVar("T")
@@ -59,10 +59,7 @@ def each(
 
 def processes(wanted: int, items: int) -> int:
     """Return the number of processes: as wanted, or one a core that has four things to do."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return wanted or max(1, min(cores, items // 4))
+    return wanted or max(1, min(cores(), items // 4))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from distillkit.recipe import Task
 def majority_logits(
     gold: np.ndarray, classes: int, rows: int, task: Task = "classification"
 ) -> np.ndarray:
-    """Answer every row with the commonest training label, the labels of most rows, or the mean score.
+    """Answer every row alike: the commonest training label, labels of most rows, or the mean score.
 
     Ours because scikit-learn's `DummyClassifier` has no column for a class without training rows.
 
@@ -24,11 +24,10 @@ def majority_logits(
         gold: Training labels as `data.tables.gold_of` gives them, nothing missing.
         classes: C.
         rows: How many rows to answer.
-        task: What a label is.
+        task: The kind of task.
 
     Returns:
-        Log frequency of each class, log odds of each label, or the mean score; (rows, C) float with
-        equal rows.
+        Log frequency of each class, log odds of each label, or the mean score, (rows, C) float.
     """
     if task == "regression":
         return np.full((rows, 1), gold.mean())

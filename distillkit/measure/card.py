@@ -13,7 +13,7 @@ from distillkit.measure.report import SCORE_NAMES, comparison_table, table
 from distillkit.recipe import SCORES, LossConfig, Recipe
 from distillkit.recipe.kinds import LOSSES, load_methods
 
-# What a hub calls our scores; it has other names for two.
+# The hub's names of our scores.
 _HUB_METRICS = {
     "accuracy": "accuracy",
     "macro_f1": "f1",
@@ -41,13 +41,12 @@ class About:
         teacher_config: The teacher's.
         max_tokens: Where the student's input is truncated.
         truncated: Share of dev's rows that are longer.
-        unknown: Share of dev's tokens that the student's vocabulary has not; None: it has no
-            unknown word.
-        hub_teacher: The teacher's name where that is one on the hub, or "".
+        unknown: Share of dev's tokens that are out of the student's vocabulary; None: none can be.
+        hub_teacher: The teacher's name, if it is on the hub, or "".
         hub_data: Names of the data sets that are on the hub.
-        ladder: What `ladder.json` holds, where it is of this recipe.
-        bundle: Where there is one: its `dev` metrics, agreement with the checkpoint for one with a
-            teacher; the `largest` difference of a logit; `megabytes`.
+        ladder: What `ladder.json` holds, if it is of this recipe.
+        bundle: Its `dev` metrics, the `largest` difference of a logit from the checkpoint's, and
+            its `megabytes`.
     """
 
     name: str
@@ -67,7 +66,7 @@ class About:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that the run measured, the one that says most last."""
+        """The splits that the run measured; test is last."""
         return [split for split in ("dev", "test") if split in self.result["models"]["student"]]
 
     @property
@@ -109,11 +108,9 @@ def _metadata(about: About) -> ModelCardData:
 
 def _eval_result(about: About, split: str, key: str) -> EvalResult:
     source = _source(about.recipe, split)
-    name = (
-        source.removeprefix("datasets:").partition(":")[0]
-        if source.startswith("datasets:")
-        else source
-    )
+    name = source
+    if source.startswith("datasets:"):
+        name = source.split(":")[1]
     return EvalResult(
         task_type="text-classification",
         dataset_type=name,
@@ -135,6 +132,8 @@ def _values(about: About) -> dict[str, Any]:
     recipe, result = about.recipe, about.result
     task, split, models = recipe.data.task, about.splits[-1], result["models"]
     student = models["student"][split]
+    teacher_size, size = (models[name]["parameters"]["total"] for name in ("teacher", "student"))
+    measured = (f"{models['student'][s]['rows']:,} {s} rows" for s in about.splits)
     return vars(about) | {
         "title": about.name.partition("/")[2],
         "pairs": about.pairs,
@@ -145,14 +144,11 @@ def _values(about: About) -> dict[str, Any]:
         "split": split,
         "models": models,
         "student": student,
-        "times": models["teacher"]["parameters"]["total"]
-        / models["student"]["parameters"]["total"],
+        "times": teacher_size / size,
         "labels": f"{len(about.labels)} labels: {_first(about.labels)}",
         "merely_exported": _SAME,
         "results": comparison_table(dict(result), dict(about.latency)),
-        "measured": " and ".join(
-            f"{models['student'][s]['rows']:,} {s} rows" for s in about.splits
-        ),
+        "measured": " and ".join(measured),
         "ladder_tables": about.ladder and ladder_tables(ablations_in(about.ladder), about.splits),
         "data": _data(about),
         "transfer": result["transfer_set"],
@@ -228,9 +224,8 @@ def _gaps(about: About, split: str) -> str:
         "student_gold": "the same network on gold labels",
         "tfidf": "TF-IDF",
     }
-    gaps = [
-        f"{_gap(found - scores[name])} {title}" for name, title in others.items() if name in scores
-    ]
+    names = [name for name in others if name in scores]
+    gaps = [f"{_gap(found - scores[name])} {others[name]}" for name in names]
     return f"on {split}: {', '.join([_percent(found), *gaps])}"
 
 
@@ -258,9 +253,8 @@ def _reads(about: About) -> list[str]:
     if kind.reads == "pairs":
         lines.append("It reads the two texts apart and compares only one vector of each.")
     if student.reads_words and student.vocabulary.unit not in ("teacher", "hashed"):
-        lines.append(
-            "Its vocabulary consists of words of the training text and can be read in `tokenizer.json`."
-        )
+        words = "words of the training text and can be read in `tokenizer.json`"
+        lines.append(f"Its vocabulary consists of {words}.")
     return lines
 
 
@@ -280,11 +274,9 @@ def _first(names: list[str]) -> str:
 
 def _gap(difference: float) -> str:
     points = f"{100 * abs(difference):.1f}"
-    return (
-        "level with"
-        if points == "0.0"
-        else f"{points} points {'above' if difference > 0 else 'below'}"
-    )
+    if points == "0.0":
+        return "level with"
+    return f"{points} points {'above' if difference > 0 else 'below'}"
 
 
 def _percent(share: float) -> str:

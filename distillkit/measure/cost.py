@@ -13,22 +13,15 @@ from torch import nn
 def parameter_counts(model: nn.Module) -> dict[str, int]:
     """Count parameters: `total`, and `without_embeddings` (every embedding table left out)."""
     total = sum(p.numel() for p in model.parameters())
-    tables = sum(
-        p.numel()
-        for m in model.modules()
-        if isinstance(m, nn.Embedding)
-        for p in m.parameters(recurse=False)
-    )
-    return {"total": total, "without_embeddings": total - tables}
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    inside = sum(p.numel() for table in tables for p in table.parameters(recurse=False))
+    return {"total": total, "without_embeddings": total - inside}
 
 
 def megabytes(folder: Path) -> float:
     """Return the size of a model's files in MB (10^6 bytes), without its folder `training`."""
-    files = (
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and path.relative_to(folder).parts[0] != "training"
-    )
+    files = (path for path in folder.rglob("*") if path.is_file())
+    files = (path for path in files if path.relative_to(folder).parts[0] != "training")
     return sum(path.stat().st_size for path in files) / 1e6
 
 
@@ -47,15 +40,10 @@ def answer_one(model: Any, tokenizer: Any) -> Callable[[str, str | None], object
 def milliseconds(
     answers: dict[str, Callable[[str, str | None], object]], rows: Sequence[tuple[str, str | None]]
 ) -> dict[str, float]:
-    """Time each answerer on each row, one row at a time.
+    """Return the median milliseconds a row of each answerer, one text or pair at a time.
 
-    Args:
-        answers: What to time, by name.
-        rows: Texts or pairs.
-
-    Returns:
-        Median milliseconds a row. The answerers take turns row by row in a random order, so neither
-        a drifting machine nor the caches that a large neighbour leaves favour one.
+    They take turns row by row in a random order, so neither a drifting machine nor the caches that
+    a large neighbour leaves favour one.
     """
     for answer in answers.values():  # the first calls build caches
         for row in rows[:5]:

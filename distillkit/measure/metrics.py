@@ -37,8 +37,7 @@ def metrics(
 
     Returns:
         The metrics of `classification_metrics`, `multi_label_metrics` or `regression_metrics`. All
-        have `rows` and the task's score (`recipe.SCORES`). With `teacher_logits` they have
-        `agreement`, and for several columns `logit_correlation`.
+        have `rows` and the task's score (`recipe.SCORES`).
     """
     if task == "regression":
         return regression_metrics(logits, gold, teacher_logits)
@@ -78,7 +77,7 @@ def classification_metrics(
         softmax(logits.astype(np.float64), axis=1), gold
     )
     if teacher_logits is not None:
-        report["agreement"] = float((found == teacher_logits.argmax(1)).mean())
+        report["agreement"] = agreement("classification", logits, teacher_logits)
         # A number added to all logits of a row changes no probability.
         report["logit_correlation"] = logit_correlation(
             _rows_centred(logits), _rows_centred(teacher_logits)
@@ -112,21 +111,17 @@ def multi_label_metrics(
     found, gold = logits > 0, gold > 0
     yes = expit(logits.astype(np.float64)).ravel()
     # Column by column: scikit-learn reads a single column as one binary task.
-    classes = {
-        name: _by_class(gold[:, i], found[:, i], ["no", "yes"])["yes"]
-        for i, name in enumerate(labels)
-    }
+    columns = zip(labels, gold.T, found.T, strict=True)
+    classes = {name: _by_class(want, have, ["no", "yes"])["yes"] for name, want, have in columns}
     report: dict[str, Any] = {
         "rows": len(gold),
         "micro_f1": micro_f1(found, gold),
         "macro_f1": float(np.mean([row["f1"] for row in classes.values()])),
         "exact_match": float((found == gold).all(axis=1).mean()),
-        "calibration_error": expected_calibration_error(
-            np.stack([1 - yes, yes], axis=1), gold.ravel()
-        ),
+        "calibration_error": expected_calibration_error(np.stack([1 - yes, yes], 1), gold.ravel()),
     }
     if teacher_logits is not None:
-        report["agreement"] = float((found == (teacher_logits > 0)).all(axis=1).mean())
+        report["agreement"] = agreement("multi-label", logits, teacher_logits)
         report["logit_correlation"] = logit_correlation(logits, teacher_logits)
     report["classes"] = classes
     return report
@@ -157,8 +152,17 @@ def regression_metrics(
         "mae": float(mean_absolute_error(gold, found)),
     }
     if teacher_logits is not None:
-        report["agreement"] = pearson(found, teacher_logits[:, 0])
+        report["agreement"] = agreement("regression", logits, teacher_logits)
     return report
+
+
+def agreement(task: Task, logits: np.ndarray, teacher_logits: np.ndarray) -> float:
+    """Return the fraction of rows with the teacher's answer; for scores Pearson's correlation."""
+    if task == "regression":
+        return pearson(logits[:, 0], teacher_logits[:, 0])
+    if task == "multi-label":
+        return float(((logits > 0) == (teacher_logits > 0)).all(axis=1).mean())
+    return float((logits.argmax(1) == teacher_logits.argmax(1)).mean())
 
 
 def logit_correlation(logits: np.ndarray, teacher_logits: np.ndarray) -> float:
@@ -167,13 +171,9 @@ def logit_correlation(logits: np.ndarray, teacher_logits: np.ndarray) -> float:
     Each column is centred on its own mean; then all columns count together. Finer than accuracy,
     it tells students apart on few rows. A constant factor changes nothing.
 
-    Args:
-        logits: (N, C) float.
-        teacher_logits: (N, C) float on the same rows.
-
     Returns:
-        -1 to 1; 0 if either gives all rows the same logits. For two classes with centred rows it is
-        the correlation of the differences of the two logits.
+        -1 to 1; 0 if either (N, C) has equal rows. For two classes with centred rows it is the
+        correlation of the differences of the two logits.
 
     >>> logit_correlation(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[5.0, 1.0], [1.0, 9.0]]))
     1.0

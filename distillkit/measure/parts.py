@@ -34,11 +34,9 @@ def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
 
 def right_rows(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
     """Return which rows have the gold class, or exactly the gold labels, (N,) bool."""
-    return (
-        logits.argmax(1) == gold
-        if task == "classification"
-        else ((logits > 0) == (gold > 0)).all(1)
-    )
+    if task == "classification":
+        return logits.argmax(1) == gold
+    return ((logits > 0) == (gold > 0)).all(1)
 
 
 def _standard(values: np.ndarray) -> np.ndarray:
@@ -60,8 +58,7 @@ def _pearson(means: np.ndarray) -> np.ndarray:
     return np.where(varies, (xy - x * y) / np.sqrt(np.where(varies, variance * other, 1)), 0.0)
 
 
-# Turns the means of K parts, (..., K) float, into the score, (...), as `data.scores.dev_score` has
-# it. None: the mean itself.
+# From the means of K parts, (..., K), to the score, (...), of `data.scores.dev_score`; None: the mean.
 SCORE_OF_PARTS: dict[Task, Callable[[np.ndarray], np.ndarray] | None] = {
     "classification": None,
     "multi-label": _micro_f1,

@@ -50,15 +50,9 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
     scored = [key for key in SCORE_NAMES if key in result["models"]["teacher"][splits[-1]]]
     titles = _ROWS | BASELINES[scored[0]]
-    head = [
-        "model",
-        *(f"{split} {SCORE_NAMES[key]}" for split in splits for key in scored),
-        "agreement",
-        "parameters",
-        "without embeddings",
-        "MB",
-        "ms a sentence",
-    ]
+    columns = [f"{split} {SCORE_NAMES[key]}" for split in splits for key in scored]
+    sizes = ["parameters", "without embeddings", "MB", "ms a sentence"]
+    head = ["model", *columns, "agreement", *sizes]
     rows = [head]
     for name, title in titles.items():
         if name not in result["models"]:
@@ -92,10 +86,8 @@ def metrics_table(report: dict[str, Any]) -> str:
         parts.append(table([["class", "precision", "recall", "f1", "rows"], *rows]))
     if "confusion" in report:
         names = list(report["classes"])
-        rows = [
-            [name, *map(str, counts)]
-            for name, counts in zip(names, report["confusion"], strict=True)
-        ]
+        counts = zip(names, report["confusion"], strict=True)
+        rows = [[name, *map(str, found)] for name, found in counts]
         parts.append(table([["gold \\ found", *names], *rows]))
     return "\n\n".join(parts)
 
@@ -107,14 +99,9 @@ def table(rows: list[list[str]]) -> str:
     """
     rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        " | ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in rows
-    ]
+    lines = []
+    for first, *others in rows:
+        right = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        lines.append(" | ".join([first.ljust(widths[0]), *right]))
     rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
     return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])

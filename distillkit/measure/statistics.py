@@ -70,9 +70,8 @@ def paired_bootstrap(
 
     # Rows with the same parts in both models and all seeds are interchangeable, so drawing how many
     # of each sort there are is drawing rows. (G, 2SK), (G,)
-    sorts, counts = np.unique(
-        np.moveaxis(parts, 2, 0).reshape(rows, -1), axis=0, return_counts=True
-    )
+    by_row = np.moveaxis(parts, 2, 0).reshape(rows, -1)
+    sorts, counts = np.unique(by_row, axis=0, return_counts=True)
     rng = np.random.default_rng(seed)
     drawn = np.empty(resamples)
     part = max(1, _COUNTS_AT_ONCE // len(counts))
@@ -80,9 +79,8 @@ def paired_bootstrap(
         size = min(part, resamples - start)
         means = rng.multinomial(rows, counts / rows, size=size) @ sorts / rows  # (R, 2SK)
         weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=size) / seeds  # (R, S)
-        drawn[start : start + size] = (
-            differences(means.reshape(size, len(parts), seeds, -1)) * weights
-        ).sum(1)
+        found = differences(means.reshape(size, len(parts), seeds, -1))
+        drawn[start : start + size] = (found * weights).sum(1)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(differences(parts.mean(2)[None]).mean()), float(low), float(high))
 
@@ -93,10 +91,6 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
     Args:
         first: Whether it is right on each row, (N,) bool.
         second: The other one, (N,) bool.
-
-    Returns:
-        Probability, 0 to 1, that a fair coin splits the rows that only one of them gets right at
-        least as unevenly; 1 without such a row.
 
     Source: McNemar 1947; Dietterich 1998, section 3.1; the exact binomial form.
 
@@ -118,14 +112,9 @@ def negative_log_likelihood(
 
 
 def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
-    """Find the temperature with the least negative log likelihood.
+    """Find the temperature, within `TEMPERATURES`, with the least negative log likelihood.
 
-    Args:
-        logits: (N, C) float.
-        gold: Class numbers, (N,) int.
-
-    Returns:
-        Temperature, within `TEMPERATURES`; above 1 if the classifier is overconfident.
+    It is above 1 if the classifier, logits (N, C) and gold (N,) int, is overconfident.
 
     Source: Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """
@@ -147,11 +136,9 @@ def cross_scaled(
     Args:
         logits: (N, C) float.
         gold: Class numbers, (N,) int.
-        folds: Parts of the rows; each is scaled by the temperature of the others.
+        folds: Parts of the rows; each is scaled by the temperature of the others. Fewer rows than
+            folds stay as they are.
         seed: Assigns the rows to folds.
-
-    Returns:
-        (N, C) float64; unscaled if there are fewer rows than folds.
     """
     scaled = logits.astype(np.float64)
     if len(gold) < folds:

@@ -9,16 +9,7 @@ from distillkit.errors import InputError
 
 
 def check_finite(place: str, logits: np.ndarray, texts: Sequence[Any]) -> None:
-    """Refuse logits that are NaN or infinite: they are no answer.
-
-    Args:
-        place: The model, named in the error.
-        logits: (N, C) float.
-        texts: The N texts they are for.
-
-    Raises:
-        InputError: A logit is not a finite number.
-    """
+    """Refuse logits (N, C) of a place's model that are NaN or infinite: they are no answer."""
     finite = np.isfinite(logits)
     if not finite.all():
         row = int(np.flatnonzero(~finite.all(axis=1))[0])
@@ -45,34 +36,26 @@ def confidence(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
 
 
 def answers(task: str, logits: np.ndarray, labels: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Say what each row's logits mean.
+    """Yield what each row's logits, (N, C), mean.
 
-    Args:
-        task: classification, multi-label or regression.
-        logits: (N, C) float.
-        labels: C names.
-
-    Yields:
-        Of a classification `label` and `probabilities` by label; of a multi-label task `labels`,
-        those with a probability above 0.5, and `probabilities`; of a regression `score`.
+    Of a classification `label` and `probabilities` by label; of a multi-label task `labels`, those
+    with a probability above 0.5, and `probabilities`; of a regression `score`.
     """
     if task == "regression":
         yield from ({"score": score} for score in logits[:, 0].astype(np.float64).tolist())
         return
-    for p in expit(logits) if task == "multi-label" else softmax(logits):
-        if task == "multi-label":
-            found: dict[str, Any] = {
-                "labels": [name for name, share in zip(labels, p, strict=True) if share > 0.5]
-            }
-        else:
-            found = {"label": labels[int(p.argmax())]}
+    several = task == "multi-label"
+    for p in expit(logits) if several else softmax(logits):
+        found: dict[str, Any] = {"label": labels[int(p.argmax())]}
+        if several:
+            found = {"labels": [name for name, share in zip(labels, p, strict=True) if share > 0.5]}
         yield found | {"probabilities": dict(zip(labels, p.tolist(), strict=True))}
 
 
 def groups(
     rows: Iterable[tuple[str, str | None]], size: int
 ) -> Iterator[list[tuple[str, str | None]]]:
-    """Gather rows as they come into lists of so many, single texts and pairs apart."""
+    """Group rows as they come into lists of a size, single texts and pairs apart."""
     group: list[tuple[str, str | None]] = []
     for row in rows:
         if group and (row[1] is None) != (group[0][1] is None):

@@ -4,12 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# What a student of words splits at (distillkit.data.words.WORD_PATTERN, which a test holds this
-# to), and the same for ASCII, where there are no marks.
+# distillkit.data.words.WORD_PATTERN, as a test checks; and the same for ASCII, without marks.
 SPLIT = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^\w\s\p{M}]"
 _WORDS = re.compile(r"\w+(?:'\w+)*|'(?:s|re|ve|ll|d|m|t)\b|[^\w\s]", re.ASCII)
-# Distinct words outside of the vocabulary whose pieces are kept, so that a stream of ever new ones
-# does not fill the memory.
+# Words outside of the vocabulary whose subwords are kept; a bound on memory.
 _KEPT = 100_000
 _OURS = {
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
@@ -23,11 +21,7 @@ _OURS = {
 
 
 class AsciiWords:
-    """A student's vocabulary of words, or of words and pieces.
-
-    Args:
-        state: What tokenizer.json holds, of which `fits` is true.
-    """
+    """A student's vocabulary of words, or of words and subwords, from a tokenizer.json that fits."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         model = state["model"]
@@ -35,19 +29,19 @@ class AsciiWords:
         self._unknown = self._vocabulary[model["unk_token"]]
         self._longest = model.get("max_input_chars_per_word", 0)
         self._prefix = model.get("continuing_subword_prefix", "")
-        self._in_pieces = model["type"] == "WordPiece"
-        # Their names in a text are the tokens themselves: the tokenizer sees to those.
+        self._has_subwords = model["type"] == "WordPiece"
+        # A text that names one is left to the tokenizer.
         self._special = [token["content"] for token in state["added_tokens"]]
         self._known: dict[str, tuple[int, ...]] = {
             word: (i,)
             for word, i in self._vocabulary.items()
-            if not self._in_pieces or len(word) <= self._longest
+            if not self._has_subwords or len(word) <= self._longest
         }
         self._room = len(self._known) + _KEPT
 
     @staticmethod
     def fits(state: Mapping[str, Any]) -> bool:
-        """Return whether a tokenizer splits, lower-cases and looks up as this does, and adds nothing."""
+        """Return whether a tokenizer splits, lower-cases and looks up as this does."""
         return (
             all(state[key] == wanted for key, wanted in _OURS.items())
             and state["model"]["type"] in ("WordLevel", "WordPiece")
@@ -69,13 +63,13 @@ class AsciiWords:
 
     def _unseen(self, word: str) -> tuple[int, ...]:
         """Return the ids of a word that is not in the vocabulary as a whole."""
-        cut = self._cut(word) if self._in_pieces else (self._unknown,)
+        cut = self._cut(word) if self._has_subwords else (self._unknown,)
         if len(self._known) < self._room:
             self._known[word] = cut
         return cut
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        """Cut a word into its longest subwords, from the left (Wu et al. 2016, as BERT's tokenizers)."""
+        """Cut a word into its longest subwords, from the left (Wu et al. 2016, as BERT does)."""
         if len(word) > self._longest:
             return (self._unknown,)
         found: list[int] = []

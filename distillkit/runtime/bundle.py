@@ -12,7 +12,7 @@ from typing import Any
 from distillkit.errors import InputError
 
 FORMAT = 1
-_LEVEL, _WORTH = 9, 0.9  # of zlib; a file is deflated where it is smaller than this share for it
+_LEVEL, _WORTH = 9, 0.9  # of zlib; a file is deflated if that leaves less than this share
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 # One graph; or, of a siamese model, one for a text's vector and one for two vectors' logits.
@@ -61,16 +61,13 @@ def described(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
 
 
 def read_bundle(place: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """Read a bundle and hold every file against the manifest.
-
-    Args:
-        place: Folder, or the one file that `distillkit export --one-file` wrote.
+    """Read a folder or one-file bundle, and check every file against the manifest.
 
     Returns:
         The manifest, and the other files' bytes by name.
 
     Raises:
-        InputError: Something is missing, cut short, or not what the manifest says.
+        InputError: A file is missing, cut short, or not what the manifest says.
     """
     stored = _stored(place)
     if MANIFEST not in stored:
@@ -109,7 +106,7 @@ def write_bundle(
         return
     with zipfile.ZipFile(place, "w") as bundle:
         for name, data in contents.items():
-            # Weights in fp32 are the smaller for it by next to nothing, and slower to load.
+            # Weights in fp32 hardly shrink, and load more slowly.
             deflated = len(zlib.compress(data, _LEVEL)) < _WORTH * len(data)
             entry = zipfile.ZipInfo(name)  # without the time of day
             entry.compress_type = zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED
@@ -123,11 +120,8 @@ def is_bundle(place: Path) -> bool:
 
 def _stored(place: Path) -> dict[str, bytes]:
     if place.is_dir():
-        return {
-            file.name: file.read_bytes()
-            for file in place.iterdir()
-            if file.suffix in (".json", ".onnx")
-        }
+        files = (file for file in place.iterdir() if file.suffix in (".json", ".onnx"))
+        return {file.name: file.read_bytes() for file in files}
     if not place.is_file():
         raise InputError(f"{place}: no such folder or file; expected what distillkit export wrote")
     try:
@@ -142,17 +136,14 @@ def _stored(place: Path) -> dict[str, bytes]:
 def _manifest(name: str, data: bytes) -> Manifest:
     try:
         manifest = Manifest(**json.loads(data))
-        manifest = replace(
-            manifest,
-            files={
-                name: {key: of[key] for key in ("sha256", "bytes")}
-                for name, of in manifest.files.items()
-            },
-        )
+        files = {
+            name: {key: of[key] for key in ("sha256", "bytes")}
+            for name, of in manifest.files.items()
+        }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{name}: not a manifest ({error}); export again") from None
     if manifest.format != FORMAT:
         raise InputError(
             f"{name}: format {manifest.format}, and this version reads {FORMAT}; export again"
         )
-    return manifest
+    return replace(manifest, files=files)

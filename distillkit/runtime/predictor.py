@@ -21,10 +21,9 @@ class Predictor:
 
     Args:
         bundle: Folder, or one file.
-        threads: Of each call; 0: as many as there are cores. Many small calls at once are served
-            best by one thread each.
-        teacher: Another predictor of the same labels, which is asked where this one is not sure, if
-            `distillkit cascade` left a threshold in the bundle.
+        threads: Of each call; 0: one a core. Many small calls at once are fastest with 1 each.
+        teacher: A predictor of the same labels, asked where this one is not confident; the bundle
+            needs a threshold of `distillkit cascade`.
 
     Raises:
         InputError: The bundle is not whole, or not what its manifest says.
@@ -71,26 +70,16 @@ class Predictor:
         return self.manifest.task
 
     def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
-        """Return the logits of N texts or pairs.
-
-        Args:
-            texts: N texts.
-            text_pairs: N second texts, where rows are pairs.
-
-        Returns:
-            (N, C) float32.
+        """Return the logits, (N, C) float32, of N texts, or of pairs with N second texts.
 
         Raises:
             InputError: Something given is no list of texts, or there are not as many second texts;
-                pairs are given to a model of single texts, or single texts to one of pairs; a logit
+                the model answers single texts and pairs are given, or the other way round; a logit
                 is NaN or infinite.
         """
         if self.manifest.pairs is not None and self.manifest.pairs != (text_pairs is not None):
-            wanted = (
-                "pairs: give second texts too"
-                if self.manifest.pairs
-                else "single texts: give no second ones"
-            )
+            wanted = "single texts: give no second ones"
+            wanted = "pairs: give second texts too" if self.manifest.pairs else wanted
             raise InputError(
                 f"{self._place}: this model answers {wanted} (of a file: --data.columns.text-pair)"
             )
@@ -119,10 +108,8 @@ class Predictor:
             logits[asked] = self._teacher.logits([texts[i] for i in rows], seconds)[:, order]
         by = np.full(len(logits), "student", object)
         by[asked] = "teacher"
-        return [
-            answer | {"by": who}
-            for answer, who in zip(answers(self.task, logits, self.labels), by, strict=True)
-        ]
+        found = answers(self.task, logits, self.labels)
+        return [answer | {"by": who} for answer, who in zip(found, by, strict=True)]
 
     def stream(
         self, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64
@@ -140,16 +127,11 @@ class Predictor:
             pairs = None if group[0][1] is None else [pair or "" for _, pair in group]
             found = self.predict([text for text, _ in group], pairs)
             for (text, pair), answer in zip(group, found, strict=True):
-                yield (
-                    {"text": text} if pair is None else {"text": text, "text_pair": pair}
-                ) | answer
+                row = {"text": text} if pair is None else {"text": text, "text_pair": pair}
+                yield row | answer
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the vector of each text, (N, D) float32, as an index of texts would keep it.
-
-        Raises:
-            InputError: The model does not read the texts of a pair apart.
-        """
+        """Return the vector of each text, (N, D) float32; only of a siamese model."""
         if not self.manifest.pairs:
             raise InputError(f"{self._place}: only a siamese model has vectors of single texts")
         rows = self._texts.rows(texts)
@@ -158,11 +140,7 @@ class Predictor:
         )
 
     def compare(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the logits, (N, C) float32, of pairs of vectors, (N, D) float32 each.
-
-        Raises:
-            InputError: The model does not read the texts of a pair apart.
-        """
+        """Return the logits, (N, C) float32, of pairs of a siamese model's vectors, (N, D) each."""
         if not self.manifest.pairs:
             raise InputError(f"{self._place}: only a siamese model compares vectors")
         return self._sessions[1].run(None, {"first": first, "second": second})[0]
@@ -223,10 +201,7 @@ class Predictor:
 
 
 def parts_of(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Cut rows into parts of like length, each of a bounded number of tokens, padding included.
-
-    Args:
-        lengths: Tokens a row.
+    """Cut rows of so many tokens into parts of like length, each bounded with its padding.
 
     Yields:
         Row numbers of a part.

@@ -12,24 +12,14 @@ from distillkit.runtime.ascii import AsciiWords
 
 
 class Rows(NamedTuple):
-    """N tokenised rows.
-
-    Attributes:
-        ids: Token ids, a list a row.
-        types: 0 for the first text's tokens, 1 for the second's, a list a row.
-    """
+    """Token ids of N rows, and types: 0 for the first text's tokens, 1 for the second's."""
 
     ids: list[list[int]]
     types: list[list[int]]
 
 
 class Texts:
-    """A bundle's tokenizer.
-
-    Args:
-        data: tokenizer.json.
-        max_tokens: Where rows are truncated.
-    """
+    """A bundle's tokenizer, from tokenizer.json; it truncates rows to `max_tokens`."""
 
     def __init__(self, data: bytes, max_tokens: int) -> None:
         self._tokenizer = Tokenizer.from_buffer(data)
@@ -40,11 +30,7 @@ class Texts:
         self._ascii = AsciiWords(state) if AsciiWords.fits(state) else None
 
     def rows(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Rows:
-        """Tokenise N texts, or pairs.
-
-        Raises:
-            InputError: Something given is no list of texts, or there are not as many second texts.
-        """
+        """Tokenise N texts, or pairs; refuse what is no list of texts, or of another length."""
         _check("texts", texts)
         if text_pairs is not None:
             _check("text_pairs", text_pairs)
@@ -59,7 +45,7 @@ class Texts:
             and text_pairs is None
             and (ids := self._ascii.ids(texts[0])) is not None
         ):
-            ids = ids[: self._max_tokens]  # the way of a server that answers at once
+            ids = ids[: self._max_tokens]  # fast: a server asks row by row
             return Rows([ids], [[0] * len(ids)])
         else:
             found = self._quick(self._ascii, texts, text_pairs)
@@ -68,13 +54,12 @@ class Texts:
     def _asked(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None
     ) -> list[tuple[list[int], list[int]]]:
-        """Ask the tokenizer, which hands a batch to other threads."""
+        """Ask the tokenizer, which uses threads for a batch."""
         if len(texts) == 1:
             rows = [self._tokenizer.encode(texts[0], None if text_pairs is None else text_pairs[0])]
         else:
-            rows = self._tokenizer.encode_batch(
-                list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
-            )
+            pairs = zip(texts, text_pairs or (), strict=True)
+            rows = self._tokenizer.encode_batch(list(texts if text_pairs is None else pairs))
         return [(row.ids, row.type_ids) for row in rows]
 
     def _quick(
@@ -92,14 +77,13 @@ class Texts:
                 found.append((ids, [0] * len(ids)))
             elif len(first) + len(second) <= self._max_tokens:
                 found.append((first + second, [0] * len(first) + [1] * len(second)))
-            else:  # how a pair is cut is the tokenizer's to say
+            else:  # the tokenizer truncates pairs
                 found.append(None)
         left = [row for row, done in enumerate(found) if done is None]
         if left:
             pairs = None if text_pairs is None else [text_pairs[row] for row in left]
-            for row, done in zip(
-                left, self._asked([texts[row] for row in left], pairs), strict=True
-            ):
+            asked = self._asked([texts[row] for row in left], pairs)
+            for row, done in zip(left, asked, strict=True):
                 found[row] = done
         return [done for done in found if done is not None]
 
@@ -115,7 +99,7 @@ def _check(name: str, texts: Sequence[str]) -> None:
 def padded(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[np.ndarray, np.ndarray]:
     """Return token ids, (B, T) int64, padded on the right, T >= 1, and lengths, (B,) int64."""
     lengths = np.array([len(row) for row in rows], np.int64)
-    if len(rows) == 1 and rows[0]:  # the way of a server that answers at once
+    if len(rows) == 1 and rows[0]:  # fast: a server asks row by row
         return np.array(rows[0], np.int64)[None], lengths
     out = np.full((len(rows), max(int(lengths.max()), 1)), pad_id, np.int64)
     for place, row in zip(out, rows, strict=True):

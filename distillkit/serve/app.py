@@ -36,12 +36,7 @@ _HUNG_UP = 499
 
 
 class Service:
-    """An ASGI application over a predictor.
-
-    Args:
-        predictor: Answers.
-        limits: How much it takes on.
-    """
+    """An ASGI application over a predictor, with limits on what it takes on."""
 
     def __init__(self, predictor: Predictor, limits: Limits) -> None:
         self.stopping = False
@@ -70,11 +65,8 @@ class Service:
         )
         self._batcher = Batcher(
             predictor.predict,
-            threads=limits.threads,
-            batch_rows=limits.batch_rows,
-            batch_wait_ms=limits.batch_wait_ms,
+            limits,
             batch_characters=self._max_bytes,
-            max_waiting=limits.max_waiting,
             count=batch_rows.observe,
         )
         waiting = Gauge(
@@ -104,11 +96,9 @@ class Service:
     @property
     def totals(self) -> dict[str, int]:
         """Requests to /predict that were answered, and their rows."""
-        answered = self._registry.get_sample_value("distillkit_request_seconds_count") or 0
-        return {
-            "requests": int(answered),
-            "rows": int(self._registry.get_sample_value("distillkit_rows_total") or 0),
-        }
+        names = {"requests": "distillkit_request_seconds_count", "rows": "distillkit_rows_total"}
+        get = self._registry.get_sample_value
+        return {key: int(get(name) or 0) for key, name in names.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and count it."""
@@ -157,9 +147,8 @@ class Service:
     async def _about(self, request: Request) -> Response:
         manifest = self._predictor.manifest
         facts = ("task", "labels", "max_tokens", "pairs", "made_from", "cascade")
-        return JSONResponse(
-            {name: getattr(manifest, name) for name in facts} | {"max_rows": self._limits.max_rows}
-        )
+        about = {name: getattr(manifest, name) for name in facts}
+        return JSONResponse(about | {"max_rows": self._limits.max_rows})
 
     async def _health(self, request: Request) -> Response:
         if self.stopping:
@@ -171,11 +160,7 @@ class Service:
 
 
 async def _while_connected(request: Request, work: Awaitable[_T]) -> _T:
-    """Wait for something as long as the client does.
-
-    Raises:
-        ClientDisconnect: The client hung up; the work is cancelled.
-    """
+    """Wait as long as the client does; ClientDisconnect and cancelled work if it hangs up."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -215,6 +200,5 @@ def _unanswerable(request: Request, error: Exception) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse(
-        {"error": "this request could not be answered; the server's log says why"}, 500
-    )
+    line = "this request could not be answered; the server's log says why"
+    return JSONResponse({"error": line}, 500)

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from distillkit.serve.limits import Limits
+
 Answers = list[dict[str, Any]]
 
 
@@ -17,14 +19,7 @@ class QueueFull(Exception):
 
 @dataclass(eq=False)
 class _Asked:
-    """One request's rows.
-
-    Attributes:
-        texts: N texts.
-        text_pairs: N second texts, or None.
-        answers: Where they are given; cancelled where nobody wants them any more.
-        since: When they came, in seconds of the event loop's clock.
-    """
+    """One request's rows, where their answers go, and when they came (the event loop's clock)."""
 
     texts: list[str]
     text_pairs: list[str] | None
@@ -45,43 +40,34 @@ class Batcher:
 
     Args:
         predict: Gives the answers of N texts, or pairs; called by several threads at once.
-        threads: Calls at once.
-        batch_rows: Rows a call, unless one request alone has more.
-        batch_wait_ms: How long a request waits for others to share its call.
+        limits: Threads, rows a call unless one request alone has more, wait, rows in the queue.
         batch_characters: Characters a call, unless one request alone has more: what tokenising
             costs in memory.
-        max_waiting: Rows that may wait for a thread.
-        count: Told the rows of every call.
+        count: Called with the rows of every call.
     """
 
     def __init__(
         self,
         predict: Callable[[Sequence[str], Sequence[str] | None], Answers],
+        limits: Limits,
         *,
-        threads: int,
-        batch_rows: int,
-        batch_wait_ms: float,
         batch_characters: int,
-        max_waiting: int,
         count: Callable[[int], None],
     ) -> None:
         self.waiting = 0
         """Rows in the queue."""
         self._predict = predict
-        self._threads = threads
-        self._batch_rows = batch_rows
-        self._wait = batch_wait_ms / 1000
+        self._limits = limits
         self._batch_characters = batch_characters
-        self._max_waiting = max_waiting
         self._count = count
         self._queue: deque[_Asked] = deque()
-        self._pool = ThreadPoolExecutor(threads, "predict")
+        self._pool = ThreadPoolExecutor(limits.threads, "predict")
         self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to answer, in this event loop."""
         self._some, self._enough = asyncio.Event(), asyncio.Event()
-        self._workers = [asyncio.create_task(self._work()) for _ in range(self._threads)]
+        self._workers = [asyncio.create_task(self._work()) for _ in range(self._limits.threads)]
 
     async def stop(self) -> None:
         """Stop; what still waits is not answered."""
@@ -94,12 +80,12 @@ class Batcher:
         """Wait for the answers of N texts, or pairs; if cancelled, free their place in the queue.
 
         Raises:
-            QueueFull: With these more rows would wait than may.
+            QueueFull: More rows would wait than may.
             Exception: What answering these very rows raised.
         """
         if not texts:
             return []
-        if self.waiting + len(texts) > self._max_waiting:
+        if self.waiting + len(texts) > self._limits.max_waiting:
             raise QueueFull
         loop = asyncio.get_running_loop()
         asked = _Asked(texts, text_pairs, loop.create_future(), loop.time())
@@ -114,11 +100,8 @@ class Batcher:
 
     def _changed(self, rows: int) -> None:
         self.waiting += rows
-        for event, holds in (
-            (self._some, self.waiting > 0),
-            (self._enough, self.waiting >= self._batch_rows),
-        ):
-            event.set() if holds else event.clear()
+        for event, rows_needed in ((self._some, 1), (self._enough, self._limits.batch_rows)):
+            event.set() if self.waiting >= rows_needed else event.clear()
 
     async def _work(self) -> None:
         while True:
@@ -127,7 +110,11 @@ class Batcher:
     async def _gathered(self) -> list[_Asked]:
         while True:
             await self._some.wait()
-            left = self._queue[0].since + self._wait - asyncio.get_running_loop().time()
+            left = (
+                self._queue[0].since
+                + self._limits.batch_wait_ms / 1000
+                - asyncio.get_running_loop().time()
+            )
             if left <= 0 or self._enough.is_set():
                 return self._take()
             with suppress(asyncio.TimeoutError):
@@ -140,7 +127,7 @@ class Batcher:
         while self._queue:
             asked = self._queue[0]
             rows, characters = rows + len(asked.texts), characters + asked.characters
-            fits = rows <= self._batch_rows and characters <= self._batch_characters
+            fits = rows <= self._limits.batch_rows and characters <= self._batch_characters
             if batch and not (fits and (asked.text_pairs is None) == (batch[0].text_pairs is None)):
                 break
             batch.append(self._queue.popleft())
@@ -149,11 +136,9 @@ class Batcher:
 
     async def _answer(self, batch: Sequence[_Asked]) -> None:
         texts = [text for asked in batch for text in asked.texts]
-        pairs = (
-            None
-            if batch[0].text_pairs is None
-            else [text for asked in batch for text in asked.text_pairs or ()]
-        )
+        pairs = None
+        if batch[0].text_pairs is not None:
+            pairs = [text for asked in batch for text in asked.text_pairs or ()]
         self._count(len(texts))
         try:
             found = await asyncio.get_running_loop().run_in_executor(

@@ -11,11 +11,7 @@ _KEYS = ("texts", "text_pairs")
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Read a request's body, and no more of it than may be.
-
-    Args:
-        request: Of which nothing was read yet.
-        max_bytes: However the body is sent, with its length said before or in chunks.
+    """Read a request's body, and no more of it than may be, sent whole or in chunks.
 
     Raises:
         HTTPException: 413, it is longer; 415, it does not say that it is plain JSON.
@@ -23,8 +19,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """
     media, _, parameters = request.headers.get("content-type", "").lower().partition(";")
     charset = parameters.replace(" ", "").replace('"', "")
-    # Asked for by name: a page of another site can make a browser send text/plain or a form, but
-    # not this.
+    # A page of another site can make a browser send text/plain or a form, but not this.
     if media.strip() != "application/json" or charset not in ("", "charset=utf-8"):
         raise HTTPException(415, "Content-Type: expected application/json, in UTF-8")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -33,9 +28,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
         413,
         f"body: longer than the {max_bytes} bytes that --max-body-kb allows; send fewer rows at once",
     )
-    if (
-        int(request.headers.get("content-length", 0)) > max_bytes
-    ):  # digits: the HTTP parser takes nothing else
+    if int(request.headers.get("content-length", 0)) > max_bytes:  # the HTTP parser checks digits
         raise too_long
     body = bytearray()
     async for chunk in request.stream():
@@ -46,15 +39,12 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 def read_rows(body: bytes, max_rows: int, pairs: bool | None) -> tuple[list[str], list[str] | None]:
-    """Read the texts, or pairs, that a body asks about.
+    """Read the texts, or pairs, of a body: N texts, and N second texts or None.
 
     Args:
         body: `{"texts": [...]}`, or `{"texts": [...], "text_pairs": [...]}`.
         max_rows: Of a request.
         pairs: Whether the model answers pairs, single texts, or (None) either.
-
-    Returns:
-        N texts, and N second texts or None.
 
     Raises:
         HTTPException: 400, it is no JSON; 422, it is JSON of another shape; 413, it has more rows.
@@ -64,10 +54,8 @@ def read_rows(body: bytes, max_rows: int, pairs: bool | None) -> tuple[list[str]
         raise HTTPException(422, 'body: expected an object, {"texts": [...]}')
     for key in asked:
         if key not in _KEYS:
-            raise HTTPException(
-                422,
-                f"{json.dumps(key)[:60]}: no such key; expected texts, and text_pairs for pairs",
-            )
+            said = f"{json.dumps(key)[:60]}: no such key"
+            raise HTTPException(422, f"{said}; expected texts, and text_pairs for pairs")
     texts = _strings(asked, "texts", max_rows)
     second = _strings(asked, "text_pairs", max_rows) if "text_pairs" in asked else None
     if second is not None and len(second) != len(texts):
@@ -75,9 +63,8 @@ def read_rows(body: bytes, max_rows: int, pairs: bool | None) -> tuple[list[str]
             422, f"text_pairs: {len(second)} of them, and {len(texts)} texts; expected as many"
         )
     if pairs is not None and pairs != (second is not None):
-        wanted = (
-            "pairs: give texts and text_pairs" if pairs else "single texts: leave text_pairs out"
-        )
+        wanted = "single texts: leave text_pairs out"
+        wanted = "pairs: give texts and text_pairs" if pairs else wanted
         raise HTTPException(422, f"text_pairs: this model answers {wanted}")
     return texts, second
 
@@ -128,10 +115,7 @@ def _strings(asked: dict[str, Any], key: str, max_rows: int) -> list[str]:
             raise HTTPException(422, f"{key}[{number}]: expected a string")
         try:
             text.encode()
-        except (
-            UnicodeEncodeError
-        ) as error:  # JSON can say half a surrogate pair, no tokenizer can read it
-            raise HTTPException(
-                422, f"{key}[{number}]: character {error.start + 1} is half of a surrogate pair"
-            ) from None
+        except UnicodeEncodeError as error:  # JSON can hold half a pair, which no tokenizer reads
+            said = f"character {error.start + 1} is half of a surrogate pair"
+            raise HTTPException(422, f"{key}[{number}]: {said}") from None
     return found

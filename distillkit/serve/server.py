@@ -1,7 +1,6 @@
 """`serve`: the service on a port, until it is told to stop."""
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -16,16 +15,16 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from distillkit.errors import InputError
+from distillkit.processes import cores
 from distillkit.runtime import Predictor
 from distillkit.serve.app import Service
 from distillkit.serve.limits import Limits
 
-# A request must have come, head and body, in so many seconds: a client that sends a byte now and
-# then holds no place.
+# For head and body of a request: a client that sends a byte now and then holds no place.
 _REQUEST_SECONDS = 10
 # Between two requests of a connection.
 _IDLE_SECONDS = 5
-# For requests that are on their way when the server is stopped.
+# For open requests when the server is stopped.
 _STOP_SECONDS = 20
 _HEAD_BYTES = 16_384
 
@@ -42,11 +41,11 @@ def serve(
 
     Args:
         bundle: What `distillkit export` wrote.
-        teacher: Another bundle, asked where the first, which `distillkit cascade` gave a threshold,
-            is not sure; empty: none.
+        teacher: Another bundle, asked where the first is not confident; the first needs a threshold
+            of `distillkit cascade`. Empty: none.
         host: Address to listen at.
         port: 0: any that is free.
-        limits: How much is taken on; `threads` 0: as many as there are cores.
+        limits: How much is taken on; `threads` 0: one a core.
 
     Returns:
         How many requests were answered, and their rows.
@@ -85,10 +84,7 @@ def _checked(limits: Limits) -> Limits:
         raise InputError(
             f"--max-rows {limits.max_rows}: a request of so many could never wait, --max-waiting is {limits.max_waiting}"
         )
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return replace(limits, threads=limits.threads or cores)
+    return replace(limits, threads=limits.threads or cores())
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -102,13 +98,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which says where it is and ends a process well.
-
-    Args:
-        config: Its settings.
-        service: Told when the server stops.
-        name: Of what is served.
-    """
+    """uvicorn's server; it prints its address and exits with 0 after a signal."""
 
     def __init__(self, config: uvicorn.Config, service: Service, name: str) -> None:
         super().__init__(config)
@@ -130,8 +120,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn's own raises the signal again when all is done, and the process would end by it,
-        # not with 0
+        # uvicorn's own raises the signal again at the end, and the process would not exit with 0.
         signals = (signal.SIGTERM, signal.SIGINT)
         before = [signal.signal(number, self.handle_exit) for number in signals]
         try:

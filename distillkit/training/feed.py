@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from distillkit.data.batches import Encoded
+from distillkit.processes import cores
 from distillkit.recipe import LoaderConfig
 
 Batch = tuple[Tensor, dict[str, Tensor]]
@@ -70,10 +71,7 @@ def loader_workers(config: LoaderConfig) -> int:
     """Return the number of loader processes: as asked, or the spare cores, at most four."""
     if config.workers >= 0:
         return config.workers
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return min(4, max(0, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+    return min(4, max(0, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
 def _loader(

@@ -266,8 +266,6 @@ def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
         assert all(torch.equal(weight, wanted[name]) for name, weight in layer.state_dict().items())
     with pytest.raises(InputError, match="expected at most the 2"):
         prune_layers(network, 3)
-    with pytest.raises(InputError, match="only students of words"):
-        prune_units(network, 0.5, live)
 
 
 def test_heads_that_say_nothing_go_without_a_trace(bert, tmp_path):
