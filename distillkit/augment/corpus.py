@@ -15,17 +15,12 @@ from distillkit.errors import InputError
 
 # A text's (word, tag) pairs.
 TaggedText = Sequence[tuple[str, str]]
-_LIST = pa.list_(pa.dictionary(pa.int32(), pa.string()))
-# A text is its words, each after its gap, and the tail: "".join(gap + word ...) + tail, byte for
-# byte.
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+# A text is "".join(gap + word ...) + tail, byte for byte.
 TAGGED = pa.schema(
-    [
-        ("word", _LIST),
-        ("gap", _LIST),
-        ("tag", _LIST),
-        ("tail", pa.dictionary(pa.int32(), pa.string())),
-    ]
+    [("word", pa.list_(_TEXT)), ("gap", pa.list_(_TEXT)), ("tag", pa.list_(_TEXT)), ("tail", _TEXT)]
 )
+_NUMBERS = ("entries", "accept", "alias", "starts")
 
 
 def tagged_batch(texts: Sequence[str], tagged: Iterable[TaggedText]) -> pa.RecordBatch:
@@ -41,8 +36,7 @@ def tagged_batch(texts: Sequence[str], tagged: Iterable[TaggedText]) -> pa.Recor
     Raises:
         InputError: A tagger's word does not stand in its text.
     """
-    words, gaps, tags, tails = _Numbers(), _Numbers(), _Numbers(), _Numbers()
-    offsets = [0]
+    words, gaps, tags, tails, offsets = [], [], [], [], [0]
     for text, pairs in zip(texts, tagged, strict=True):
         end = 0
         for word, tag in pairs:
@@ -51,39 +45,26 @@ def tagged_batch(texts: Sequence[str], tagged: Iterable[TaggedText]) -> pa.Recor
                 raise InputError(
                     f"the tagger's word {word!r} does not stand in {text!r}; a tagger must return the words of the text, in order and unchanged"
                 )
-            words.add(word)
-            gaps.add(text[end:start])
-            tags.add(tag)
+            words.append(word)
+            gaps.append(text[end:start])
+            tags.append(tag)
             end = start + len(word)
-        tails.add(text[end:])
-        offsets.append(len(words.numbers))
+        tails.append(text[end:])
+        offsets.append(len(words))
     where = pa.array(offsets, pa.int32())
-    lists = [pa.ListArray.from_arrays(where, column.array()) for column in (words, gaps, tags)]
-    return pa.record_batch([*lists, tails.array()], schema=TAGGED)
+    lists = [pa.ListArray.from_arrays(where, _encoded(column)) for column in (words, gaps, tags)]
+    return pa.record_batch([*lists, _encoded(tails)], schema=TAGGED)
 
 
-class _Numbers:
-    """Strings, numbered as they first come."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, int] = {}
-        self.numbers: list[int] = []
-
-    def add(self, value: str) -> None:
-        self.numbers.append(self.known.setdefault(value, len(self.known)))
-
-    def array(self) -> pa.DictionaryArray:
-        return pa.DictionaryArray.from_arrays(
-            pa.array(self.numbers, pa.int32()), pa.array(list(self.known), pa.string())
-        )
+def _encoded(values: list[str]) -> pa.DictionaryArray:
+    return pa.array(values, pa.string()).dictionary_encode()
 
 
 @dataclass(frozen=True)
 class Block:
-    """N tagged texts; all numbers but offsets point into the lexicon's `strings`.
+    """N tagged texts, as numbers of the lexicon's strings.
 
-    Word w of the block stands after gap w; text i has the words `offsets[i]` to `offsets[i + 1] -
-    1` and then its tail.
+    Word w stands after gap w. Text i has the words `offsets[i]` to `offsets[i + 1] - 1`.
     """
 
     words: np.ndarray  # (W,) int32
@@ -125,33 +106,27 @@ class Lexicon:
     @classmethod
     def build(cls, batches: Iterable[pa.RecordBatch], mask: str) -> "Lexicon":
         """Count the words of every tag over batches of the schema TAGGED; memory holds types only."""
-        seen: list[pa.Table] = []
+        seen = [_NO_COUNTS]
         strings = pa.array([], pa.string())
         for batch in batches:
             seen.append(_counts(batch))
-            spacing = [batch["gap"].values.dictionary, batch["tail"].dictionary]
-            strings = pc.unique(pa.concat_arrays([strings, *spacing]))
             if len(seen) == 64:
                 seen = [_sum(seen)]
+            spacing = [batch["gap"].values.dictionary, batch["tail"].dictionary]
+            strings = pc.unique(pa.concat_arrays([strings, *spacing]))
         counts = _sum(seen).sort_by([("tag", "ascending"), ("word", "ascending")])
-        words = counts["word"].combine_chunks()
+        words, tag_column = (counts[name].combine_chunks() for name in ("word", "tag"))
         others = pc.unique(pa.concat_arrays([strings, words]))
         others = others.filter(pc.invert(pc.is_in(others, value_set=pa.array(["", mask]))))
         strings = pa.concat_arrays([pa.array(["", mask]), others.take(pc.sort_indices(others))])
-        tags = pc.unique(counts["tag"].combine_chunks())
-        numbers = (
-            pc.index_in(words, value_set=strings).to_numpy(zero_copy_only=False).astype(np.int32)
-        )
-        tag_of = pc.index_in(counts["tag"].combine_chunks(), value_set=tags).to_numpy(
-            zero_copy_only=False
-        )
-        starts = np.searchsorted(tag_of, np.arange(len(tags) + 1))
-        accept, alias = np.empty(len(numbers), np.uint64), np.empty(len(numbers), np.int32)
-        n = counts["n"].to_numpy().astype(np.int64)
+        tags = pc.unique(tag_column)
+        entries, n = _numbers_of(words, strings), counts["n"].to_numpy().astype(np.int64)
+        starts = np.searchsorted(_numbers_of(tag_column, tags), np.arange(len(tags) + 1))
+        accept, alias = np.empty(len(entries), np.uint64), np.empty(len(entries), np.int32)
         for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             accept[a:b], place = _alias_table(n[a:b])
-            alias[a:b] = numbers[a:b][place]
-        return cls(strings, tags, numbers, accept, alias, starts)
+            alias[a:b] = entries[a:b][place]
+        return cls(strings, tags, entries, accept, alias, starts)
 
     def block(self, batch: pa.RecordBatch) -> Block:
         """Turn tagged texts of this corpus into a block of numbers."""
@@ -208,25 +183,17 @@ class Lexicon:
         write_arrow(pa.table({"strings": self.strings}), folder / "lexicon-strings.arrow")
         write_arrow(pa.table({"tags": self.tags}), folder / "lexicon-tags.arrow")
         with whole_file(folder / "lexicon.npz") as partial, partial.open("wb") as sink:
-            np.savez(
-                sink, entries=self.entries, accept=self.accept, alias=self.alias, starts=self.starts
-            )
+            np.savez(sink, **{name: getattr(self, name) for name in _NUMBERS})
 
     @classmethod
     def load(cls, folder: Path) -> "Lexicon":
         """Read what `save` wrote."""
         strings, tags = (
-            _array(read_arrow(folder / f"lexicon-{name}.arrow")) for name in ("strings", "tags")
+            read_arrow(folder / f"lexicon-{name}.arrow")[name].combine_chunks()
+            for name in ("strings", "tags")
         )
         with np.load(folder / "lexicon.npz", allow_pickle=False) as arrays:
-            return cls(
-                strings,
-                tags,
-                arrays["entries"],
-                arrays["accept"],
-                arrays["alias"],
-                arrays["starts"],
-            )
+            return cls(strings, tags, *(arrays[name] for name in _NUMBERS))
 
 
 def assemble(
@@ -265,11 +232,8 @@ def _with_tails(
 
 def _counts(batch: pa.RecordBatch) -> pa.Table:
     word, tag = batch["word"].flatten(), batch["tag"].flatten()
-    table = (
-        pa.table({"tag": tag.indices, "word": word.indices})
-        .group_by(["tag", "word"])
-        .aggregate([([], "count_all")])
-    )
+    pairs = pa.table({"tag": tag.indices, "word": word.indices}).group_by(["tag", "word"])
+    table = pairs.aggregate([([], "count_all")])
     return pa.table(
         {
             "tag": tag.dictionary.take(table["tag"]),
@@ -279,30 +243,23 @@ def _counts(batch: pa.RecordBatch) -> pa.Table:
     )
 
 
+_NO_COUNTS = pa.schema(
+    [("tag", pa.string()), ("word", pa.string()), ("n", pa.int64())]
+).empty_table()
+
+
 def _sum(tables: list[pa.Table]) -> pa.Table:
-    if not tables:
-        return pa.table(
-            {
-                "tag": pa.array([], pa.string()),
-                "word": pa.array([], pa.string()),
-                "n": pa.array([], pa.int64()),
-            }
-        )
     total = pa.concat_tables(tables).group_by(["tag", "word"]).aggregate([("n", "sum")])
     return total.select(["tag", "word", "n_sum"]).rename_columns(["tag", "word", "n"])
 
 
+def _numbers_of(values: pa.StringArray, known: pa.StringArray) -> np.ndarray:
+    numbers = pc.index_in(values, value_set=known)
+    return numbers.to_numpy(zero_copy_only=False).astype(np.int32)
+
+
 def _renumber(column: pa.DictionaryArray, known: pa.StringArray) -> np.ndarray:
-    numbers = (
-        pc.index_in(column.dictionary, value_set=known)
-        .to_numpy(zero_copy_only=False)
-        .astype(np.int32)
-    )
-    return (
-        numbers[column.indices.to_numpy(zero_copy_only=False)]
-        if len(numbers)
-        else np.empty(0, np.int32)
-    )
+    return _numbers_of(column.dictionary, known)[column.indices.to_numpy(zero_copy_only=False)]
 
 
 def _alias_table(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -322,7 +279,3 @@ def _alias_table(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if share[j] < total:
             small.append(large.pop())
     return accept, alias
-
-
-def _array(table: pa.Table) -> pa.StringArray:
-    return pa.chunked_array(table.column(0), pa.string()).combine_chunks()

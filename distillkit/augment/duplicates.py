@@ -59,18 +59,16 @@ def keep_first(paths: list[Path], partition: int, partitions: int, target: Path)
         parts.append(np.array(keys[a:b]))
     keys = np.concatenate(parts) if parts else np.empty(0, _KEY)
     keys = keys[np.argsort(keys["high"])]
-    new = (keys["high"][1:] != keys["high"][:-1]) | (keys["low"][1:] != keys["low"][:-1])
-    if (
-        (keys["high"][1:] == keys["high"][:-1]) & new
-    ).any():  # as good as never: half of a hash is equal
+    new = _is_new(keys)
+    if (new & (keys["high"] == np.roll(keys["high"], 1)))[1:].any():  # as good as never
         keys = keys[np.lexsort((keys["low"], keys["high"]))]
-        new = (keys["high"][1:] != keys["high"][:-1]) | (keys["low"][1:] != keys["low"][:-1])
-    starts = np.flatnonzero(np.concatenate([[True], new])) if len(keys) else np.empty(0, np.int64)
-    first = np.minimum.reduceat(keys["rank"], starts) if len(starts) else np.empty(0, np.uint64)
+        new = _is_new(keys)
+    starts = np.flatnonzero(new)
+    first = np.minimum.reduceat(keys["rank"], starts)
     # Only originals have labels; two different ones on one text cancel out.
-    most = np.maximum.reduceat(keys["label"], starts) if len(starts) else np.empty(0, np.uint32)
+    most = np.maximum.reduceat(keys["label"], starts)
     known = np.where(keys["label"] > 0, keys["label"], np.uint32(2**32 - 1))
-    least = np.minimum.reduceat(known, starts) if len(starts) else np.empty(0, np.uint32)
+    least = np.minimum.reduceat(known, starts)
     out = np.empty(len(first), [("place", "u8"), ("conflicting", "?")])
     out["place"], out["conflicting"] = first & _CLASSLESS, (most > 0) & (least < most)
     with whole_file(target) as partial, partial.open("wb") as sink:
@@ -99,6 +97,13 @@ def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
     rows = np.concatenate(parts)
     rows = rows[np.argsort(rows["place"])]
     return (rows["place"] & _PLACE).astype(np.int64), rows["conflicting"]
+
+
+def _is_new(keys: np.ndarray) -> np.ndarray:
+    """Say which rows, sorted, have another hash than the row before, (M,) bool."""
+    new = (keys["high"] != np.roll(keys["high"], 1)) | (keys["low"] != np.roll(keys["low"], 1))
+    new[:1] = True
+    return new
 
 
 def _place(keys: np.ndarray, bound: int) -> int:

@@ -1,6 +1,9 @@
 """Texts written by a causal language model that was fine-tuned on the task's own."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,14 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from distillkit.augment.language_model import draw_tokens, load_language_model
+from distillkit.augment.method import RowsJob
 from distillkit.data.batches import Encoded
 from distillkit.data.counter import draw, seed_key
 from distillkit.data.files import read_arrow, whole_folder, write_arrow
 from distillkit.data.tables import paired, texts_of
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
-from distillkit.recipe import Engine, GeneratedConfig, TrainingConfig
+from distillkit.recipe import AugmentConfig, GeneratedConfig, TrainingConfig
 from distillkit.training.inference import on_threads
 from distillkit.training.loop import FitPlan, fit
 from distillkit.training.precision import autocast, pick_device, resolve
@@ -29,33 +33,15 @@ _SEQUENCE = 3  # of the seed's numbers: 0 to 2 are those of the variants and the
 _BETWEEN = "\t"  # the two texts of a pair
 
 
-def generate(
-    texts: Iterable[pa.Table],
-    wanted: int,
-    model: str,
-    config: GeneratedConfig,
-    seed: int,
-    mask: str,
-    work: Path,
-    *,
-    engine: Engine,
-    workers: int,
-) -> Iterator[pa.Table]:
+def generate(job: RowsJob) -> Iterator[pa.Table]:
     """Fine-tune a causal language model on a task's texts and have it write more.
 
+    Text i is the same, up to rounding, however many are wanted. Empty texts, those that hold the
+    mask word, and broken pairs are left out.
+
     Args:
-        texts: Tables with `text` and, for pairs, `text_pair`; they are kept in memory as tokens,
-            four bytes each.
-        wanted: Texts to be written; empty ones, those that hold the mask word and, of pairs, those
-            that are none are left out.
-        model: Folder or hub name.
-        config: How it is fine-tuned and drawn from.
-        seed: Draws everything; text i is the same, up to rounding, however many are wanted.
-        mask: The mask word.
-        work: Folder for the fine-tuned model and for what is written; what lies there from a killed
-            run is not done again.
-        engine: Where the work is done,
-        workers: and in how many processes; the texts do not depend on it.
+        job: Its texts are kept in memory as tokens, four bytes each. `work` keeps the model and
+            what is written; a killed run goes on from there.
 
     Yields:
         Tables with `text` and, for pairs, `text_pair`.
@@ -66,18 +52,21 @@ def generate(
     Source: Tang et al. 2019, Natural language generation for effective knowledge distillation
     (DeepLo 2019), section 3.2.
     """
-    if not wanted:
+    if not job.wanted:
         return
+    options, config = job.options, job.options.config.generated
+    made_by = json.dumps([asdict(config), options.seed, options.models.fingerprints()])
+    key = hashlib.sha256((job.digest + made_by).encode()).hexdigest()[:16]
+    work = job.work / f"generated-{key}"
     if not (work / "model").is_dir():
-        _fine_tune(model, texts, config, seed, work / "model")
-    shards = list(range(-(-wanted // _SHARD)))
-    write = partial(_write_shard, work, wanted, config, seed, mask)
-    steps = each(
-        write, shards, engine=engine, workers=processes(workers, len(shards)), holds_model=True
-    )
-    for path in tqdm(
-        steps, desc="augment: generate", total=len(shards), unit="shard", disable=None
-    ):
+        model = options.models.of["generated"]
+        _fine_tune(model, job.tables, config, options.seed, work / "model")
+    shards = list(range(-(-job.wanted // _SHARD)))
+    write = partial(_write_shard, work, job.wanted, options.config, options.seed)
+    workers = processes(options.workers, len(shards))
+    steps = each(write, shards, engine=options.engine, workers=workers, holds_model=True)
+    name = "augment: generate"
+    for path in tqdm(steps, desc=name, total=len(shards), unit="shard", disable=None):
         table = read_arrow(Path(path))
         if len(table):
             yield table
@@ -91,8 +80,7 @@ def write_texts(
     Args:
         model: What AutoModelForCausalLM loads, in eval mode.
         tokenizer: Its tokenizer.
-        numbers: Which texts, N of them; each draws numbers of its own, whatever else is written
-            with it (rounding aside).
+        numbers: Which texts, N of them; each draws numbers of its own.
         config: Longest text, temperature.
         seed: Draws everything.
 
@@ -127,37 +115,28 @@ def write_texts(
     return tokenizer.batch_decode(ids_of, clean_up_tokenization_spaces=False)
 
 
-def _write_shard(
-    work: Path, wanted: int, config: GeneratedConfig, seed: int, mask: str, shard: int
-) -> str:
+def _write_shard(work: Path, wanted: int, config: AugmentConfig, seed: int, shard: int) -> str:
     """Write a shard's texts; return their file."""
     first, last = shard * _SHARD, min((shard + 1) * _SHARD, wanted)
     path = work / f"texts-{first:09}-{last:09}.arrow"
     if not path.is_file():
         model, tokenizer, pairs = _loaded(work / "model")
-        texts = [
-            text
-            for start in range(first, last, _BATCH)
-            for text in write_texts(
-                model, tokenizer, range(start, min(start + _BATCH, last)), config, seed
-            )
-        ]
-        write_arrow(_table(texts, mask, pairs), path)
+        texts: list[str] = []
+        for start in range(first, last, _BATCH):
+            numbers = range(start, min(start + _BATCH, last))
+            texts += write_texts(model, tokenizer, numbers, config.generated, seed)
+        write_arrow(_table(texts, config.mask, pairs), path)
     return str(path)
 
 
 def _table(texts: Sequence[str], mask: str, pairs: bool) -> pa.Table:
     """Keep what can be used of the texts."""
     split = [text.split(_BETWEEN) if pairs else [text] for text in texts if mask not in text]
-    columns = ["text", "text_pair"] if pairs else ["text"]
-    rows = [[side.strip() for side in sides] for sides in split if len(sides) == len(columns)]
+    names = ["text", "text_pair"] if pairs else ["text"]
+    rows = [[side.strip() for side in sides] for sides in split if len(sides) == len(names)]
     rows = [sides for sides in rows if all(sides)]
-    return pa.table(
-        {
-            name: pa.array([sides[i] for sides in rows], pa.string())
-            for i, name in enumerate(columns)
-        }
-    )
+    columns = [[sides[i] for sides in rows] for i in range(len(names))]
+    return pa.table([pa.array(column, pa.string()) for column in columns], names)
 
 
 @lru_cache(maxsize=1)

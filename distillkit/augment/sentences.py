@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import regex
 from nltk.tokenize import TreebankWordTokenizer
 from tqdm import tqdm
 
+from distillkit.augment.method import RowsJob
 from distillkit.data.counter import draw, seed_key
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.sentences import sentences_of
@@ -20,41 +21,25 @@ from distillkit.data.tables import resized
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
-from distillkit.recipe import Engine, SentencesConfig
+from distillkit.recipe import SentencesConfig
 
 _DOCUMENTS = 1024  # cut together
 _SEQUENCE = 2  # of the seed's numbers: 0 and 1 are those of the variants
 _BUCKETS = 16  # bits of a sentence's number by which they are counted
 
 _SPACE_BEFORE, _NO_SPACE_BEFORE = regex.compile(r"\s[.,!?;:]"), regex.compile(r"\S[.,!?;:](?:\s|$)")
+_TREEBANK = TreebankWordTokenizer()
 _QUOTES = str.maketrans("’‘“”", "''\"\"")
 
 
-def cut_sentences(
-    documents: Iterable[pa.Table],
-    wanted: int,
-    style: str,
-    config: SentencesConfig,
-    seed: int,
-    work: Path,
-    *,
-    engine: Engine,
-    workers: int,
-) -> Iterator[pa.Table]:
-    """Cut documents into sentences and draw some of them.
+def cut_sentences(job: RowsJob) -> Iterator[pa.Table]:
+    """Cut documents into sentences and draw as many as are wanted.
 
     Every sentence has a 64-bit number; those with the smallest are taken. Of whole documents, and
     of all the sentences, memory holds a block.
 
     Args:
-        documents: Tables with `text`, block by block.
-        wanted: Sentences; if there are fewer, all of them.
-        style: `plain` or `penn`.
-        config: Which sentences are left out.
-        seed: Draws the numbers.
-        work: Folder for what is done; what lies there from a killed run is not done again.
-        engine: Where the work is done,
-        workers: and in how many processes; the sentences do not depend on it.
+        job: Tables with `text`, block by block. What a killed run left in `work` is not done again.
 
     Yields:
         Tables with `text`, in the order of the documents.
@@ -63,32 +48,26 @@ def cut_sentences(
         InputError: The documents are pairs.
     """
     paths: list[Path] = []
-    for table in resized(documents, _DOCUMENTS):
+    for table in resized(job.tables, _DOCUMENTS):
         if "text_pair" in table.column_names:
             raise InputError(
                 "augment.mix.sentences cuts single texts; of pairs nobody knows which sentences belong together"
             )
-        path = work / f"documents-{len(paths):06}.arrow"
+        path = job.work / "sentences" / f"documents-{len(paths):06}.arrow"
         write_arrow(table.select(["text"]).replace_schema_metadata(None).combine_chunks(), path)
         paths.append(path)
-    if not wanted:
+    if not job.wanted:
         return
-    settings = json.dumps([asdict(config), style]).encode()
-    steps = each(
-        partial(_cut, config, style, settings),
-        paths,
-        engine=engine,
-        workers=processes(workers, len(paths)),
-    )
-    cut = [
-        Path(path)
-        for path in tqdm(
-            steps, desc="augment: sentences", total=len(paths), unit="block", disable=None
-        )
-    ]
-    key = seed_key(seed, _SEQUENCE)
+    options, config = job.options, job.options.config.sentences
+    style = style_of(config.style, job.sample)
+    step = partial(_cut, config, style, json.dumps([asdict(config), style]).encode())
+    workers = processes(options.workers, len(paths))
+    steps = each(step, paths, engine=options.engine, workers=workers)
+    name = "augment: sentences"
+    cut = list(map(Path, tqdm(steps, desc=name, total=len(paths), unit="block", disable=None)))
+    key = seed_key(options.seed, _SEQUENCE)
     numbers = partial(_numbers, key, [len(read_arrow(path)) for path in cut])
-    last = _smallest(numbers, wanted, len(cut))
+    last = _smallest(numbers, job.wanted, len(cut))
     for block, path in enumerate(cut):
         table = read_arrow(path).filter(pa.array(numbers(block) <= last))
         if len(table):
@@ -104,17 +83,13 @@ def penn(sentence: str) -> str:
     return " ".join(_TREEBANK.tokenize(sentence.translate(_QUOTES))).lower()
 
 
-_TREEBANK = TreebankWordTokenizer()
-
-
 def style_of(style: str, texts: Sequence[str]) -> str:
     """Resolve `auto`: `penn` for lower-case texts with a space before every sign, else `plain`."""
     if style != "auto":
         return style
-    sample = list(texts[:1000])
-    spaced, tight = (
-        sum(len(p.findall(text)) for text in sample) for p in (_SPACE_BEFORE, _NO_SPACE_BEFORE)
-    )
+    sample = texts[:1000]
+    spaced = sum(len(_SPACE_BEFORE.findall(text)) for text in sample)
+    tight = sum(len(_NO_SPACE_BEFORE.findall(text)) for text in sample)
     small = sum(text == text.lower() for text in sample)
     return "penn" if small > 0.99 * len(sample) and spaced > 20 * tight else "plain"
 
@@ -128,9 +103,8 @@ def _cut(config: SentencesConfig, style: str, settings: bytes, path: Path) -> st
         count = split_characters if is_unsegmented(documents) else split_words
         found = (sentence for text in documents for sentence in sentences_of(text))
         written = map(penn, found) if style == "penn" else found
-        kept = [
-            text for text in written if config.min_words <= len(count(text)) <= config.max_words
-        ]
+        fitting = range(config.min_words, config.max_words + 1)
+        kept = [text for text in written if len(count(text)) in fitting]
         write_arrow(pa.table({"text": pa.array(kept, pa.string())}), target)
     return str(target)
 
@@ -154,6 +128,5 @@ def _smallest(numbers: partial[np.ndarray], wanted: int, blocks: int) -> np.uint
         return np.uint64(2**64 - 1)
     bucket = int(np.searchsorted(total, wanted))
     inside = [u[(u >> shift) == np.uint64(bucket)] for u in map(numbers, range(blocks))]
-    return np.partition(
-        np.concatenate(inside), (nth := wanted - int(total[bucket] - counts[bucket]) - 1)
-    )[nth]
+    nth = wanted - int(total[bucket] - counts[bucket]) - 1
+    return np.partition(np.concatenate(inside), nth)[nth]

@@ -8,8 +8,9 @@ from transformers import AutoModelForCausalLM
 from distillkit.augment import generated
 from distillkit.augment.generated import generate, write_texts
 from distillkit.augment.language_model import load_language_model
+from distillkit.augment.method import AugmentOptions, Models, RowsJob
 from distillkit.errors import InputError
-from distillkit.recipe import GeneratedConfig
+from distillkit.recipe import AugmentConfig, GeneratedConfig
 
 CONFIG = GeneratedConfig(epochs=25, learning_rate=2e-2, max_tokens=12)
 
@@ -19,9 +20,14 @@ def texts_of(tables):
 
 
 def make(model, work, table, wanted=300, config=CONFIG, seed=1, mask="[MASK]", workers=1):
-    return texts_of(
-        generate([table], wanted, model, config, seed, mask, work, engine="local", workers=workers)
-    )
+    config, models = AugmentConfig(generated=config, mask=mask), Models({"generated": model})
+    options = AugmentOptions(config, seed, models=models, workers=workers)
+    return texts_of(generate(RowsJob(options, [table], wanted, [], "", work)))
+
+
+def folder_of(work):
+    (folder,) = work.glob("generated-*")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +84,13 @@ def test_texts_are_the_same_in_shards_and_after_a_kill(
     sharded = make(gpt_folder, work, train_table, config=config)
     # half precision may round a draw away
     assert len(set(whole) & set(sharded)) > 0.9 * len(set(whole)) > 200
-    files = {path.name: path.read_bytes() for path in work.glob("texts-*")}
+    files = {path.name: path.read_bytes() for path in work.rglob("texts-*")}
     assert len(files) == 5
     for name in sorted(files)[2:4]:
-        (work / name).unlink()
+        (folder_of(work) / name).unlink()
     monkeypatch.setattr(generated, "_fine_tune", lambda *_: pytest.fail("the model is there"))
     assert make(gpt_folder, work, train_table, config=config) == sharded
-    assert {path.name: path.read_bytes() for path in work.glob("texts-*")} == files
+    assert {path.name: path.read_bytes() for path in work.rglob("texts-*")} == files
 
 
 @pytest.mark.slow
@@ -110,7 +116,7 @@ def test_pairs_are_written_as_pairs(gpt_folder, pair_table, tmp_path):
 def test_texts_that_are_empty_or_hold_the_mask_are_left_out(made, gpt_folder, train_table):
     with_film = sum("film" in text for (text,) in made[1])
     assert with_film > 10
-    for path in made[0].glob("texts-*"):
+    for path in made[0].rglob("texts-*"):
         path.unlink()
     kept = make(gpt_folder, made[0], train_table, mask="film")
     assert kept == [row for row in made[1] if "film" not in row[0]]
@@ -123,7 +129,9 @@ def test_no_text_is_longer_than_allowed(gpt_folder, train_table, tmp_path):
 
 
 def test_when_cold_every_token_is_the_likeliest_after_all_before_it(made):
-    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, str(made[0] / "model"))
+    model, tokenizer, _ = load_language_model(
+        AutoModelForCausalLM, str(folder_of(made[0]) / "model")
+    )
     for text in write_texts(
         model, tokenizer, range(20), GeneratedConfig(temperature=1e-4, max_tokens=12), 1
     ):
@@ -139,7 +147,7 @@ def test_what_is_no_causal_language_model_is_refused_in_one_line(encoder_folder,
         InputError, match=r"has no causal language model's weights|no end-of-text token"
     ):
         make(encoder_folder, tmp_path / "a", pa.table({"text": ["a"]}))
-    assert not (tmp_path / "a" / "model").exists()
+    assert not list((tmp_path / "a").rglob("model"))
     with pytest.raises(InputError, match="nowhere: not a checkpoint"):
         make(str(tmp_path / "nowhere"), tmp_path / "b", pa.table({"text": ["a"]}))
 

@@ -5,11 +5,12 @@ import pyarrow as pa
 import pytest
 
 from distillkit.augment import sentences
+from distillkit.augment.method import AugmentOptions, RowsJob
 from distillkit.augment.sentences import cut_sentences, penn, style_of
 from distillkit.data.counter import draw, seed_key
 from distillkit.data.sentences import sentences_of
 from distillkit.errors import InputError
-from distillkit.recipe import SentencesConfig
+from distillkit.recipe import AugmentConfig, SentencesConfig
 
 
 def test_penn_is_what_sst2_looks_like():
@@ -41,16 +42,9 @@ DOCUMENTS = [
 
 def cut(folder, wanted, documents=DOCUMENTS, style="plain", seed=1, workers=1, **config):
     tables = (pa.table({"text": documents[i : i + 70]}) for i in range(0, len(documents), 70))
-    made = cut_sentences(
-        tables,
-        wanted,
-        style,
-        SentencesConfig(**config),
-        seed,
-        folder,
-        engine="local",
-        workers=workers,
-    )
+    config = AugmentConfig(sentences=SentencesConfig(style=style, **config))
+    options = AugmentOptions(config, seed, workers=workers)
+    made = cut_sentences(RowsJob(options, tables, wanted, [], "", folder))
     return [text for table in made for text in table["text"].to_pylist()]
 
 
@@ -98,7 +92,7 @@ def test_the_sentences_are_the_same_at_any_number_of_workers_and_after_a_kill(
     monkeypatch.setattr(sentences, "_DOCUMENTS", 64)
     alone = cut(tmp_path / "a", 300)
     assert cut(tmp_path / "b", 300, workers=2) == alone
-    sorted((tmp_path / "a").glob("sentences-*"))[3].unlink()
+    sorted((tmp_path / "a").rglob("sentences-*.arrow"))[3].unlink()
     asked = []
     monkeypatch.setattr(
         sentences, "sentences_of", lambda text: asked.append(text) or sentences_of(text)
@@ -116,9 +110,6 @@ def test_other_documents_or_settings_are_cut_anew(tmp_path):
 
 def test_pairs_are_refused(tmp_path):
     tables = [pa.table({"text": ["a"], "text_pair": ["b"]})]
+    job = RowsJob(AugmentOptions(AugmentConfig()), tables, 5, [], "", tmp_path)
     with pytest.raises(InputError, match="sentences cuts single texts"):
-        list(
-            cut_sentences(
-                tables, 5, "plain", SentencesConfig(), 1, tmp_path, engine="local", workers=1
-            )
-        )
+        list(cut_sentences(job))

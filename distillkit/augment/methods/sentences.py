@@ -10,19 +10,9 @@ from distillkit.recipe import AugmentConfig
 
 
 def _rows(job: RowsJob) -> Iterable[pa.Table]:
-    from distillkit.augment.sentences import cut_sentences, style_of
+    from distillkit.augment.sentences import cut_sentences
 
-    config = job.options.config.sentences
-    return cut_sentences(
-        job.tables,
-        job.wanted,
-        style_of(config.style, job.sample),
-        config,
-        job.options.seed,
-        job.work / "sentences",
-        engine=job.options.engine,
-        workers=job.options.workers,
-    )
+    return cut_sentences(job)
 
 
 def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
