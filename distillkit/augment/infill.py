@@ -55,16 +55,14 @@ class Infill:
         self.model = AtMasks(network, self.tokenizer.mask_token_id).to(self.device).eval()
         self.max_tokens = _max_tokens(network, self.tokenizer)
         self.p, self.temperature = threshold(config.p), config.temperature
-        self.is_word = pc.match_substring_regex(lexicon.strings, r"[\p{L}\p{N}]").to_numpy(
-            zero_copy_only=False
-        )
+        is_word = pc.match_substring_regex(lexicon.strings, r"[\p{L}\p{N}]")
+        self.is_word = is_word.to_numpy(zero_copy_only=False)
         self.mask, self.first_fill = lexicon.mask, len(lexicon.strings)
         tokens, words = _whole_words(self.tokenizer, lexicon.strings[lexicon.mask].as_py())
         self.tokens = torch.tensor(tokens, device=self.device)
         # The model's words stand behind the lexicon's own.
-        self.lexicon = replace(
-            lexicon, strings=pa.concat_arrays([lexicon.strings, pa.array(words, pa.string())])
-        )
+        strings = pa.concat_arrays([lexicon.strings, pa.array(words, pa.string())])
+        self.lexicon = replace(lexicon, strings=strings)
 
     def __call__(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> Variants:
         """Make one variant for each key."""
@@ -74,16 +72,10 @@ class Infill:
         some = np.flatnonzero(any_of(chosen, offsets))
         if not len(some):
             return with_words(self.lexicon, block, rows, source, offsets, words, chosen, INFILLED)
-        masked = self.lexicon.write_out(
-            block.gaps[source],
-            np.where(chosen, np.int32(self.mask), words),
-            offsets,
-            block.tails[rows],
-        )
-        own = self.lexicon.strings[self.mask].as_py()
-        encoded = encode(
-            self.tokenizer, masked.take(pa.array(some)).to_pylist(), None, self.max_tokens, mask=own
-        )
+        hidden = np.where(chosen, np.int32(self.mask), words)
+        masked = self.lexicon.write_out(block.gaps[source], hidden, offsets, block.tails[rows])
+        own, texts = self.lexicon.strings[self.mask].as_py(), masked.take(some).to_pylist()
+        encoded = encode(self.tokenizer, texts, None, self.max_tokens, mask=own)
         seen = _masks_of(encoded, self.tokenizer.mask_token_id)
         total = np.concatenate([[0], np.cumsum(chosen)])
         wanted = (total[offsets[1:]] - total[offsets[:-1]])[some]
@@ -91,9 +83,8 @@ class Infill:
         # nobody knows which are ours.
         seen_of = np.zeros(len(rows), np.int64)
         seen_of[some] = np.where(seen > wanted, 0, seen)
-        rank = np.cumsum(chosen) - np.repeat(
-            total[offsets[:-1]], np.diff(offsets)
-        )  # of a chosen word in its text, from 1
+        # of a chosen word in its text, from 1
+        rank = np.cumsum(chosen) - np.repeat(total[offsets[:-1]], np.diff(offsets))
         filled = chosen & (rank <= np.repeat(seen_of, np.diff(offsets)))
         words[filled] = self.first_fill + self._fill(encoded, seen_of[some], u[filled])
         return with_words(self.lexicon, block, rows, source, offsets, words, filled, INFILLED)
@@ -103,8 +94,8 @@ class Infill:
 
         Args:
             texts: N texts with masks.
-            masks: How many of each text's masks are to be filled: all or none, (N,) int64.
-            u: A number for each of these, (M,) uint64.
+            masks: How many masks of each text are to be filled: all or none, (N,) int64.
+            u: A number for each, (M,) uint64.
 
         Returns:
             Which of the model's words, (M,) int64.
@@ -116,9 +107,8 @@ class Infill:
             for batch in budget_batches(texts.lengths.cpu()[rows], _BATCH_TOKENS):
                 group = rows[batch]
                 logits = self.model(**texts.batch(group.to(self.device))).logits[:, self.tokens]
-                at = np.concatenate(
-                    [np.arange(first[row], first[row + 1]) for row in group.tolist()]
-                )
+                spans = [np.arange(first[row], first[row + 1]) for row in group.tolist()]
+                at = np.concatenate(spans)
                 out[at] = draw_tokens(logits, self.temperature, u[at])
         return out
 
@@ -156,12 +146,7 @@ def prepare_infill(
 
 
 class AtMasks(nn.Module):
-    """A masked language model that answers at the masks alone, for its vocabulary is wide.
-
-    Args:
-        model: What AutoModelForMaskedLM loads.
-        mask_id: Of its tokenizer.
-    """
+    """A masked language model that answers at the masks alone, for its vocabulary is wide."""
 
     def __init__(self, model: Any, mask_id: int) -> None:
         super().__init__()
@@ -181,8 +166,7 @@ class AtMasks(nn.Module):
 
 
 def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -> None:
-    # The encoder learns too: what one that was made for whole sentences says at a mask is hardly
-    # more than how frequent words are.
+    # The encoder learns too: one made for whole sentences knows little more than word frequencies.
     rows = encode(tokenizer, texts, None, _max_tokens(network, tokenizer))
     u = draw(seed_key(seed, len(rows)), np.arange(len(rows.ids))) >> np.uint64(32)
     special = torch.isin(rows.ids, torch.tensor(tokenizer.all_special_ids))
@@ -199,10 +183,8 @@ def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -
 
     training = TrainingConfig(epochs=1, batch_size=_HEAD_TEXTS, learning_rate=5e-4)
     hidden_rows = Encoded(hidden, rows.types, rows.offsets, rows.pad_id)
-    fit(
-        AtMasks(network, tokenizer.mask_token_id),
-        FitPlan(hidden_rows, loss, training, seed, "augment: infill head"),
-    )
+    plan = FitPlan(hidden_rows, loss, training, seed, "augment: infill head")
+    fit(AtMasks(network, tokenizer.mask_token_id), plan)
     network.cpu().eval()
 
 
@@ -210,9 +192,8 @@ def _whole_words(tokenizer: Any, mask_word: str) -> tuple[list[int], list[str]]:
     """List the tokens that are a word by themselves, and what they read."""
     tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     # Byte-pair and sentence-piece tokenizers mark where a word begins, WordPiece where it goes on.
-    mark = next(
-        (mark for mark in ("Ġ", "▁") if sum(token.startswith(mark) for token in tokens) > 1), ""
-    )
+    begun = {mark: sum(token.startswith(mark) for token in tokens) for mark in ("Ġ", "▁")}
+    mark = next((mark for mark, count in begun.items() if count > 1), "")
     special, found = set(tokenizer.all_special_ids), {}
     for i, token in enumerate(tokens):
         begins = token.startswith(mark) if mark else not token.startswith("##")

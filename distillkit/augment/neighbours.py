@@ -58,10 +58,8 @@ def prepare_neighbours(lexicon: Lexicon, vectors: VectorsOfWords, k: int, target
     numbers = np.unique(lexicon.entries)
     words = lexicon.strings.take(numbers).to_pylist()
     lettered = np.array([any(character.isalpha() for character in word) for word in words], bool)
-    numbers, words = (
-        numbers[lettered],
-        [word for word, has in zip(words, lettered, strict=True) if has],
-    )
+    numbers = numbers[lettered]
+    words = lexicon.strings.take(numbers).to_pylist()
     found = vectors(words).float() if words else torch.zeros(0, 1)
     norms = found.norm(dim=1)
     known = torch.nonzero(norms > 0).ravel()

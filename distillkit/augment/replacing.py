@@ -12,11 +12,6 @@ def word_draws(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw a number for every word of some texts.
 
-    Args:
-        block: Tagged texts.
-        rows: Which text each variant is made from, (M,) int64.
-        keys: What each variant's numbers are drawn from, (M,) uint64.
-
     Returns:
         Each word's place in the block, (W,) int64; offsets, (M + 1,) int64; each word's number,
         (W,) uint64.
@@ -24,11 +19,8 @@ def word_draws(
     n = block.lengths[rows]
     offsets = np.concatenate([[0], np.cumsum(n)])
     place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], n)  # in the text
-    return (
-        place + np.repeat(block.offsets[rows], n),
-        offsets,
-        draw(np.repeat(keys, n), place + FIRST_WORD),
-    )
+    source = place + np.repeat(block.offsets[rows], n)
+    return source, offsets, draw(np.repeat(keys, n), place + FIRST_WORD)
 
 
 def with_words(
@@ -44,7 +36,7 @@ def with_words(
     """Write whole texts with other words, each in the old word's place and spacing.
 
     Args:
-        lexicon: What the numbers mean.
+        lexicon: What the numbers of words mean.
         block: Tagged texts.
         rows: Which text each variant is made from, (M,) int64.
         source: As `word_draws` returns it.
@@ -57,6 +49,5 @@ def with_words(
     texts = lexicon.write_out(block.gaps[source], words, offsets, block.tails[rows])
     fired = np.where(any_of(changed, offsets), bit, 0).astype(np.uint8)
     at = source - np.repeat(block.offsets[rows], np.diff(offsets))
-    return Variants(
-        texts, fired, lists_of(at[changed], changed, offsets), np.zeros_like(length), length
-    )
+    places = lists_of(at[changed], changed, offsets)
+    return Variants(texts, fired, places, np.zeros_like(length), length)

@@ -65,9 +65,8 @@ class Rules:
 
     def __init__(self, lexicon: Lexicon, config: AugmentConfig) -> None:
         self.lexicon = lexicon
-        self.p_mask, self.p_pos, self.p_ng = (
-            threshold(p) for p in (config.p_mask, config.p_pos, config.p_ng)
-        )
+        rates = (threshold(p) for p in (config.p_mask, config.p_pos, config.p_ng))
+        self.p_mask, self.p_pos, self.p_ng = rates
         self.max_ngram = config.max_ngram
 
     def __call__(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> Variants:
@@ -86,19 +85,13 @@ class Rules:
         fired |= np.where(any_of(masked, offsets), MASKED, 0).astype(np.uint8)
         fired |= np.where(any_of(touched & ~masked, offsets), REPLACED, 0).astype(np.uint8)
         at = (source - np.repeat(block.offsets[rows], np.diff(offsets)))[touched]
-        return Variants(
-            texts,
-            fired,
-            lists_of(at, touched, offsets),
-            start.astype(np.int32),
-            stop.astype(np.int32),
-        )
+        changed = lists_of(at, touched, offsets)
+        return Variants(texts, fired, changed, start.astype(np.int32), stop.astype(np.int32))
 
     def sample(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, ...]:
         """Draw the variants as numbers of words, before they are written out.
 
-        An n-gram is drawn first and only its words are looked at: a word's own draw does not depend
-        on the cut, so it comes to the same.
+        The n-gram is drawn first, because a word's own draw does not depend on the cut.
 
         Returns:
             Word numbers (W,), their places in the block (W,), offsets (M + 1,), start (M,), stop

@@ -8,20 +8,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.augment.corpus import Block
-from distillkit.augment.rules import OTHER, RULES, SWAPPED, Variants, Variation
+from distillkit.augment.rules import OTHER, RULES, SWAPPED, Variants, Variation, lists_of
 from distillkit.data.counter import draw, high, seed_key
 from distillkit.data.labels import LABEL_TYPES
 from distillkit.recipe import AugmentConfig
 
 ORIGINS = ("original", "unlabelled", "generated", "augmented")
-ORIGIN = pa.dictionary(pa.int8(), pa.string())
-RULE = pa.dictionary(pa.int8(), pa.string())
+NAME = pa.dictionary(pa.int8(), pa.string())
 # Every combination of rules as it is written, found by its bits.
 _NAMES = pa.array(
     ["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * OTHER)]
 )
-# Sequences of a slot's own numbers: how it is made, whether the pair is turned; its sides draw from
-# keys of their own.
+# Sequences of a slot's own numbers: its method, whether the pair is turned, its sides' keys.
 _METHOD, _TURN, _SIDES = 0, 1, 2
 _SLICE = 16_384  # variants worked on at a time: their arrays stay in the processor's cache
 
@@ -29,25 +27,13 @@ _SLICE = 16_384  # variants worked on at a time: their arrays stay in the proces
 def schema(pairs: bool, label: pa.DataType = LABEL_TYPES["classification"]) -> pa.Schema:
     """Return the columns of a transfer set, of pairs or single texts, with labels of this type."""
     sides = ("", "_pair") if pairs else ("",)
-    where = [
-        column
-        for side in sides
-        for column in (
-            (f"changed{side}", pa.list_(pa.int32())),
-            (f"start{side}", pa.int32()),
-            (f"stop{side}", pa.int32()),
-        )
-    ]
-    return pa.schema(
-        [(f"text{side}", pa.string()) for side in sides]
-        + [
-            ("label", label),
-            ("origin", ORIGIN),
-            ("source_row", pa.int64()),
-            ("iteration", pa.int32()),
-        ]
-        + [("rules", RULE), *where]
-    )
+    fields = [(f"text{side}", pa.string()) for side in sides]
+    fields += [("label", label), ("origin", NAME), ("source_row", pa.int64())]
+    fields += [("iteration", pa.int32()), ("rules", NAME)]
+    for side in sides:
+        fields += [(f"changed{side}", pa.list_(pa.int32()))]
+        fields += [(f"start{side}", pa.int32()), (f"stop{side}", pa.int32())]
+    return pa.schema(fields)
 
 
 def origin_column(name: str, rows: int) -> pa.DictionaryArray:
@@ -129,46 +115,37 @@ class VariantMaker:
             rows, iterations, keys, method = rows[made], iterations[made], keys[made], method[made]
         sides = [first] if second is None else [first, second]
         results = []
-        for number, block in enumerate(sides):
-            changes = (
-                np.ones(len(rows), bool) if second is None else self._changes(iterations, number)
-            )
+        for number, (block, name) in enumerate(zip(sides, ("text", "text_pair"), strict=False)):
+            changes = self._changes(iterations, number, second is not None)
             own = draw(keys, np.full(len(keys), _SIDES + number))
-            results.append(
-                self._side(
-                    block, table.column(("text", "text_pair")[number]), rows, own, method, changes
-                )
-            )
+            results.append(self._side(block, table[name], rows, own, method, changes))
         fired = np.bitwise_or.reduce([side.fired for side in results])
+        texts = [side.texts for side in results]
         if self.config.swap and second is not None:
             turned = (draw(keys, np.full(len(keys), _TURN)) & np.uint64(1)).astype(bool)
             fired = fired | np.where(turned, SWAPPED, 0).astype(np.uint8)
-            a, b = (side.texts for side in results)
-            results = [
-                _with_texts(results[0], pc.if_else(turned, b, a)),
-                _with_texts(results[1], pc.if_else(turned, a, b)),
-            ]
-        columns = [side.texts for side in results]
-        columns += [
+            a, b = texts
+            texts = [pc.if_else(turned, b, a), pc.if_else(turned, a, b)]
+        columns = [
+            *texts,
             pa.nulls(len(rows), self.label),
             origin_column("augmented", len(rows)),
             pa.array(first_row + rows),
+            pa.array(iterations.astype(np.int32)),
+            rules_column(fired),
         ]
-        columns += [pa.array(iterations.astype(np.int32)), rules_column(fired)]
-        columns += [
-            column
-            for side in results
-            for column in (side.changed, pa.array(side.start), pa.array(side.stop))
-        ]
+        for side in results:
+            columns += [side.changed, pa.array(side.start), pa.array(side.stop)]
         return pa.table(columns, schema=schema(second is not None, self.label))
 
-    def _changes(self, iterations: np.ndarray, side: int) -> np.ndarray:
-        """Say of which pairs this side is changed, (M,) bool."""
+    def _changes(self, iterations: np.ndarray, side: int, pairs: bool) -> np.ndarray:
+        """Say of which rows this side is changed, (M,) bool."""
+        if not pairs:
+            return np.ones(len(iterations), bool)
         if self.config.pair_sides == "turn":  # the first, the second, both
             return iterations % 3 != 1 - side
-        return np.full(
-            len(iterations), self.config.pair_sides in (("first", "second")[side], "both")
-        )
+        changed = self.config.pair_sides in (("first", "second")[side], "both")
+        return np.full(len(iterations), changed)
 
     def _side(
         self,
@@ -193,9 +170,9 @@ class VariantMaker:
         order = np.argsort(np.concatenate([mine for mine, _ in parts]))
         every = [part for _, part in parts]
         return Variants(
-            pa.concat_arrays([part.texts for part in every]).take(pa.array(order)),
+            pa.concat_arrays([part.texts for part in every]).take(order),
             np.concatenate([part.fired for part in every])[order],
-            pa.concat_arrays([part.changed for part in every]).take(pa.array(order)),
+            pa.concat_arrays([part.changed for part in every]).take(order),
             np.concatenate([part.start for part in every])[order],
             np.concatenate([part.stop for part in every])[order],
         )
@@ -203,12 +180,6 @@ class VariantMaker:
 
 def _unchanged(block: Block, texts: pa.ChunkedArray, rows: np.ndarray) -> Variants:
     length = block.lengths[rows].astype(np.int32)
-    nothing = pa.ListArray.from_arrays(
-        pa.array(np.zeros(len(rows) + 1, np.int32)), pa.array([], pa.int32())
-    )
+    nothing = lists_of(np.array([]), np.array([], bool), np.zeros(len(rows) + 1, np.int64))
     same = pa.chunked_array(texts.take(pa.array(rows))).combine_chunks()
     return Variants(same, np.zeros(len(rows), np.uint8), nothing, np.zeros_like(length), length)
-
-
-def _with_texts(side: Variants, texts: pa.StringArray) -> Variants:
-    return Variants(texts, side.fired, side.changed, side.start, side.stop)

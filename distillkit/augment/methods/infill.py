@@ -15,15 +15,10 @@ def _model(config: AugmentConfig, teacher: str) -> tuple[str, str]:
 def _prepare(job: Preparation) -> None:
     from distillkit.augment.infill import prepare_infill
 
-    folder = job.folder / "infill"
+    folder, options = job.folder / "infill", job.options
     if not folder.is_dir():
-        prepare_infill(
-            job.options.models.of["infill"],
-            job.texts,
-            job.options.config.infill,
-            job.options.seed,
-            folder,
-        )
+        model, config = options.models.of["infill"], options.config.infill
+        prepare_infill(model, job.texts, config, options.seed, folder)
 
 
 def _variation(lexicon: Lexicon, config: AugmentConfig, folder: Path) -> Variation:

@@ -39,9 +39,8 @@ def _prepare(job: Preparation) -> None:
     vectors_of = job.options.models.vectors_of
     if vectors_of is None or Path(model).is_file():
         vectors_of = _from_file
-    prepare_neighbours(
-        job.lexicon, partial(vectors_of, model), job.options.config.neighbours.k, target
-    )
+    k = job.options.config.neighbours.k
+    prepare_neighbours(job.lexicon, partial(vectors_of, model), k, target)
 
 
 def _from_file(path: str, words: Sequence[str]) -> "Tensor":
