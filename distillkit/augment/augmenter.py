@@ -56,29 +56,17 @@ class Augmenter:
         Raises:
             InputError: A text holds the mask word, or the tagger is not to be had.
         """
-        given = set(paired(texts, text_pairs))
-        made = (
-            row for table in self.variants(texts, text_pairs) for row in paired(*texts_of(table))
-        )
+        given, tables = set(paired(texts, text_pairs)), self.variants(texts, text_pairs)
+        made = (row for table in tables for row in paired(*texts_of(table)))
         new = [row for row in dict.fromkeys(made) if row not in given]
-        return (
-            [text for text, _ in new]
-            if text_pairs is None
-            else [(a, b) for a, b in new if b is not None]
-        )
+        if text_pairs is None:
+            return [text for text, _ in new]
+        return [(a, b) for a, b in new if b is not None]
 
     def variants(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield every variant drawn, with duplicates, as tables with a transfer set's columns.
-
-        Of a pair, unless the configuration says otherwise, the first text is changed in one
-        iteration, the second in the next, both in the third, and so on.
-
-        Args:
-            texts: N texts.
-            text_pairs: N second texts, or None.
-        """
+        """Yield every variant drawn, with duplicates, as tables with a transfer set's columns."""
         everything = [*texts, *(text_pairs or [])]
         refuse_mask(everything, self.config.mask)
         if not texts or not self.config.n_iter:

@@ -144,7 +144,7 @@ class Lexicon:
 
         Args:
             tags: (M,) int32.
-            u: (M,) uint64, of which the lower 32 bits are used.
+            u: (M,) uint64, whose lower 32 bits are used.
 
         Returns:
             Numbers of words, (M,) int32.
@@ -203,15 +203,7 @@ def assemble(
     offsets: np.ndarray,
     tails: np.ndarray,
 ) -> pa.StringArray:
-    """Write texts out.
-
-    Args:
-        strings: What the numbers mean.
-        gaps: (W,) int32, the gap before each word.
-        words: (W,) int32.
-        offsets: Text i has the words `offsets[i]` to `offsets[i + 1] - 1`, (M + 1,).
-        tails: (M,) int32.
-    """
+    """Write texts out: `strings` is what the numbers of gaps, words and tails mean."""
     segments = np.empty((len(words), 2), np.int32)
     segments[:, 0], segments[:, 1] = gaps, words
     lists = pa.ListArray.from_arrays(
@@ -223,11 +215,9 @@ def assemble(
 def _with_tails(
     texts: pa.StringArray, strings: pa.StringArray, tails: np.ndarray
 ) -> pa.StringArray:
-    return (
-        pc.binary_join_element_wise(texts, strings.take(pa.array(tails)), "")
-        if tails.any()
-        else texts
-    )
+    if not tails.any():
+        return texts
+    return pc.binary_join_element_wise(texts, strings.take(pa.array(tails)), "")
 
 
 def _counts(batch: pa.RecordBatch) -> pa.Table:

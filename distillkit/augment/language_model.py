@@ -10,15 +10,10 @@ from distillkit.errors import checkpoint_errors
 
 
 def load_language_model(kind: Any, model: str) -> tuple[Any, Any, set[str]]:
-    """Load a language model in float32 and eval mode.
-
-    Args:
-        kind: transformers' AutoModelForMaskedLM or AutoModelForCausalLM.
-        model: A folder or a hub name.
+    """Load a language model in float32 and eval mode, by a class such as AutoModelForMaskedLM.
 
     Returns:
-        The model, its tokenizer, and the names of the weights that the checkpoint lacks and that
-        were drawn anew.
+        The model, its tokenizer, and the weights that the checkpoint lacks and that were drawn anew.
 
     Raises:
         InputError: It cannot be loaded.

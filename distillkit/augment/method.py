@@ -56,39 +56,29 @@ class AugmentOptions:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a method has when it prepares, once, what every worker will read.
-
-    `texts` draws so many of the task's texts; `folder` is where the method writes.
-    """
+    """What a method has when it prepares, once, what every worker will read."""
 
     options: AugmentOptions
     lexicon: Lexicon
-    texts: Callable[[int], Sequence[str]]
-    folder: Path
+    texts: Callable[[int], Sequence[str]]  # draws so many of the task's texts
+    folder: Path  # where the method writes
 
 
 @dataclass(frozen=True)
 class RowsJob:
-    """What a method has that brings whole rows, and not variants of rows.
-
-    `tables` are the unlabelled texts, or, for the origin `generated`, the originals; `sample` are
-    some originals, and `digest` is the hash of all. `wanted` is the number of rows.
-    """
+    """What a method has that brings whole rows, and not variants of rows."""
 
     options: AugmentOptions
-    tables: Iterable[pa.Table]
-    wanted: int
-    sample: Sequence[str]
-    digest: str
-    work: Path
+    tables: Iterable[pa.Table]  # the unlabelled texts; of the origin `generated` the originals
+    wanted: int  # rows
+    sample: Sequence[str]  # some originals
+    digest: str  # hash of all originals
+    work: Path  # folder for files that a killed run goes on from
 
 
 @dataclass(frozen=True)
 class Method:
-    """An augmentation method.
-
-    Exactly one of `variation` and `rows` is given.
-    """
+    """An augmentation method; it has either `variation` or `rows`."""
 
     name: str
     """Of its sampling weight in `augment.mix`."""

@@ -14,8 +14,7 @@ from distillkit.data.functions import function_version, load_function
 from distillkit.data.words import WORD_PATTERN, is_chinese, split_words
 from distillkit.errors import InputError
 
-# Words come in the order of the text and stand in it letter by letter; what lies between them is
-# kept as spacing.
+# Words come in the order of the text and unchanged; what lies between them is spacing.
 Tagger = Callable[[Sequence[str]], Iterable[TaggedText]]
 _SETTING = "augment.tagger"
 
@@ -50,10 +49,9 @@ def load_tagger(name: str, texts: Sequence[str] = ()) -> Tagger:
 
 
 def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
-    """Tag texts, or find their tags where the same tagger has met the same texts before.
+    """Tag texts, or find the tags that the same tagger gave the same texts before.
 
-    The tags are kept in `$DISTILLKIT_CACHE/tags`, or `distillkit/tags` in the user's cache folder,
-    which may be deleted at any time.
+    Tags are kept in `$DISTILLKIT_CACHE/tags`, or `distillkit/tags` in the user's cache folder.
 
     Args:
         name: A tagger, not `auto`.
@@ -82,13 +80,8 @@ _loaded = lru_cache(maxsize=1)(load_tagger)
 def tagger_version(name: str) -> str:
     """Name a tagger so that another version of it has another name."""
     kind, _, detail = name.partition(":")
-    packages = {
-        "spacy": ["spacy", *_pipelines(detail)],
-        "pattern": ["textblob"],
-        "nltk": ["nltk"],
-        "jieba": ["jieba"],
-        "none": [],
-    }
+    packages = {"pattern": ["textblob"], "nltk": ["nltk"], "jieba": ["jieba"], "none": []}
+    packages["spacy"] = ["spacy", *_pipelines(detail)]
     if kind in packages:
         found = []
         for package in packages[kind]:

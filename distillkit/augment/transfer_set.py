@@ -62,21 +62,20 @@ def build_transfer_set(
     """Build the transfer set and write it as one Parquet file.
 
     Args:
-        sources: Canonical tables, block by block, of each origin: `original` (their texts come back
-            byte for byte, each once, with their label, of any kind of task; a text with two labels
-            comes back with none), `unlabelled` (cut into sentences where the mix has them),
-            `generated`.
+        sources: Canonical tables, block by block, by origin. `original`: their texts come back byte
+            for byte, each once, with their label, unless two labels conflict. `unlabelled`: cut
+            into sentences where the mix has them. `generated`.
         target: Parquet file to write, whole or not at all; docs/files.md has its columns.
         options: How, from which seed, guarded against what, and where.
 
     Returns:
-        The yield: `rows`, and of these `original`, `unlabelled`, `generated`, `augmented`;
-            `duplicates` and `leaks` left out; `rules`: rows that
-        each had a part in; `lengths`: rows by number of words ("9-16": rows).
+        `rows`, and by origin `original`, `unlabelled`, `generated`, `augmented`; `duplicates` and
+            `leaks` left out; `rules`: rows that each had a part in; `lengths`: rows by number of
+            words ("9-16": rows).
 
     Raises:
-        InputError: Pairs and single texts are mixed, a text holds the mask word, the tagger is not
-            to be had, or another process is at it.
+        InputError: Pairs and single texts are mixed, a text holds the mask word, there is no such
+            tagger, or another process is making it.
     """
     target = target.absolute()  # workers may stand elsewhere
     work = target.with_name(f".{target.name}.work")
@@ -116,13 +115,11 @@ def _build(
         yield from tqdm(results, desc=name, total=len(items), unit="block", disable=None)
 
     blocks = [block.block for block in varied]
-    for _ in go("tag", partial(_tag, job, tagger, options.tagger), blocks):
-        pass
+    list(go("tag", partial(_tag, job, tagger, options.tagger), blocks))
     _prepare(job, options, varied)
     candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
     partitions = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
-    for _ in go("compare", partial(_compare, job, len(units), partitions), range(partitions)):
-        pass
+    list(go("compare", partial(_compare, job, len(units), partitions), range(partitions)))
     counts = go("write", partial(_finish, job, partitions), range(len(units)))
     return yield_report(_write(job, target, counts, len(units)), candidates)
 
@@ -131,13 +128,9 @@ def _in_own_folder(job: Job, layout: Layout, tagger: str, options: AugmentOption
     """Give the work a folder named after all that it depends on; remove those of other settings."""
     # Two callables cannot be told apart, so their work is not taken up again.
     version = uuid4().hex if options.tagger is not None else tagger_version(tagger)
-    settings = [
-        _FORMAT,
-        asdict(replace(options.config, tagger=version, memory_mb=1)),
-        options.seed,
-        layout.digest.hexdigest(),
-        options.models.fingerprints(),
-    ]
+    config = asdict(replace(options.config, tagger=version, memory_mb=1))
+    settings = [_FORMAT, config, options.seed, layout.digest.hexdigest()]
+    settings.append(options.models.fingerprints())
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     folder = layout.work / key
     for old in layout.work.glob("????????????????"):
@@ -191,9 +184,8 @@ def _make(job: Job, numbered: tuple[int, Unit]) -> int:
         0 if label is None else zlib.crc32(str(label).encode()) | 1
         for label in own["label"].to_pylist()
     ]
-    content = content_hashes(
-        table["text"].chunk(0), table["text_pair"].chunk(0) if job.pairs else None
-    )
+    pairs = table["text_pair"].chunk(0) if job.pairs else None
+    content = content_hashes(table["text"].chunk(0), pairs)
     write_hashes(hashes, content, classes[origins], number, labels)
     return len(table)
 
@@ -202,13 +194,8 @@ def _variants(job: Job, unit: Unit, rows: pa.Table) -> Iterator[pa.Table]:
     lexicon, variations = _variations(job)
     tags = (read_arrow(path).slice(unit.start, len(rows)) for path in job.tag_paths(unit.block))
     blocks = [lexicon.block(table.combine_chunks().to_batches()[0]) for table in tags]
-    maker = VariantMaker(
-        job.config,
-        job.seed,
-        variations,
-        unlabelled=unit.origin == "unlabelled",
-        label=job.label,
-    )
+    unlabelled = unit.origin == "unlabelled"
+    maker = VariantMaker(job.config, job.seed, variations, unlabelled=unlabelled, label=job.label)
     return maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row)
 
 
@@ -229,10 +216,8 @@ def _as_they_are(rows: pa.Table, unit: Unit, job: Job) -> pa.Table:
     columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
     columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
     wanted = schema(job.pairs, job.label)
-    return pa.table(
-        [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted],
-        schema=wanted,
-    )
+    found = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted]
+    return pa.table(found, schema=wanted)
 
 
 def _turned(table: pa.Table) -> pa.Table:
@@ -244,9 +229,8 @@ def _turned(table: pa.Table) -> pa.Table:
         "origin": origin_column("augmented", len(table)),
         "rules": rules_column(np.full(len(table), SWAPPED, np.uint8)),
     }
-    return pa.table(
-        [columns.get(name, table[name]) for name in table.column_names], schema=table.schema
-    )
+    found = [columns.get(name, table[name]) for name in table.column_names]
+    return pa.table(found, schema=table.schema)
 
 
 def _compare(job: Job, units: int, partitions: int, partition: int) -> None:
@@ -285,13 +269,13 @@ def _write(
 ) -> Mapping[str, int]:
     """Write the finished units into the target, as they come; return the sum of their counts."""
     total: Counter[str] = Counter()
-    table_schema = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), job.config.mask)
-    with table_writer(target, table_schema.schema) as writer:
+    empty = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), job.config.mask)
+    with table_writer(target, empty.schema) as writer:
         group: list[pa.Table] = []
         for number, found in enumerate(counts):
             total.update(found)
             done = read_arrow(job.path("done", number))
-            group.append(done.replace_schema_metadata(table_schema.schema.metadata))
+            group.append(done.replace_schema_metadata(empty.schema.metadata))
             if sum(map(len, group)) >= _GROUP_ROWS or number == units - 1:
                 writer.write_table(pa.concat_tables(group))
                 group = []
@@ -300,9 +284,8 @@ def _write(
 
 def _plain(of: pa.Schema) -> pa.Schema:
     """Spell dictionaries out: Parquet makes its own, and not every reader takes Arrow's."""
-    return pa.schema(
-        [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in of]
-    )
+    text = pa.string()
+    return pa.schema([(f.name, text if pa.types.is_dictionary(f.type) else f.type) for f in of])
 
 
 def _without_leaks(table: pa.Table, folder: Path) -> pa.Table:

@@ -20,17 +20,12 @@ def count_rows(table: pa.Table) -> dict[str, int]:
         table: Rows of `variants.schema`.
     """
     counts: Counter[str] = Counter()
-    origins, rules = (pc.value_counts(table[name].combine_chunks()) for name in ("origin", "rules"))
-    counts.update({entry["values"].as_py(): entry["counts"].as_py() for entry in origins})
-    for entry in rules:
-        counts.update(
-            {
-                f"rule {rule}": entry["counts"].as_py()
-                for rule in entry["values"].as_py().split("+")
-                if rule
-            }
-        )
-    counts.update({f"length {words}": n for words, n in Counter(_lengths(table).tolist()).items()})
+    for entry in pc.value_counts(table["origin"].combine_chunks()).to_pylist():
+        counts[entry["values"]] += entry["counts"]
+    for entry in pc.value_counts(table["rules"].combine_chunks()).to_pylist():
+        for rule in filter(None, entry["values"].split("+")):
+            counts[f"rule {rule}"] += entry["counts"]
+    counts.update(f"length {words}" for words in _lengths(table).tolist())
     return dict(counts)
 
 
@@ -44,43 +39,31 @@ def _lengths(table: pa.Table) -> np.ndarray:
         if pc.any(untagged).as_py():
             texts = table[f"text{side}"].filter(untagged).to_pylist()
             split = split_characters if is_unsegmented(texts) else split_words
-            words = pc.replace_with_mask(
-                words.combine_chunks(),
-                untagged.combine_chunks(),
-                pa.array([len(split(t)) for t in texts], pa.int32()),
-            )
+            own = pa.array([len(split(text)) for text in texts], pa.int32())
+            words, untagged = words.combine_chunks(), untagged.combine_chunks()
+            words = pc.replace_with_mask(words, untagged, own)
         total += words.to_numpy()
     return total
 
 
 def yield_report(total: Mapping[str, int], candidates: int) -> dict[str, Any]:
-    """Say what a transfer set yielded.
+    """Return the yield, as `transfer_set.build_transfer_set` reports it.
 
     Args:
-        total: What `count_rows` counted over all of it, and `distinct` rows before `leaks` were
-            left out.
+        total: Sum of what `count_rows` counted, and `distinct` rows before `leaks` were left out.
         candidates: Rows made, duplicates and all.
-
-    Returns:
-        As `transfer_set.build_transfer_set` has it.
     """
     origins = {name: total.get(name, 0) for name in ORIGINS}
-    lengths = {
-        int(name.removeprefix("length ")): n
-        for name, n in total.items()
-        if name.startswith("length ")
-    }
     by_bin: Counter[int] = Counter()
-    for words, n in lengths.items():
-        by_bin[max(words - 1, 0).bit_length()] += n
+    for name, n in total.items():
+        if name.startswith("length "):
+            by_bin[max(int(name.removeprefix("length ")) - 1, 0).bit_length()] += n
     return {
         "rows": sum(origins.values()),
         **origins,
         "duplicates": candidates - total.get("distinct", 0),
         "leaks": total.get("leaks", 0),
-        "rules": {
-            rule: total[f"rule {rule}"] for rule in RULES.values() if total.get(f"rule {rule}")
-        },
+        "rules": {rule: k for rule in RULES.values() if (k := total.get(f"rule {rule}"))},
         "lengths": {_bin_name(b): by_bin[b] for b in sorted(by_bin)},
     }
 
