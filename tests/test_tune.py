@@ -18,15 +18,10 @@ from distillkit.cli import main
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.recipe import (
-    AugmentConfig,
     ColumnsConfig,
-    DataConfig,
     EmbeddingConfig,
-    EvaluationConfig,
-    LabelConfig,
     Recipe,
     StudentConfig,
-    TeacherConfig,
     TrainingConfig,
     VocabularyConfig,
     dump,
@@ -49,45 +44,21 @@ from distillkit.tune.space import (
 )
 from distillkit.tune.study import tune
 
-pytestmark = pytest.mark.slow
-
 SEARCH = SearchConfig(hidden_size=(4, 12), embedding_dimension=(4, 12), vocabulary_size=(10, 100))
 BOUNDS = Bounds(states=384, teacher_layers=6, words=5000, rates=("mask", "ngram"))
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory, encoder_folder, train_table, dev_table):
-    folder = tmp_path_factory.mktemp("data")
-    for name, table in (("train", train_table), ("dev", dev_table)):
-        rows = "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
-        (folder / f"{name}.tsv").write_text("text\tlabel\n" + rows)
-    return Recipe(
-        data=DataConfig(train=str(folder / "train.tsv"), dev=str(folder / "dev.tsv")),
-        teacher=TeacherConfig(
-            encoder_folder,
-            16,
-            TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32"),
-        ),
-        augment=AugmentConfig(n_iter=2, tagger="none"),
-        label=LabelConfig(precision="fp32", storage="fp32"),
-        student=StudentConfig(
-            hidden_size=8, head_size=8, embeddings=EmbeddingConfig(source="random", dimension=8)
-        ),
-        training=TrainingConfig(epochs=2, batch_size=16, learning_rate=1e-2, precision="fp32"),
-        evaluation=EvaluationConfig(gold_epochs=0, latency_sentences=4),
-    )
-
-
-@pytest.fixture(scope="module")
-def searched(recipe, tmp_path_factory):
-    """A run's folder, and what twelve trials found there: more than the sampler draws blindly."""
+def searched(tiny_recipe, finished_run, tmp_path_factory):
+    """A finished run, and what twelve trials found there: more than the sampler draws blindly."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    return folder, tune(recipe, folder, SEARCH, trials=12)
+    shutil.copytree(finished_run, folder)
+    return folder, tune(tiny_recipe, folder, SEARCH, trials=12)
 
 
 @pytest.fixture
 def copied(searched, tmp_path):
-    """The same, to be changed, with its first ten trials alone: from the next on the sampler knows enough to choose."""
+    """The same with its first ten trials alone: from the next on the sampler chooses."""
     shutil.copytree(searched[0], tmp_path / "run")
     for number in range(10, 12):
         shutil.rmtree(tmp_path / "run" / "tune" / f"trial-{number}")
@@ -95,27 +66,20 @@ def copied(searched, tmp_path):
 
 
 def _stamps(folder):
-    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("**/stage.json")}
+    stages = folder.glob("**/stage.json")
+    return {str(path.parent.relative_to(folder)): path.stat().st_mtime_ns for path in stages}
 
 
 def _trial_recipe(folder, number):
     return load_recipe(str(folder / "tune" / f"trial-{number}" / "recipe.yaml"))
 
 
-def test_every_trial_is_of_the_space_and_none_comes_twice(searched, recipe):
+@pytest.mark.slow
+def test_every_trial_is_of_the_space_and_none_comes_twice(searched, tiny_recipe):
     _, result = searched
     assert [trial["trial"] for trial in result["trials"]] == list(range(12))
-    names = {
-        "hidden_size",
-        "layers",
-        "embedding_dimension",
-        "vocabulary_size",
-        "word_dropout",
-        "learning_rate",
-        "sampling_weights.mask",
-        "sampling_weights.pos",
-        "sampling_weights.ngram",
-    }
+    names = set(hyperparameters_of(tiny_recipe)) - {"sampling_weights"}
+    names |= {f"{RATE}{rule}" for rule in ("mask", "pos", "ngram")}
     space = result["space"]
     assert set(space) == names
     for trial in result["trials"][1:]:
@@ -128,48 +92,40 @@ def test_every_trial_is_of_the_space_and_none_comes_twice(searched, recipe):
     assert (space["learning_rate"]["low"], space["learning_rate"]["high"]) == (2.5e-3, 4e-2)
 
 
-def test_the_first_trial_is_the_student_of_the_run(searched, recipe, tmp_path):
-    folder, result = searched
-    first = result["trials"][0]
-    shutil.copytree(folder, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "tune")
-    before = _stamps(tmp_path / "run")
-    run = runs.run(recipe, tmp_path / "run")
-    after = _stamps(tmp_path / "run")
-    assert {name: after[name] for name in before} == before
-    assert set(before) == {"data", "teacher", "transfer", "logits"}
+@pytest.mark.slow
+def test_the_first_trial_is_the_student_of_the_run(searched, tiny_recipe):
+    folder, tuned = searched
+    first, run = tuned["trials"][0], json.loads((folder / "result.json").read_text())
     student = run["models"]["student"]
-    assert (
-        first["score"] == run["training"]["student"]["dev_accuracy"] == student["dev"]["accuracy"]
-    )
+    assert first["score"] == student["dev"]["accuracy"]
     assert first["model_parameters"] == student["parameters"]["total"]
     assert first["megabytes"] == student["megabytes"]
     weights = "model/model.safetensors"
-    assert (folder / "tune" / "trial-0" / weights).read_bytes() == (
-        tmp_path / "run" / "student" / weights
-    ).read_bytes()
+    trained = (folder / "tune" / "trial-0" / weights).read_bytes()
+    assert trained == (folder / "student" / weights).read_bytes()
     assert (first["parameters"]["hidden_size"], first["parameters"]["learning_rate"]) == (8, 1e-2)
-    assert _trial_recipe(folder, 0) == recipe
+    assert _trial_recipe(folder, 0) == tiny_recipe
 
 
-def test_a_trials_recipe_gives_its_figures(searched):
+@pytest.mark.slow
+def test_a_trials_recipe_gives_its_results(searched, tmp_path):
     folder, result = searched
     number = max(range(1, 12), key=lambda n: result["trials"][n]["score"])
     trial, recipe = result["trials"][number], _trial_recipe(folder, number)
-    settings = trial["parameters"]
-    assert recipe.student.hidden_size == settings["hidden_size"]
-    assert recipe.student.layers == settings["layers"]
-    assert recipe.student.embeddings.dimension == settings["embedding_dimension"]
-    assert recipe.student.vocabulary.size == settings["vocabulary_size"]
-    assert recipe.student.word_dropout == settings["word_dropout"]
+    student, settings = recipe.student, trial["parameters"]
+    assert student.embeddings.dimension == settings["embedding_dimension"]
+    assert student.vocabulary.size == settings["vocabulary_size"]
     assert recipe.training.learning_rate == settings["learning_rate"]
-    # The whole recipe again, in the same folder: data, teacher and logits are kept, the student is
-    # the trial's.
-    again = runs.run(recipe, folder)
-    assert again["models"]["student"]["dev"]["accuracy"] == trial["score"]
-    assert again["models"]["student"]["megabytes"] == pytest.approx(trial["megabytes"], rel=0.01)
+    for name in ("hidden_size", "layers", "word_dropout"):
+        assert getattr(student, name) == settings[name]
+    # In the same folder data, teacher and logits are kept, and the student is the trial's.
+    shutil.copytree(folder, tmp_path / "run")
+    again = runs.run(recipe, tmp_path / "run")["models"]["student"]
+    assert again["dev"]["accuracy"] == trial["score"]
+    assert again["megabytes"] == pytest.approx(trial["megabytes"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_best_yaml_is_a_recipe_that_run_takes(searched, monkeypatch, capsys):
     folder, result = searched
     taken = []
@@ -178,9 +134,12 @@ def test_best_yaml_is_a_recipe_that_run_takes(searched, monkeypatch, capsys):
     assert main(["run", str(folder / "tune" / "best.yaml"), "--name", "again"]) == 0
     capsys.readouterr()
     assert taken[0][0] == _trial_recipe(folder, result["best"])
+    best = yaml.safe_load((folder / "tune" / "best.yaml").read_text())
+    assert best.keys() == yaml.safe_load(dump(Recipe())).keys()  # every setting
 
 
-def test_rates_reach_training_and_leave_an_epoch_as_long(searched, recipe):
+@pytest.mark.slow
+def test_rates_reach_training_and_leave_an_epoch_as_long(searched):
     folder, result = searched
     table = read_table(
         str(folder / "transfer" / "transfer.parquet"), ColumnsConfig(), labels="optional"
@@ -188,22 +147,23 @@ def test_rates_reach_training_and_leave_an_epoch_as_long(searched, recipe):
     rules, origins = table["rules"].to_pylist(), np.array(table["origin"].to_pylist())
     for number in (1, 11):
         settings = result["trials"][number]["parameters"]
-        times = sampling_weights(table, _trial_recipe(folder, number).training.weight_of()).numpy()
-        assert times.sum() == pytest.approx(len(table), rel=1e-3)
-        own = times[origins == "original"]
+        training = _trial_recipe(folder, number).training
+        weights = sampling_weights(table, training.weight_of()).numpy()
+        assert weights.sum() == pytest.approx(len(table), rel=1e-3)
+        own = weights[origins == "original"]
         assert len(set(own)) == 1
         for rule in ("mask", "pos", "ngram"):
-            mine = times[[row == rule for row in rules]]
+            mine = weights[[row == rule for row in rules]]
             assert mine / own[0] == pytest.approx(
                 settings[f"sampling_weights.{rule}"], rel=2e-3, abs=1e-6
             )
 
 
-def test_rates_that_a_recipe_has_stay_where_they_are_not_searched(searched, recipe):
+@pytest.mark.slow
+def test_rates_that_a_recipe_has_stay_where_they_are_not_searched(searched, tiny_recipe):
     folder, _ = searched
-    skewed = replace(
-        recipe, training=replace(recipe.training, sampling_weights=("original=3", "mask=0.5"))
-    )
+    training = replace(tiny_recipe.training, sampling_weights=("original=3", "mask=0.5"))
+    skewed = replace(tiny_recipe, training=training)
     studied = module._Study.__new__(module._Study)
     studied.recipe, studied.transfer_set = skewed, str(folder / "transfer" / "transfer.parquet")
     own, found = (
@@ -217,40 +177,34 @@ def test_rates_that_a_recipe_has_stay_where_they_are_not_searched(searched, reci
     assert studied._recipe({"layers": 2}).training == skewed.training
 
 
-def test_a_search_grows_by_what_it_would_have_tried(copied, searched, recipe):
+@pytest.mark.slow
+def test_a_search_grows_by_what_it_would_have_tried(copied, searched, tiny_recipe):
     _, whole = searched
     before = _stamps(copied)
-    again = tune(recipe, copied, SEARCH, trials=2)
+    again = tune(tiny_recipe, copied, SEARCH, trials=2)
     assert _stamps(copied) == before
     assert [trial["score"] for trial in again["trials"]] == [
         trial["score"] for trial in whole["trials"][:10]
     ]
-    grown = tune(recipe, copied, SEARCH, trials=11)
+    grown = tune(tiny_recipe, copied, SEARCH, trials=11)
     after = _stamps(copied)
-    assert set(after) - set(before) == {"trial-10"}
+    assert set(after) - set(before) == {"tune/trial-10"}
     assert {name: after[name] for name in before} == before
     assert grown["trials"][10]["parameters"] == whole["trials"][10]["parameters"]
     assert grown["trials"][10]["score"] == whole["trials"][10]["score"]
 
 
-def test_a_killed_search_goes_on(copied, searched, recipe):
-    (copied.parent / "recipe.yaml").write_text(dump(recipe))
-    args = [
-        sys.executable,
-        "-m",
-        "distillkit",
-        "tune",
-        str(copied.parent / "recipe.yaml"),
-        "--runs",
-        str(copied.parent),
-        "--name",
-        "run",
-        "--trials",
-        "12",
-        "--search.hidden-size",
+@pytest.mark.slow
+def test_a_killed_search_goes_on(copied, searched, tiny_recipe):
+    (copied.parent / "recipe.yaml").write_text(dump(tiny_recipe))
+    args = [sys.executable, "-m", "distillkit", "tune", str(copied.parent / "recipe.yaml")]
+    args += ["--runs", str(copied.parent), "--name", "run", "--trials", "12"]
+    # Names of an earlier version.
+    args += [
+        "--search.width",
         "4",
         "12",
-        "--search.embedding-dimension",
+        "--search.hidden-size",
         "4",
         "12",
         "--search.vocabulary-size",
@@ -261,19 +215,14 @@ def test_a_killed_search_goes_on(copied, searched, recipe):
     process = subprocess.Popen(
         args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    deadline = time.monotonic() + 120
-    while (
-        not (at_work / "recipe.yaml").is_file()
-        and process.poll() is None
-        and time.monotonic() < deadline
-    ):
+    while not (at_work / "recipe.yaml").is_file():
+        assert process.poll() is None
         time.sleep(0.001)
-    assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     before = _stamps(copied)
-    assert "trial-10" in before
-    assert "trial-11" not in before
+    assert "tune/trial-10" in before
+    assert "tune/trial-11" not in before
     done = subprocess.run(args, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     after = _stamps(copied)
@@ -282,46 +231,42 @@ def test_a_killed_search_goes_on(copied, searched, recipe):
     assert (line["trials"], line["output"]) == (12, str(copied / "tune"))
     assert line["recipe"]["score"] == searched[1]["trials"][0]["score"]
     assert "| 0 (the recipe's" in done.stderr
+    assert "--search.width is now --search.embedding-dimension" in done.stderr
     found = json.loads((copied / "tune" / "tune.json").read_text())["trials"]
     assert found[11]["parameters"].keys() == found[10]["parameters"].keys()
     assert not [path for path in (copied / "tune").iterdir() if path.name.startswith(".")]
 
 
-def test_trials_of_two_recipes_or_searches_are_not_mixed(copied, recipe):
+@pytest.mark.slow
+def test_trials_of_two_recipes_or_searches_are_not_mixed(copied, tiny_recipe):
     before = _stamps(copied)
+    short = replace(tiny_recipe, training=replace(tiny_recipe.training, epochs=1))
     for changed, search, said in (
-        (
-            replace(recipe, training=replace(recipe.training, epochs=1)),
-            SEARCH,
-            "training.epochs 2, not 1",
-        ),
-        (replace(recipe, seed=2), SEARCH, "seed 1, not 2"),
-        (recipe, replace(SEARCH, layers=(1, 3)), r"search.layers \[1, 2\], not \[1, 3\]"),
+        (short, SEARCH, "training.epochs 3, not 1"),
+        (replace(tiny_recipe, seed=2), SEARCH, "seed 1, not 2"),
+        (tiny_recipe, replace(SEARCH, layers=(1, 3)), r"search.layers \[1, 2\], not \[1, 3\]"),
     ):
         with pytest.raises(InputError, match=f"tune: its trials have {said}; .* --study"):
             tune(changed, copied, search, trials=11)
-    assert _stamps(copied) == before
-    # Where and with how many processes is no part of it; another search has a folder of its own,
-    # and the same logits.
-    assert len(tune(replace(recipe, workers=1), copied, SEARCH, trials=10)["trials"]) == 10
-    changed = replace(recipe, training=replace(recipe.training, epochs=1))
-    assert len(tune(changed, copied, SEARCH, trials=1, study="short")["trials"]) == 1
+    # The number of processes changes no result. Another study has its own folder, and the logits.
+    assert len(tune(replace(tiny_recipe, workers=1), copied, SEARCH, trials=10)["trials"]) == 10
+    assert len(tune(short, copied, SEARCH, trials=1, study="short")["trials"]) == 1
     after = _stamps(copied)
-    assert {name: after[name] for name in before if name != "trial-0"} == {
-        name: before[name] for name in before if name != "trial-0"
-    }
+    assert {path: after[path] for path in before} == before
     assert (copied / "tune-short" / "tune.json").is_file()
 
 
-def test_trials_of_other_data_are_not_mixed(copied, recipe):
+@pytest.mark.slow
+def test_trials_of_other_data_are_not_mixed(copied, tiny_recipe):
     stamp = copied / "tune" / "trial-0" / "stage.json"
     trial = json.loads(stamp.read_text()) | {"key": "of other logits"}
     stamp.write_text(json.dumps(trial))
     with pytest.raises(InputError, match="trial 0 was made with other data or logits"):
-        tune(recipe, copied, SEARCH, trials=11)
+        tune(tiny_recipe, copied, SEARCH, trials=11)
 
 
-def test_a_study_with_the_names_of_an_earlier_version_resumes(copied, recipe):
+@pytest.mark.slow
+def test_a_study_with_the_names_of_an_earlier_version_resumes(copied, tiny_recipe):
     """Also its trials keep their keys."""
     files = [copied / "tune" / "study.json", *(copied / "tune").glob("trial-*/stage.json")]
     for path in files:
@@ -335,20 +280,21 @@ def test_a_study_with_the_names_of_an_earlier_version_resumes(copied, recipe):
             text = text.replace(new, old)
         path.write_text(text)
     before = _stamps(copied)
-    search = replace(SEARCH, hyperparameters=())
-    found = tune(recipe, copied, search, trials=10)["trials"]
+    found = tune(tiny_recipe, copied, SEARCH, trials=10)["trials"]
     assert _stamps(copied) == before
     assert set(found[3]["parameters"]) == set(found[0]["parameters"])
     assert "embedding_dimension" in found[3]["parameters"]
 
 
-def test_trials_of_an_older_version_are_done_again(copied, recipe, monkeypatch, capsys):
+@pytest.mark.slow
+def test_trials_of_an_older_version_are_done_again(copied, tiny_recipe, monkeypatch, capsys):
     monkeypatch.setattr(module, "TRIAL_VERSION", module.TRIAL_VERSION + 1)
-    assert len(tune(recipe, copied, SEARCH, trials=1)["trials"]) == 1
+    assert len(tune(tiny_recipe, copied, SEARCH, trials=1)["trials"]) == 1
     assert "trial-0: done again, as version " in capsys.readouterr().err
 
 
-def test_a_diverged_trial_is_an_answer_and_other_mistakes_are_not(copied, recipe, monkeypatch):
+@pytest.mark.slow
+def test_a_diverged_trial_is_an_answer_and_other_mistakes_are_not(copied, tiny_recipe, monkeypatch):
     train_student = module.pipeline.train_student
 
     def diverges(job):
@@ -356,21 +302,22 @@ def test_a_diverged_trial_is_an_answer_and_other_mistakes_are_not(copied, recipe
         return train_student(replace(job, training=training))
 
     monkeypatch.setattr(module.pipeline, "train_student", diverges)
-    found = tune(recipe, copied, SEARCH, trials=11)["trials"][10]
+    found = tune(tiny_recipe, copied, SEARCH, trials=11)["trials"][10]
     assert found["failed"] == "a loss or gradient was no number"
     assert "front" not in found
     monkeypatch.setattr(module.pipeline, "train_student", train_student)
-    assert "score" in tune(recipe, copied, SEARCH, trials=12)["trials"][11]
+    assert "score" in tune(tiny_recipe, copied, SEARCH, trials=12)["trials"][11]
 
     def refuses(job):
         raise InputError("no space left")
 
     monkeypatch.setattr(module.pipeline, "train_student", refuses)
     with pytest.raises(InputError, match="no space left"):
-        tune(recipe, copied, SEARCH, trials=13)
+        tune(tiny_recipe, copied, SEARCH, trials=13)
     assert not (copied / "tune" / "trial-12").exists()
 
 
+@pytest.mark.slow
 def test_reports_are_written_and_weights_are_not_kept(searched):
     folder, result = searched
     home = folder / "tune"
@@ -383,9 +330,10 @@ def test_reports_are_written_and_weights_are_not_kept(searched):
     assert "milliseconds a text" in (home / "tune.svg").read_text()
 
 
-def test_a_small_space_ends_when_all_of_it_was_tried(copied, recipe):
+@pytest.mark.slow
+def test_a_small_space_ends_when_all_of_it_was_tried(copied, tiny_recipe):
     search = SearchConfig(hyperparameters=("layers",))
-    found = tune(recipe, copied, search, trials=10, study="layers")["trials"]
+    found = tune(tiny_recipe, copied, search, trials=10, study="layers")["trials"]
     assert [trial["parameters"] for trial in found] == [{"layers": 1}, {"layers": 2}]
 
 
@@ -576,17 +524,10 @@ def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "runs").exists()
 
 
-def test_without_matplotlib_all_but_the_picture_is_there(copied, recipe, monkeypatch, capsys):
+@pytest.mark.slow
+def test_without_matplotlib_all_but_the_picture_is_there(copied, tiny_recipe, monkeypatch, capsys):
     (copied / "tune" / "tune.svg").unlink(missing_ok=True)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    tune(recipe, copied, SEARCH, trials=10)
+    tune(tiny_recipe, copied, SEARCH, trials=10)
     assert "pip install 'distillkit[plots]'" in capsys.readouterr().err
     assert {path.name for path in (copied / "tune").glob("tune.*")} == {"tune.json", "tune.md"}
-
-
-def test_a_recipe_on_disk_holds_every_setting(searched):
-    folder, _ = searched
-    assert (
-        yaml.safe_load((folder / "tune" / "best.yaml").read_text()).keys()
-        == yaml.safe_load(dump(Recipe())).keys()
-    )
