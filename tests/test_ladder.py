@@ -388,14 +388,3 @@ def test_the_old_name_of_ablations_works_with_a_line(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "--rungs is now --ablations" in said
     assert "--ablations none: this recipe's ladder has" in said
-
-
-@pytest.mark.slow
-def test_without_matplotlib_all_but_the_picture_is_there(recipe, taught, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    ladder(recipe, taught, ablations=["majority"])
-    assert "pip install 'distillkit[plots]'" in capsys.readouterr().err
-    assert {path.name for path in (taught / "ladder").glob("ladder.*")} == {
-        "ladder.json",
-        "ladder.md",
-    }
