@@ -17,6 +17,8 @@ from distillkit.runtime import Predictor
 from distillkit.runtime.answers import confidence, softmax
 from distillkit.runtime.bundle import read_bundle, write_bundle
 
+KEPT = ("temperature", "threshold", "accuracy", "deferral_rate")
+
 
 def _logits(chances):
     """Logits of two classes whose second has these probabilities."""
@@ -26,9 +28,8 @@ def _logits(chances):
 
 STUDENT = _logits([0.9, 0.6, 0.45, 0.8, 0.3])  # sure of its answer by 0.9, 0.6, 0.55, 0.8, 0.7
 TEACHER = _logits([0.9, 0.1, 0.9, 0.1, 0.1])
-GOLD = np.array(
-    [1, 0, 1, 1, 0]
-)  # the student is right in the first, fourth and fifth, the teacher in all but the fourth
+# The student is right in the first, fourth and fifth, the teacher in all but the fourth.
+GOLD = np.array([1, 0, 1, 1, 0])
 
 
 def test_curve_of_a_hand_calculation():
@@ -36,21 +37,15 @@ def test_curve_of_a_hand_calculation():
     assert curve.deferral_rates.tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
     assert curve.accuracies.tolist() == pytest.approx([0.6, 0.8, 1, 1, 0.8, 0.8])
     assert curve.thresholds.tolist() == pytest.approx([0, 0.575, 0.65, 0.75, 0.85, 2])
-    for threshold, rate, accuracy in zip(
-        curve.thresholds, curve.deferral_rates, curve.accuracies, strict=True
-    ):
+    for point, threshold in enumerate(curve.thresholds):
         asked = asks(STUDENT, 1.0, threshold)
         found = np.where(asked, TEACHER.argmax(1), STUDENT.argmax(1))
-        assert (asked.mean(), (found == GOLD).mean()) == (
-            pytest.approx(rate),
-            pytest.approx(accuracy),
-        )
+        assert asked.mean() == pytest.approx(curve.deferral_rates[point])
+        assert (found == GOLD).mean() == pytest.approx(curve.accuracies[point])
 
 
 def test_rows_that_are_equally_sure_go_together():
-    curve = cascade_curve(
-        _logits([0.6, 0.4, 0.6]), _logits([0.1, 0.1, 0.1]), np.array([0, 0, 0]), 1.0
-    )
+    curve = cascade_curve(_logits([0.6, 0.4, 0.6]), _logits([0.1] * 3), np.zeros(3, int), 1.0)
     assert curve.deferral_rates.tolist() == [0, 1]
 
 
@@ -80,53 +75,46 @@ def test_held_out_thresholds_are_chosen_on_the_other_half():
 
 
 @pytest.fixture(scope="module")
-def models(train_table, dev_table, classifier_folder, tmp_path_factory):
+def models(train_table, dev_table, write_tsv, tmp_path_factory):
     """A teacher and a weaker student, as checkpoints and as bundles, and dev as a file."""
     folder = tmp_path_factory.mktemp("cascade")
-    for name, table in (("train", train_table), ("dev", dev_table)):
-        rows = "".join(f"{row['text']}\t{row['label']}\n" for row in table.to_pylist())
-        (folder / f"{name}.tsv").write_text("text\tlabel\n" + rows)
-    sizes = {"embeddings.source": "random", "embeddings.dimension": "8", "hidden-size": "8"}
-    for name, epochs, source in (("teacher", "30", "dev"), ("student", "3", "train")):
-        command = ["train-student", "bilstm", "--transfer-set", str(folder / f"{source}.tsv")]
-        command += ["--dev", str(folder / "dev.tsv"), "--output", str(folder / name)]
-        command += ["--loss.alpha", "1", "--training.epochs", epochs]
+    train, dev = (
+        write_tsv(folder / "train.tsv", train_table),
+        write_tsv(folder / "dev.tsv", dev_table),
+    )
+    sizes = "--student.embeddings.source random --student.embeddings.dimension 8"
+    for name, epochs, source in (("teacher", "30", dev), ("student", "3", train)):
+        command = ["train-student", "bilstm", "--transfer-set", source, "--dev", dev]
+        command += ["--output", str(folder / name), "--loss.alpha", "1", *sizes.split()]
+        command += ["--student.hidden-size", "8", "--training.epochs", epochs]
         command += ["--training.batch-size", "8", "--training.learning-rate", "1e-2"]
-        for option, value in sizes.items():
-            command += [f"--student.{option}", value]
         assert main(command) == 0
         pipeline.export(str(folder / name), folder / f"{name}-bundle")
     return folder
 
 
+@pytest.fixture
+def paths(models):
+    """The student, the teacher and dev, as `cascade` takes them."""
+    return [str(models / name) for name in ("student", "teacher", "dev.tsv")]
+
+
 def test_a_bundle_keeps_the_threshold_and_the_predictor_uses_it(models, tmp_path, capsys):
-    dev, student, teacher = (
-        str(models / name) for name in ("dev.tsv", "student-bundle", "teacher-bundle")
+    student, teacher, dev = (
+        str(models / name) for name in ("student-bundle", "teacher-bundle", "dev.tsv")
     )
     before = read_bundle(models / "student-bundle")[1]
     (models / "student-bundle" / "notes.txt").write_text("mine")
-    assert (
-        main(
-            [
-                "cascade",
-                student,
-                teacher,
-                dev,
-                "--deferral-rate",
-                "0.5",
-                "--output",
-                str(tmp_path / "out"),
-            ]
-        )
-        == 0
-    )
-    said = json.loads(capsys.readouterr().out)
+    # By the option's name of an earlier version.
+    command = ["cascade", student, teacher, dev, "--share", "0.5"]
+    assert main([*command, "--output", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr()
+    assert "--share is now --deferral-rate" in shown.err
+    said = json.loads(shown.out)
     manifest, files = read_bundle(models / "student-bundle")
     assert files == before
     assert (models / "student-bundle" / "notes.txt").read_text() == "mine"
-    assert manifest.cascade == {
-        key: said[key] for key in ("temperature", "threshold", "accuracy", "deferral_rate")
-    }
+    assert manifest.cascade == {key: said[key] for key in KEPT}
     assert said["student_accuracy"] < said["accuracy"]
     assert 0 < said["deferral_rate"] <= 0.5
     assert said["milliseconds"]["cascade"] == pytest.approx(
@@ -138,13 +126,12 @@ def test_a_bundle_keeps_the_threshold_and_the_predictor_uses_it(models, tmp_path
     found = Predictor(student, teacher=theirs).predict(texts)
     asked = [answer["by"] == "teacher" for answer in found]
     assert np.mean(asked) == pytest.approx(said["deferral_rate"])
-    assert np.mean(
-        [answer["label"] == label for answer, label in zip(found, gold, strict=True)]
-    ) == pytest.approx(said["accuracy"])
-    for answer, who, mine, other in zip(
-        found, asked, ours.predict(texts), theirs.predict(texts), strict=True
-    ):
-        assert answer["label"] == (other if who else mine)["label"]
+    labels = [answer["label"] for answer in found]
+    assert np.mean(np.array(labels) == gold) == pytest.approx(said["accuracy"])
+    alone, above = (
+        [answer["label"] for answer in model.predict(texts)] for model in (ours, theirs)
+    )
+    assert labels == np.where(asked, above, alone).tolist()
     assert "by" not in ours.predict(texts[:1])[0]
     pytest.importorskip("matplotlib")
     assert "rows that go to the teacher" in (tmp_path / "out" / "cascade.svg").read_text()
@@ -158,9 +145,8 @@ def test_a_bundle_in_one_file_is_rewritten_with_the_threshold_alone(models, tmp_
         str(student), str(models / "teacher-bundle"), dev, tmp_path / "out", ColumnsConfig()
     )
     after, left = read_bundle(student)
-    rule = {key: found[key] for key in ("temperature", "threshold", "accuracy", "deferral_rate")}
     assert left == files
-    assert after == replace(before, cascade=rule)
+    assert after == replace(before, cascade={key: found[key] for key in KEPT})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "student.zip"]
 
 
@@ -190,7 +176,8 @@ def test_the_predictor_divides_by_the_temperature_and_takes_the_teachers_labels_
         Predictor(tmp_path / "student", teacher=Predictor(tmp_path / "stranger"))
 
 
-def test_models_of_another_task_or_with_other_labels_are_refused(models, tmp_path):
+def test_models_of_another_task_or_with_other_labels_are_refused(models, paths, tmp_path):
+    student, _, dev = paths
     manifest, files = read_bundle(models / "student-bundle")
     for name, changes, reason in (
         ("task", {"task": "multi-label"}, "its task is multi-label; a cascade is for"),
@@ -199,59 +186,49 @@ def test_models_of_another_task_or_with_other_labels_are_refused(models, tmp_pat
         place = tmp_path / name
         write_bundle(place, replace(manifest, **changes), files, one_file=True)
         with pytest.raises(InputError, match=reason):
-            cascade(
-                str(models / "student"),
-                str(place),
-                str(models / "dev.tsv"),
-                tmp_path,
-                ColumnsConfig(),
-            )
+            cascade(student, str(place), dev, tmp_path, ColumnsConfig())
 
 
-def test_the_accuracy_that_is_wanted_is_met_or_refused(models, tmp_path):
-    dev, student, teacher = (str(models / name) for name in ("dev.tsv", "student", "teacher"))
-    found = cascade(student, teacher, dev, tmp_path / "out", ColumnsConfig())
+def test_the_accuracy_that_is_wanted_is_met_or_refused(paths, tmp_path):
+    found = cascade(*paths, tmp_path / "out", ColumnsConfig())
     assert found["accuracy"] >= found["teacher_accuracy"]
     asked = 100 * (found["student_accuracy"] + found["teacher_accuracy"]) / 2
-    less = cascade(student, teacher, dev, tmp_path / "out", ColumnsConfig(), accuracy=asked)
+    less = cascade(*paths, tmp_path / "out", ColumnsConfig(), accuracy=asked)
     assert 100 * less["accuracy"] >= asked
     assert less["deferral_rate"] <= found["deferral_rate"]
-    with pytest.raises(
-        InputError, match=r"--accuracy 100.00 is not reached on .*dev.tsv: the best is"
-    ):
+    student, _, dev = paths
+    said = r"--accuracy 100.00 is not reached on .*dev.tsv: the best is"
+    with pytest.raises(InputError, match=said):
         cascade(student, student, dev, tmp_path / "out", ColumnsConfig(), accuracy=100)
 
 
-def test_an_accuracy_that_is_no_percentage_is_refused(models, tmp_path):
-    with pytest.raises(
-        InputError, match=r"--accuracy 0.8: expected percent, .*; did you mean 80\?"
-    ):
-        cascade(
-            str(models / "student"),
-            str(models / "teacher"),
-            str(models / "dev.tsv"),
-            tmp_path,
-            ColumnsConfig(),
-            accuracy=0.8,
-        )
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"accuracy": 0.8}, r"--accuracy 0.8: expected percent, .*; did you mean 80\?"),
+        ({"accuracy": 90, "deferral_rate": 0.1}, "give one of the two"),
+        ({"deferral_rate": 1.5}, "a --deferral-rate from 0 to 1"),
+    ],
+)
+def test_impossible_wishes_are_refused(options, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        cascade("a", "b", "c", tmp_path, ColumnsConfig(), **options)
 
 
-def test_swapped_models_are_noticed(models, tmp_path, capsys):
-    dev, student, teacher = (str(models / name) for name in ("dev.tsv", "student", "teacher"))
-    cascade(student, teacher, dev, tmp_path, ColumnsConfig())
+def test_swapped_models_are_noticed(paths, tmp_path, capsys):
+    student, teacher, dev = paths
+    cascade(*paths, tmp_path, ColumnsConfig())
     assert "STUDENT comes first" not in capsys.readouterr().err
     found = cascade(teacher, student, dev, tmp_path, ColumnsConfig())
     assert found["threshold"] == 0
-    said = f"the student alone has {100 * found['student_accuracy']:.1f}, the teacher {100 * found['teacher_accuracy']:.1f}, and is never asked"
+    own, other = (100 * found[f"{who}_accuracy"] for who in ("student", "teacher"))
+    said = f"the student alone has {own:.1f}, the teacher {other:.1f}, and is never asked"
     assert said in capsys.readouterr().err
 
 
-def test_a_teacher_without_a_threshold_is_refused(models, tmp_path, capsys):
+def test_a_teacher_without_a_threshold_is_refused(models, paths, capsys):
     with pytest.raises(InputError, match="no threshold says when to ask a teacher"):
         Predictor(models / "teacher-bundle", teacher=Predictor(models / "teacher-bundle"))
-    assert (
-        main(["predict", str(models / "student"), str(models / "dev.tsv"), "--teacher", "x"]) == 1
-    )
+    student, _, dev = paths
+    assert main(["predict", student, dev, "--teacher", "x"]) == 1
     assert "is not a bundle" in capsys.readouterr().err
-    with pytest.raises(InputError, match="give one of the two"):
-        cascade("a", "b", "c", tmp_path, ColumnsConfig(), accuracy=90, deferral_rate=0.1)
