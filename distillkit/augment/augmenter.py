@@ -5,7 +5,7 @@ from typing import overload
 
 import pyarrow as pa
 
-from distillkit.augment.corpus import Block, Lexicon, tagged_batch
+from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.methods import methods_of
 from distillkit.augment.rules import Rules
 from distillkit.augment.taggers import Tagger, load_tagger
@@ -54,7 +54,7 @@ class Augmenter:
         """Return the distinct new texts (or pairs), without the given ones, in their order.
 
         Raises:
-            InputError: A text holds the mask word, or the tagger is not to be had.
+            InputError: A text holds the mask word, or there is no such tagger.
         """
         given, tables = set(paired(texts, text_pairs)), self.variants(texts, text_pairs)
         made = (row for table in tables for row in paired(*texts_of(table)))
@@ -72,17 +72,18 @@ class Augmenter:
         if not texts or not self.config.n_iter:
             return
         tagger = self.tagger or load_tagger(self.config.tagger, everything)
-        columns = [("text", texts)] + ([] if text_pairs is None else [("text_pair", text_pairs)])
-        batches = [tagged_batch(column, tagger(column)) for _, column in columns]
+        sides = [texts] if text_pairs is None else [texts, text_pairs]
+        batches = [tagged_batch(side, tagger(side)) for side in sides]
         lexicon = Lexicon.build(batches, self.config.mask)
-        blocks: list[Block] = [lexicon.block(batch) for batch in batches]
+        blocks = [lexicon.block(batch) for batch in batches]
         maker = VariantMaker(self.config, self.seed, {"rules": Rules(lexicon, self.config)})
-        table = pa.table({name: pa.array(column, pa.string()) for name, column in columns})
-        yield from maker(blocks[0], blocks[1] if text_pairs is not None else None, table, 0)
+        columns = [pa.array(side, pa.string()) for side in sides]
+        table = pa.table(columns, ["text", "text_pair"][: len(sides)])
+        yield from maker(blocks[0], blocks[1] if len(sides) > 1 else None, table, 0)
 
 
 def refuse_mask(texts: Iterable[str], mask: str) -> None:
-    """Refuse texts in which the mask word stands already: later nobody could tell which are masks.
+    """Refuse texts that hold the mask word: later nobody could tell which are masks.
 
     Raises:
         InputError: There is one.

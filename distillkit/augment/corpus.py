@@ -105,7 +105,7 @@ class Lexicon:
 
     @classmethod
     def build(cls, batches: Iterable[pa.RecordBatch], mask: str) -> "Lexicon":
-        """Count the words of every tag over batches of the schema TAGGED; memory holds types only."""
+        """Count the words of every tag over batches of the schema TAGGED; memory holds types."""
         seen = [_NO_COUNTS]
         strings = pa.array([], pa.string())
         for batch in batches:

@@ -175,9 +175,8 @@ def _fine_tune(
 
     def loss(batch: Tensor, logits: Tensor, /, done: float) -> Tensor:
         target = targets.batch(batch)["input_ids"][:, 1:]
-        return nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), target.flatten(), ignore_index=-100
-        )
+        flat = logits[:, :-1].flatten(0, 1)
+        return nn.functional.cross_entropy(flat, target.flatten(), ignore_index=-100)
 
     training = TrainingConfig(epochs=config.epochs, learning_rate=config.learning_rate)
     fit(network, FitPlan(rows, loss, training, seed, "augment: language model"))

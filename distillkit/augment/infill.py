@@ -26,7 +26,7 @@ from distillkit.training.loop import FitPlan, fit
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _BATCH_TOKENS = 2048
-# texts a step of the head's training, share of their pieces masked
+# texts in a step of the head's training, share of their tokens masked
 _HEAD_TEXTS, _HEAD_MASKED = 64, 0.15
 
 

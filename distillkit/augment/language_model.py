@@ -13,7 +13,7 @@ def load_language_model(kind: Any, model: str) -> tuple[Any, Any, set[str]]:
     """Load a language model in float32 and eval mode, by a class such as AutoModelForMaskedLM.
 
     Returns:
-        The model, its tokenizer, and the weights that the checkpoint lacks and that were drawn anew.
+        The model, its tokenizer, and the names of weights that the checkpoint lacks.
 
     Raises:
         InputError: It cannot be loaded.

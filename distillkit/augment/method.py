@@ -1,4 +1,4 @@
-"""What an augmentation method declares: one small object a method, gathered in `methods.METHODS`."""
+"""What an augmentation method declares, and what it is given; `methods.METHODS` has them all."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -39,7 +39,7 @@ class AugmentOptions:
     """All that a transfer set depends on beside its sources, and where the work is done."""
 
     config: AugmentConfig
-    """How variants of `original`, and where it says so of `unlabelled`, are made."""
+    """How variants are made."""
     seed: int = 1
     """Draws everything."""
     held_out: Sequence[pa.Table] = ()
@@ -91,13 +91,13 @@ class Method:
     origin: str = ""
     """`unlabelled`: its rows take the place of those texts; `generated`: they are new."""
     model: Callable[[AugmentConfig, str], tuple[str, str]] | None = None
-    """Settings and teacher in; the setting that names the model it uses, and the model, out."""
+    """From settings and teacher to the setting that names its model, and the model."""
     holds_model: bool = False
     """`variation` keeps a model loaded, so that as few processes work as there is memory for."""
     prepare: Callable[[Preparation], None] | None = None
     """Done once, before `variation`; what the folder holds already stays."""
     check: Callable[[AugmentConfig, bool, bool], None] | None = None
-    """Settings, whether the task is of pairs, whether there is unlabelled text; raises InputError."""
+    """From settings, whether rows are pairs, whether there is unlabelled text; raises InputError."""
 
 
 def share_of(config: AugmentConfig, method: str, rows: int) -> int:

@@ -221,7 +221,7 @@ def _as_they_are(rows: pa.Table, unit: Unit, job: Job) -> pa.Table:
 
 
 def _turned(table: pa.Table) -> pa.Table:
-    """Return pairs the other way round; their labels are for the teacher to say."""
+    """Return pairs the other way round, without labels."""
     columns = {
         "text": table["text_pair"],
         "text_pair": table["text"],
@@ -234,14 +234,10 @@ def _turned(table: pa.Table) -> pa.Table:
 
 
 def _compare(job: Job, units: int, partitions: int, partition: int) -> None:
-    target = _partition_path(job, partition, partitions)
+    target = job.path(f"first-of-{partitions}", partition, "npy")
     if not target.is_file():
         paths = [job.path("hashes", unit, "npy") for unit in range(units)]
         keep_first(paths, partition, partitions, target)
-
-
-def _partition_path(job: Job, partition: int, partitions: int) -> Path:
-    return job.path(f"first-of-{partitions}", partition, "npy")
 
 
 def _finish(job: Job, partitions: int, number: int) -> dict[str, int]:
@@ -250,7 +246,8 @@ def _finish(job: Job, partitions: int, number: int) -> dict[str, int]:
     if path.is_file():
         return json.loads(read_arrow(path).schema.metadata[_COUNTS])
     table = read_arrow(job.path("candidates", number))
-    paths = [_partition_path(job, partition, partitions) for partition in range(partitions)]
+    kind = f"first-of-{partitions}"
+    paths = [job.path(kind, partition, "npy") for partition in range(partitions)]
     places, conflicting = kept(paths, number)
     table = table.take(pa.array(places))
     if conflicting.any():

@@ -88,8 +88,7 @@ class VariantMaker:
             first_row: Number of the first of them in its source.
 
         Yields:
-            Tables of `schema`, some thousand rows each; `source_row` and `iteration` say which
-            variants they are.
+            Tables of `schema`, some thousand rows each.
         """
         n_iter, total = self.config.n_iter, len(first) * self.config.n_iter
         for begin in range(0, total, _SLICE):

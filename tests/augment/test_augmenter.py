@@ -55,11 +55,6 @@ def test_masking_every_word_leaves_the_spacing_alone(text, masked):
     assert drawn(augmenter(p_mask=1.0, n_iter=1, mask="<m>"), [text]) == [(masked, None)]
 
 
-def test_chinese_is_masked_word_by_word():
-    pytest.importorskip("jieba")
-    assert augmenter(tagger="jieba", p_mask=1.0)(["电影好看"]) == ["[MASK][MASK]"]
-
-
 def test_a_callable_tagger_replaces_the_named_one_and_must_not_change_words():
     config = AugmentConfig(**OFF | {"p_mask": 1.0, "n_iter": 1, "tagger": "no such tagger"})
     one_word = Augmenter(config, 1, lambda texts: ([(text, "T")] for text in texts))
