@@ -52,7 +52,7 @@ def push(
     private: bool = False,
     to: Path | None = None,
 ) -> Summary:
-    """Put a run's student on a hub, in one commit: checkpoint, bundle, recipe, result and model card.
+    """Put a run's student on a hub in one commit: checkpoint, bundle, recipe, result, model card.
 
     No data, no logits, no teacher's weights and no training logs go out. Of a path only the last
     part goes out.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def bench_tables(result: Mapping[str, Any]) -> str:
-    """Return Markdown tables of `bench.json`: size and start, ms a call of one row, rows a second."""
+    """Return Markdown tables of `bench.json`: size, start, milliseconds a call, rows a second."""
     forms, batches, threads = result["forms"], result["batch_sizes"], result["threads"]
     head = "|parameters|without embeddings|MB on disk|s to the first answer|MB in memory"
     rows = [f"{head}|p50 ms|p95 ms|p99 ms".split("|")]

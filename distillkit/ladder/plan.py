@@ -1,4 +1,4 @@
-"""What a ladder trains: its ablation rows, their transfer sets, and for how long each student learns."""
+"""What a ladder trains: its ablation rows, their transfer sets, and the pace of each student."""
 
 import math
 from dataclasses import asdict, dataclass, replace

@@ -239,7 +239,7 @@ class _Ladder:
         self.labelled.add(name)
 
     def _cell(self, name: str, seed: int | None, *, build: bool) -> Answers | None:
-        """Return the answers of a row's model; None where it does not hold and is not to be trained."""
+        """Return the answers of a row's model; None where it is missing and not to be trained."""
         if seed is None:
             folder, fill = name, partial(self._without_student, name)
             found = self._stage(folder, self.kind, self.base, fill, CELL_VERSION, build)

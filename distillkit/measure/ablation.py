@@ -98,7 +98,9 @@ def ladder_metrics(
             (None of one seed) and `accuracy_by_seed`. Seeds in common with the gold student add
             `difference` (mean, low, high) and, except for a regression, `mcnemar_p`.
     """
-    teacher, titles = ablations["teacher"][None], TITLES | BASELINES[SCORES[task]]
+    titles = TITLES | BASELINES[SCORES[task]]
+    study = _Study(task, gold, labels, ablations["teacher"][None], resamples)
+    reference = ablations.get(REFERENCE)
     measured: dict[str, Any] = {}
     for name, ablation in ablations.items():
         costs = [answers.cost for answers in ablation.values()]
@@ -108,92 +110,78 @@ def ladder_metrics(
             "cost": {key: float(np.mean([cost[key] for cost in costs])) for key in costs[0]},
         }
         for split in gold:
-            measured[name][split] = _scores(
-                task, ablation, gold, split, labels, teacher.logits[split]
+            measured[name][split] = study.scores(ablation, split)
+            if reference is not None and name != REFERENCE:
+                measured[name][split] |= study.against(ablation, reference, split)
+    return measured
+
+
+@dataclass(frozen=True)
+class _Study:
+    task: Task
+    gold: Mapping[str, np.ndarray]
+    labels: Sequence[str]
+    teacher: Answers
+    resamples: int
+
+    def scores(self, ablation: Ablation, split: str) -> dict[str, Any]:
+        """Measure a row's models on a split."""
+        gold, score, reports = self.gold[split], SCORES[self.task], []
+        for answers in ablation.values():
+            teacher = self.teacher.logits[split]
+            report = metrics(self.task, answers.logits[split], gold, self.labels, teacher)
+            if self.task == "classification":
+                report |= self._scaled(answers, split)
+            reports.append(report)
+        found = {seed: report[score] for seed, report in zip(ablation, reports, strict=True)}
+        spread = float(np.std([*found.values()], ddof=1)) if len(found) > 1 else None
+        means = [key for key in _MEANS if key in reports[0]]
+        return {
+            "rows": len(gold),
+            **{key: float(np.mean([report[key] for report in reports])) for key in means},
+            f"{score}_sd": spread,
+            f"{score}_by_seed": {str(seed): one for seed, one in found.items() if seed is not None},
+        }
+
+    def _scaled(self, answers: Answers, split: str) -> dict[str, float]:
+        """Return the calibration error after temperature scaling, fitted on other rows."""
+        temperature = fit_temperature(answers.logits["dev"], self.gold["dev"])
+        logits, gold = answers.logits[split], self.gold[split]
+        scaled = cross_scaled(logits, gold) if split == "dev" else logits / temperature
+        error = expected_calibration_error(softmax(scaled, axis=1), gold)
+        return {"temperature": temperature, "calibration_error_scaled": error}
+
+    def against(self, ablation: Ablation, reference: Ablation, split: str) -> dict[str, Any]:
+        """Compare with the gold student over common seeds; without seeds, with each of its seeds."""
+        seeds = [seed for seed in reference if seed in ablation or None in ablation]
+        if not seeds:
+            return {}
+        own = [ablation[None if None in ablation else seed] for seed in seeds]
+        ours, theirs = (
+            np.stack([row_parts(self.task, one.logits[split], self.gold[split]) for one in side])
+            for side in (own, [reference[seed] for seed in seeds])
+        )
+        score = SCORE_OF_PARTS[self.task]
+        found = paired_bootstrap(ours, theirs, score, resamples=self.resamples)
+        measured: dict[str, Any] = {
+            "difference": {"mean": found.mean, "low": found.low, "high": found.high}
+        }
+        if self.task != "regression":
+            right = (
+                right_rows(self.task, self._median(one).logits[split], self.gold[split])
+                for one in (ablation, reference)
             )
-            if name != REFERENCE and REFERENCE in ablations:
-                measured[name][split] |= _against(
-                    task, ablation, ablations[REFERENCE], gold, split, resamples
-                )
-    return measured
+            measured["mcnemar_p"] = mcnemar(*right)
+        return measured
 
-
-def _scores(
-    task: Task,
-    ablation: Ablation,
-    gold: Mapping[str, np.ndarray],
-    split: str,
-    labels: Sequence[str],
-    teacher: np.ndarray,
-) -> dict[str, Any]:
-    reports = []
-    for answers in ablation.values():
-        report = metrics(task, answers.logits[split], gold[split], labels, teacher)
-        reports.append(report | (_scaled(answers, gold, split) if task == "classification" else {}))
-    score = SCORES[task]
-    found = [report[score] for report in reports]
-    return {
-        "rows": len(gold[split]),
-        **{
-            key: float(np.mean([report[key] for report in reports]))
-            for key in _MEANS
-            if key in reports[0]
-        },
-        f"{score}_sd": float(np.std(found, ddof=1)) if len(found) > 1 else None,
-        f"{score}_by_seed": {
-            str(seed): one for seed, one in zip(ablation, found, strict=True) if seed is not None
-        },
-    }
-
-
-def _scaled(answers: Answers, gold: Mapping[str, np.ndarray], split: str) -> dict[str, float]:
-    """Return the calibration error after temperature scaling, fitted on other rows."""
-    temperature, logits = fit_temperature(answers.logits["dev"], gold["dev"]), answers.logits[split]
-    scaled = cross_scaled(logits, gold[split]) if split == "dev" else logits / temperature
-    error = expected_calibration_error(softmax(scaled, axis=1), gold[split])
-    return {"temperature": temperature, "calibration_error_scaled": error}
-
-
-def _against(
-    task: Task,
-    ablation: Ablation,
-    reference: Ablation,
-    gold: Mapping[str, np.ndarray],
-    split: str,
-    resamples: int,
-) -> dict[str, Any]:
-    """Compare with the gold student over common seeds; without seeds, with each of its seeds."""
-    seeds = [seed for seed in reference if seed in ablation or None in ablation]
-    if not seeds:
-        return {}
-    models = [
-        [ablation[None if None in ablation else seed] for seed in seeds],
-        [reference[seed] for seed in seeds],
-    ]
-    ours, theirs = (
-        np.stack([row_parts(task, answers.logits[split], gold[split]) for answers in side])
-        for side in models
-    )
-    found = paired_bootstrap(ours, theirs, SCORE_OF_PARTS[task], resamples=resamples)
-    measured: dict[str, Any] = {
-        "difference": {"mean": found.mean, "low": found.low, "high": found.high}
-    }
-    if task != "regression":
-        middle, other = (
-            _median(task, one, gold["dev"]).logits[split] for one in (ablation, reference)
-        )
-        measured["mcnemar_p"] = mcnemar(
-            right_rows(task, middle, gold[split]), right_rows(task, other, gold[split])
-        )
-    return measured
-
-
-def _median(task: Task, ablation: Ablation, dev: np.ndarray) -> Answers:
-    """Return the model of the seed whose dev score is the median; of two in the middle the lower."""
-    order = sorted(
-        ablation, key=lambda seed: (dev_score(task, ablation[seed].logits["dev"], dev), seed)
-    )
-    return ablation[order[(len(order) - 1) // 2]]
+    def _median(self, ablation: Ablation) -> Answers:
+        """Return the model of the median dev score; of two in the middle the lower."""
+        dev = self.gold["dev"]
+        scored = [
+            (dev_score(self.task, answers.logits["dev"], dev), seed)
+            for seed, answers in ablation.items()
+        ]
+        return ablation[sorted(scored)[(len(scored) - 1) // 2][1]]
 
 
 def ablations_in(ladder: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -203,21 +191,16 @@ def ablations_in(ladder: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def ladder_tables(measured: Mapping[str, Any], splits: Sequence[str]) -> str:
     """Return Markdown: a table per split, and one of what training took."""
-    parts = []
+    parts, found = [], measured.values()
     for split in splits:
-        shown = [
-            column
-            for column in _COLUMNS
-            if any(column[0] in ablation[split] for ablation in measured.values())
-        ]
+        shown = [column for column in _COLUMNS if any(column[0] in row[split] for row in found)]
         rows = [[split, *(heading for _, heading, _ in shown)]]
-        rows += [
-            [ablation["title"], *(_cell(ablation[split].get(key), form) for key, _, form in shown)]
-            for ablation in measured.values()
-        ]
+        for row in found:
+            cells = (_cell(row[split].get(key), form) for key, _, form in shown)
+            rows.append([row["title"], *cells])
         parts.append(table(rows))
     rows = [["training", "seeds", "rows", "epochs", "steps", "parameters", "MB"]]
-    rows += [_cost_row(ablation) for ablation in measured.values()]
+    rows += [_cost_row(row) for row in found]
     return "\n\n".join([*parts, table(rows)])
 
 
@@ -248,17 +231,12 @@ def _cell(value: Any, form: Callable[[Any], str]) -> str:
     return "" if value is None else form(value)
 
 
-def _cost_row(ablation: Mapping[str, Any]) -> list[str]:
-    cost = ablation["cost"]
-    forms = {
-        "rows": ",.0f",
-        "epochs": ".1f",
-        "steps": ",.0f",
-        "parameters": ",.0f",
-        "megabytes": ",.1f",
-    }
-    measured = [format(cost[key], form) if key in cost else "" for key, form in forms.items()]
-    return [ablation["title"], ", ".join(map(str, ablation["seeds"])), *measured]
+def _cost_row(row: Mapping[str, Any]) -> list[str]:
+    cost = row["cost"]
+    forms = {"rows": ",.0f", "epochs": ".1f", "steps": ",.0f", "parameters": ",.0f"}
+    forms["megabytes"] = ",.1f"
+    found = [format(cost[key], form) if key in cost else "" for key, form in forms.items()]
+    return [row["title"], ", ".join(map(str, row["seeds"])), *found]
 
 
 def picture_size(measured: Mapping[str, Any], splits: Sequence[str]) -> tuple[float, float]:
@@ -291,8 +269,7 @@ def _draw_panel(panel: "Axes", measured: Mapping[str, Any], split: str, score: s
         if len(seeds) > 1:
             panel.plot(seeds, [place] * len(seeds), "|", color="0.6", markersize=7)
         if "difference" in scores:
-            # Around the ablation's own mean, so that it reaches the line exactly where its difference
-            # reaches 0.
+            # Around the row's own mean: it reaches the line where its difference reaches 0.
             shift = 100 * (scores[score] - scores["difference"]["mean"])
             bounds = [shift + 100 * scores["difference"][end] for end in ("low", "high")]
             panel.plot(bounds, [place, place], "-", color="tab:blue", linewidth=1.5)

@@ -81,7 +81,7 @@ class About:
 
 
 def model_card(about: About) -> ModelCard:
-    """Write the card: metadata for the hub, and what a reader should know before using the student."""
+    """Write the card: metadata for the hub, and what to know before using the student."""
     return ModelCard.from_template(_metadata(about), str(_TEMPLATE), **_values(about))
 
 

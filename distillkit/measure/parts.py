@@ -58,7 +58,7 @@ def _pearson(means: np.ndarray) -> np.ndarray:
     return np.where(varies, (xy - x * y) / np.sqrt(np.where(varies, variance * other, 1)), 0.0)
 
 
-# From the means of K parts, (..., K), to the score, (...), of `data.scores.dev_score`; None: the mean.
+# From the means of K parts, (..., K), to the dev score, (...); None: the mean.
 SCORE_OF_PARTS: dict[Task, Callable[[np.ndarray], np.ndarray] | None] = {
     "classification": None,
     "multi-label": _micro_f1,

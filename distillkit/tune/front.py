@@ -44,12 +44,7 @@ def choose(trials: Iterable[Trial], tolerance: float) -> Trial:
     least = max(trial["score"] for trial in trials) - tolerance / 100 - 1e-9
     good = (trial for trial in trials if trial["score"] >= least)
     return min(
-        good,
-        key=lambda trial: (
-            trial["milliseconds"] * trial["megabytes"],
-            -trial["score"],
-            trial["trial"],
-        ),
+        good, key=lambda one: (one["milliseconds"] * one["megabytes"], -one["score"], one["trial"])
     )
 
 
@@ -58,16 +53,8 @@ def front_table(result: Mapping[str, Any]) -> str:
     names = list(result["space"])
     trials = [trial for trial in result["trials"] if trial.get("front")]
     trials.sort(key=lambda trial: (-trial["score"], trial["milliseconds"]))
-    rows = [
-        [
-            "trial",
-            f"dev {result['score']}",
-            "ms a text",
-            "MB",
-            "parameters",
-            *(_short(name) for name in names),
-        ]
-    ]
+    head = ["trial", f"dev {result['score']}", "ms a text", "MB", "parameters"]
+    rows = [[*head, *(name.removeprefix(RATE).replace("_", " ") for name in names)]]
     for trial in trials if result["trials"][0].get("front") else [*trials, result["trials"][0]]:
         marks = {"the recipe's": trial["trial"] == 0, "best.yaml": trial["trial"] == result["best"]}
         named = ", ".join(mark for mark, its in marks.items() if its)
@@ -82,10 +69,6 @@ def front_table(result: Mapping[str, Any]) -> str:
             ]
         )
     return table(rows)
-
-
-def _short(name: str) -> str:
-    return name.removeprefix(RATE).replace("_", " ")
 
 
 def draw_front(result: Mapping[str, Any], figure: "Figure") -> None:
@@ -103,11 +86,8 @@ def _draw_panel(panel: "Axes", result: Mapping[str, Any], cost: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     trials = [trial for trial in result["trials"] if "failed" not in trial]
-    edge = [
-        trial
-        for trial, on in zip(trials, pareto_front(*_columns(trials, "score", cost)), strict=True)
-        if on
-    ]
+    best = pareto_front([t["score"] for t in trials], [t[cost] for t in trials])
+    edge = [trial for trial, on in zip(trials, best, strict=True) if on]
     edge.sort(key=lambda trial: trial[cost])
     panel.step(
         *_places(edge, cost), where="post", color="tab:blue", linewidth=1, label="best at this cost"
@@ -129,9 +109,4 @@ def _draw_panel(panel: "Axes", result: Mapping[str, Any], cost: str) -> None:
 
 
 def _places(trials: Sequence[Trial], cost: str) -> tuple[list[float], list[float]]:
-    costs, scores = _columns(trials, cost, "score")
-    return costs, [100 * score for score in scores]
-
-
-def _columns(trials: Sequence[Trial], *names: str) -> list[list[float]]:
-    return [[trial[name] for trial in trials] for name in names]
+    return [trial[cost] for trial in trials], [100 * trial["score"] for trial in trials]

@@ -38,7 +38,7 @@ def propose(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = {name: _distribution(found) for name, found in space.items()}
     for draw in range(_DRAWS):
-        # One sampler per trial, seeded by the trial's number, so that no state has to outlive a kill.
+        # One sampler per trial, seeded by its number: no state has to outlive a kill.
         own = np.random.SeedSequence([seed, len(trials), draw]).generate_state(1)[0]
         study = optuna.create_study(
             directions=list(OBJECTIVES.values()), sampler=optuna.samplers.TPESampler(seed=int(own))

@@ -33,8 +33,8 @@ class SearchConfig:
     layers: tuple[int, int] = (1, 2)
     """student.layers, of kinds that can have several."""
     embedding_dimension: tuple[int, int] = (50, 300)
-    """student.embeddings.dimension, unless the vectors are a file's; with a teacher's vectors at most
-    the teacher's hidden size."""
+    """student.embeddings.dimension, unless the vectors are a file's; with a teacher's vectors at
+    most its hidden size."""
     vocabulary_size: tuple[int, int] = (2000, 30000)
     """student.vocabulary.size, unless the vocabulary is the teacher's; at most the transfer set's
     own words."""
@@ -43,8 +43,8 @@ class SearchConfig:
     learning_rate: tuple[float, float] = (0.0, 0.0)
     """training.learning_rate; 0 0: a quarter of the recipe's to four times that."""
     sampling_weights: tuple[float, float] = (0.0, 2.0)
-    """Sampling weight of each origin and rule of the transfer set, against 1 for an original; all are
-    then scaled so that an epoch stays as long as it is (training.sampling_weights)."""
+    """training.sampling_weights of each origin and rule of the transfer set, against 1 for an
+    original; all are then scaled so that an epoch stays as long as it is."""
 
     def with_new_names(self) -> "SearchConfig":
         """Return the same search without old names in `hyperparameters`."""

@@ -1,4 +1,4 @@
-"""`distillkit tune`: students of other settings, trained on a run's logits, each a stage of its own.
+"""`distillkit tune`: students of other settings, trained on a run's logits, each a stage.
 
     data -> teacher -> transfer set -> logits -> trials, one after another -> front
 
