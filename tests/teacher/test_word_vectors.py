@@ -17,45 +17,40 @@ from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"]
-PIECES = "the film is was n ' t good ##ness bad ##ly . , ! 好 电 影 de ##light ##ful play ##ing mask [ ] delightfully cafe"
+PIECES = (
+    "the film is was n ' t good ##ness bad ##ly . , ! 好 电 影 de ##light ##ful play ##ing mask [ ]"
+)
 
 
 @pytest.fixture(scope="module")
 def teacher():
-    """A two-layer BERT of width 16 that knows pieces and Chinese characters, in eval mode."""
-    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *PIECES.split()])}
+    """A two-layer BERT of width 16 that knows subwords and Chinese characters, in eval mode."""
+    words = [*SPECIAL, *PIECES.split(), "delightfully", "cafe"]
+    vocabulary = {word: i for i, word in enumerate(words)}
     tokenizer = BertTokenizerFast(vocab=vocabulary, mask_token="<mask>", model_max_length=16)
     assert tokenizer.tokenize("goodness好") == ["good", "##ness", "好"]
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-    )
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 16}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(tokenizer), **sizes, **heads)
     return BertForSequenceClassification(config).eval(), tokenizer
+
+
+def close(found, expected, atol=1e-5):
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
 def students(texts, mask="", **options):
     return build_tokenizer(texts, VocabularyConfig(**{"unit": "word"} | options), 32, mask)
 
 
-def student_of_pieces(words):
-    tokenizer = Tokenizer(
-        models.WordPiece(
-            {word: i for i, word in enumerate(["[PAD]", "[UNK]", *words.split()])},
-            unk_token="[UNK]",
-        )
-    )
-    tokenizer.normalizer, tokenizer.pre_tokenizer = (
-        normalizers.Lowercase(),
-        pre_tokenizers.Whitespace(),
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=16
-    )
+def student_of_subwords(words):
+    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *words.split()])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=16, **names)
 
 
 def ask(teacher, tokenizer, words, texts, mask="", precision="fp32"):
@@ -64,7 +59,7 @@ def ask(teacher, tokenizer, words, texts, mask="", precision="fp32"):
 
 
 def states_of(teacher, text):
-    """The teacher's states of a text's pieces and the characters that each stands for."""
+    """The teacher's states of a text's subwords and the characters that each stands for."""
     model, tokenizer = teacher
     inputs = tokenizer(text, return_offsets_mapping=True, truncation=True, return_tensors="pt")
     spans = [set(range(*span)) for span in inputs.pop("offset_mapping")[0].tolist()]
@@ -72,34 +67,24 @@ def states_of(teacher, text):
         return model.bert(**inputs).last_hidden_state[0], spans
 
 
-def by_hand(teacher, places):
-    """Mean over places, each a text and the first and last character: the mean of the pieces that share one with it."""
+def by_hand(teacher, *places):
+    """Mean over places (a text, the first and last character) of the means of their subwords."""
     found = []
     for text, start, end in places:
         states, spans = states_of(teacher, text)
-        own = [
-            state
-            for state, span in zip(states, spans, strict=True)
-            if span & set(range(start, end))
-        ]
-        found.append(torch.stack(own).mean(0))
+        own = [i for i, span in enumerate(spans) if span & set(range(start, end))]
+        found.append(states[own].mean(0))
     return torch.stack(found).mean(0)
 
 
-def test_a_words_vector_is_the_mean_of_its_own_pieces_states(classifier_folder):
+def test_a_words_vector_is_the_mean_of_its_own_subwords_states(classifier_folder):
     model, tokenizer = load_classifier(classifier_folder)
     words = ["good", "the film is good", "film", "bad"]
     found = word_vectors(model, tokenizer, words)
-    for word, vector in zip(words, found, strict=True):
-        with torch.inference_mode():
-            states = model.bert(**tokenizer(word, return_tensors="pt")).last_hidden_state[0]
-        torch.testing.assert_close(vector, states[1:-1].mean(0), atol=1e-5, rtol=0)
     assert found.shape == (4, 16)
-
-
-def test_an_unknown_word_has_a_finite_vector(classifier_folder):
-    found = word_vectors(*load_classifier(classifier_folder), ["zebra", "\u200b", "good"])
-    assert found.isfinite().all()
+    for word, vector in zip(words, found, strict=True):
+        close(vector, states_of((model, tokenizer), word)[0][1:-1].mean(0))
+    assert word_vectors(model, tokenizer, ["zebra", "\u200b", "good"]).isfinite().all()
 
 
 def test_a_context_vector_is_the_mean_over_all_places_of_the_word(teacher):
@@ -107,55 +92,36 @@ def test_a_context_vector_is_the_mean_over_all_places_of_the_word(teacher):
     found = ask(teacher, students(texts), ["good", "film", "bad"], texts)
     # [CLS] good film [SEP], ...
     first, second, third = (states_of(teacher, text)[0] for text in texts)
-    torch.testing.assert_close(found[0], (first[1] + second[4] + second[6]) / 3, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found[1], (first[2] + second[2]) / 2, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found[2], third[1], atol=1e-5, rtol=0)
+    close(found[0], (first[1] + second[4] + second[6]) / 3)
+    close(found[1], (first[2] + second[2]) / 2)
+    close(found[2], third[1])
     assert not torch.allclose(found[0], word_vectors(*teacher, ["good"])[0], atol=1e-2)
 
 
 @pytest.mark.parametrize(
     ("unit", "text", "word"),
     [
-        ("word", "The film isn't good.", "isn't"),  # three pieces
+        ("word", "The film isn't good.", "isn't"),  # three subwords
         ("word", "it was delightful!", "delightful"),
         ("word", "it was delightful!", "!"),
         ("word", "GOOD, goodness", "goodness"),
         ("character", "电影好!", "影"),
         ("character", "电影good好", "good"),
-        (
-            "word",
-            "caf\u00e9 , cafe\u0301",
-            "caf\u00e9",
-        ),  # composed and in two characters, of one length no more
+        ("word", "caf\u00e9 , cafe\u0301", "caf\u00e9"),  # composed, and in two characters
     ],
 )
-def test_words_are_found_among_the_teachers_pieces_by_their_characters(teacher, unit, text, word):
+def test_words_are_found_among_the_teachers_subwords_by_their_characters(teacher, unit, text, word):
     tokenizer = students([text], unit=unit)
-    spans = zip(
-        *(
-            tokenizer(text, return_offsets_mapping=True)[key]
-            for key in ("input_ids", "offset_mapping")
-        ),
-        strict=True,
-    )
-    places = [
-        (text, *span) for token, span in spans if token == tokenizer.convert_tokens_to_ids(word)
-    ]
+    coded, number = tokenizer(text, return_offsets_mapping=True), tokenizer.vocab[word]
+    spans = zip(coded["input_ids"], coded["offset_mapping"], strict=True)
+    places = [(text, *span) for token, span in spans if token == number]
     assert len(places) == (2 if word == "caf\u00e9" else 1)
-    found = ask(teacher, tokenizer, [word], [text])
-    torch.testing.assert_close(found[0], by_hand(teacher, places), atol=1e-5, rtol=0)
+    close(ask(teacher, tokenizer, [word], [text])[0], by_hand(teacher, *places))
 
 
 def test_all_words_of_texts_of_all_lengths_are_those_asked_one_by_one(teacher):
-    texts = [
-        "good",
-        "",
-        "the film is goodness , the film",
-        "电影好 good.",
-        "bad " * 30,
-        "is film . good badly",
-        "delightful playing!",
-    ] * 3
+    texts = ["good", "", "the film is goodness , the film", "电影好 good.", "bad " * 30]
+    texts = [*texts, "is film . good badly", "delightful playing!"] * 3
     tokenizer = students(texts)
     words = [word for word in tokenizer.get_vocab() if word not in ("[PAD]", "[UNK]")]
     places = {word: [] for word in words}
@@ -163,47 +129,41 @@ def test_all_words_of_texts_of_all_lengths_are_those_asked_one_by_one(teacher):
         coded = tokenizer(text, return_offsets_mapping=True)
         reach = max((max(span, default=0) for span in states_of(teacher, text)[1]), default=0)
         for token, (start, end) in zip(coded["input_ids"], coded["offset_mapping"], strict=True):
-            if start <= reach:  # the teacher reads 16 pieces
+            if start <= reach:  # the teacher reads 16 subwords
                 places[tokenizer.convert_ids_to_tokens(token)].append((text, start, end))
     assert 0 < len(places["bad"]) < 90
-    expected = torch.stack([by_hand(teacher, places[word]) for word in words])
-    torch.testing.assert_close(ask(teacher, tokenizer, words, texts), expected, atol=1e-5, rtol=0)
+    expected = torch.stack([by_hand(teacher, *places[word]) for word in words])
+    close(ask(teacher, tokenizer, words, texts), expected)
 
 
-def test_a_teachers_piece_counts_for_every_word_that_it_reaches_into(teacher):
-    tokenizer = student_of_pieces("delight ##fully good")
+def test_a_teachers_subword_counts_for_every_word_that_it_reaches_into(teacher):
+    tokenizer = student_of_subwords("delight ##fully good")
     found = ask(teacher, tokenizer, ["delight", "##fully"], ["good delightfully"])
-    whole = states_of(teacher, "good delightfully")[0][2]
-    torch.testing.assert_close(found, torch.stack([whole, whole]), atol=1e-5, rtol=0)
+    close(found, states_of(teacher, "good delightfully")[0][[2, 2]])
 
 
-def test_a_piece_is_met_on_its_own_and_inside_words_that_are_whole(teacher):
-    tokenizer = student_of_pieces("good goodness bad ##ness ##n ##ess film")
+def test_a_subword_is_met_on_its_own_and_inside_words_that_are_whole(teacher):
+    tokenizer = student_of_subwords("good goodness bad ##ness ##n ##ess film")
     texts = ["Goodness , the film", "badness"]  # badness is no word: bad, ##ness
-    found = ask(teacher, tokenizer, ["##ness", "good", "goodness", "##n"], texts)
-    torch.testing.assert_close(
-        found[0], by_hand(teacher, [(texts[0], 4, 8), (texts[1], 3, 7)]), atol=1e-5, rtol=0
-    )
-    torch.testing.assert_close(found[2], by_hand(teacher, [(texts[0], 0, 8)]), atol=1e-5, rtol=0)
-    alone = word_vectors(*teacher, ["##ness", "good", "goodness", "##n"])
+    words = ["##ness", "good", "goodness", "##n"]
+    found = ask(teacher, tokenizer, words, texts)
+    close(found[0], by_hand(teacher, (texts[0], 4, 8), (texts[1], 3, 7)))
+    close(found[2], by_hand(teacher, (texts[0], 0, 8)))
+    alone = word_vectors(*teacher, words)
     shift = (found[[0, 2]] - alone[[0, 2]]).mean(0)
-    # A word is met as a word alone, and the longest piece is the one that is met.
-    torch.testing.assert_close(found[[1, 3]], alone[[1, 3]] + shift, atol=1e-5, rtol=0)
+    # A word is met as a word alone, and the longest subword is the one that is met.
+    close(found[[1, 3]], alone[[1, 3]] + shift)
 
 
 def test_the_mask_is_no_word_and_moves_no_other(teacher):
-    text = "the [BLANK] film[BLANK]is good"
+    text, masked = "the [BLANK] film[BLANK]is good", "the <mask> film<mask>is good"
     tokenizer = students([text, "mask"], mask="[BLANK]")
-    found = ask(teacher, tokenizer, ["film", "good", "mask", "the"], [text], "[BLANK]")
-    masked = "the <mask> film<mask>is good"
-    for vector, word in ((found[0], "film"), (found[1], "good"), (found[3], "the")):
-        place = masked.index(word)
-        torch.testing.assert_close(
-            vector, by_hand(teacher, [(masked, place, place + len(word))]), atol=1e-5, rtol=0
-        )
-    moved = found[2] - word_vectors(*teacher, ["mask"])[0]
-    shift = (found[[0, 1, 3]] - word_vectors(*teacher, ["film", "good", "the"])).mean(0)
-    torch.testing.assert_close(moved, shift, atol=1e-5, rtol=0)
+    words = ["film", "good", "the"]
+    found = ask(teacher, tokenizer, [*words, "mask"], [text], "[BLANK]")
+    places = [(masked, masked.index(word), masked.index(word) + len(word)) for word in words]
+    close(found[:3], torch.stack([by_hand(teacher, place) for place in places]))
+    alone = word_vectors(*teacher, [*words, "mask"])
+    close(found[3] - alone[3], (found[:3] - alone[:3]).mean(0))
 
 
 def test_a_word_that_is_met_nowhere_is_moved_with_those_that_are(teacher):
@@ -213,32 +173,24 @@ def test_a_word_that_is_met_nowhere_is_moved_with_those_that_are(teacher):
     found, alone = ask(teacher, tokenizer, words, texts), word_vectors(*teacher, words)
     shift = (found[:2] - alone[:2]).mean(0)
     assert shift.abs().max() > 0.01
-    torch.testing.assert_close(found[2], alone[2] + shift, atol=1e-6, rtol=0)
+    close(found[2], alone[2] + shift, atol=1e-6)
     assert torch.equal(ask(teacher, tokenizer, words[2:], texts), alone[2:])
     assert torch.equal(ask(teacher, tokenizer, words, [""]), alone)
 
 
-def test_a_context_vector_is_the_same_to_the_last_bit_every_time(teacher):
+def test_a_context_vector_is_the_same_to_the_last_bit_every_time_and_the_teacher_too(teacher):
     texts = ["the film is good", "good", "电影 was badly playing , the film"] * 20
-    tokenizer = students(texts)
-    words = ["good", "film", "was", "badly"]
+    before = {name: value.clone() for name, value in teacher[0].state_dict().items()}
+    options = {"tokenizer": students(texts), "words": ["good", "film", "was", "badly"]}
     for precision in ("fp32", "bf16"):
-        first, again = (
-            ask(teacher, tokenizer, words, texts, precision=precision) for _ in range(2)
-        )
-        assert torch.equal(first, again)
-
-
-def test_the_teacher_is_left_as_it_was(teacher):
-    model, _ = teacher
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    ask(teacher, students(["good"]), ["good"], ["good film"])
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+        found = (ask(teacher, texts=texts, precision=precision, **options) for _ in range(2))
+        assert torch.equal(*found)
+    close(dict(teacher[0].state_dict()), before, atol=0)
     assert torch.is_grad_enabled()
 
 
 def test_a_teacher_without_offsets_is_refused(teacher):
     with pytest.raises(
-        InputError, match="source is teacher-context, but the teacher's tokenizer is not a fast one"
+        InputError, match="teacher-context, but the teacher's tokenizer is not a fa"
     ):
         ask((teacher[0], CanineTokenizer()), students(["good"]), ["good"], ["good"])
