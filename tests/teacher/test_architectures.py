@@ -9,42 +9,30 @@ from distillkit.teacher.fine_tune import fine_tune, save
 from distillkit.teacher.label import label_table
 from distillkit.teacher.word_vectors import word_vectors
 
-SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 64,
-}
+SMALL = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
+SMALL |= {"num_hidden_layers": 2, "num_attention_heads": 2, "pad_token_id": 0}
+SMALL |= {"cls_token_id": 2, "bos_token_id": 2, "sep_token_id": 3, "eos_token_id": 3}
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "modernbert"])
 def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(
     kind, encoder_folder, train_table, dev_table, tmp_path
 ):
+    encoder, teacher = str(tmp_path / "encoder"), tmp_path / "teacher"
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
     if kind in ("roberta", "modernbert"):  # their own tokenizers know no token types
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
-    ids = {
-        "pad_token_id": 0,
-        "cls_token_id": 2,
-        "bos_token_id": 2,
-        "sep_token_id": 3,
-        "eos_token_id": 3,
-    }
-    config = AutoConfig.for_model(kind, vocab_size=len(tokenizer), **SMALL, **ids)
+    config = AutoConfig.for_model(kind, vocab_size=len(tokenizer), **SMALL)
     torch.manual_seed(0)
-    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
-    tokenizer.save_pretrained(tmp_path / "encoder")
+    AutoModel.from_config(config).save_pretrained(encoder)
+    tokenizer.save_pretrained(encoder)
     training = TrainingConfig(epochs=25, batch_size=16, learning_rate=3e-3, precision="fp32")
-    model, tokenizer, result = fine_tune(
-        train_table, dev_table, TeacherConfig(str(tmp_path / "encoder"), 16, training), seed=1
-    )
+    how = TeacherConfig(encoder, 16, training)
+    model, tokenizer, result = fine_tune(train_table, dev_table, how, seed=1)
     assert result.best_score > 0.9
-    save(model, tokenizer, tmp_path / "teacher", 16)
-    summary = label_table(
-        train_table, tmp_path / "store", str(tmp_path / "teacher"), LabelConfig(precision="fp32")
-    )
+    save(model, tokenizer, teacher, 16)
+    config = LabelConfig(precision="fp32")
+    summary = label_table(train_table, tmp_path / "store", str(teacher), config)
     assert summary["labelled_now"] == len(train_table)
     vectors = word_vectors(model, tokenizer, ["good", "bad", "film"])
     assert vectors.shape == (3, 16)

