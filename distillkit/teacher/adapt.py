@@ -1,7 +1,6 @@
 """Go on with an encoder's pre-training on text of its domain, before it is fine-tuned."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +40,11 @@ class Adapted:
     """An adapted encoder.
 
     Attributes:
-        network: With the head of its objective, in eval mode; `save_pretrained` writes what
-            `from_pretrained` takes.
+        network: With the head of its objective, in eval mode, for `save_pretrained`.
         tokenizer: Its own.
         result: How training went; the score is minus the loss on the held-out rows.
         text: How many documents, rows and tokens there were.
-        held_out: What `teacher.pretraining.measures` says of the held-out rows, `before` and
-            `after`.
+        held_out: `teacher.pretraining.measures` of the held-out rows, `before` and `after`.
     """
 
     network: Any
@@ -60,77 +57,84 @@ class Adapted:
 def adapt(
     config: AdaptConfig, model: str, seed: int, checkpoints: Checkpoints | None = None
 ) -> Adapted:
-    """Adapt an encoder, or train a small one from scratch, and keep the epoch whose loss on held-out text is lowest.
+    """Adapt an encoder, or train one from scratch; keep the epoch that knows held-out text best.
 
     Args:
         config: The text, what is masked, what is learnt, and how.
-        model: The checkpoint to start from, as for `teacher.checkpoint.resolve`; or `scratch`, for
-            what `config.scratch` says.
+        model: A checkpoint, as for `teacher.checkpoint.resolve`; or `scratch`, which builds
+            `config.scratch`.
         seed: Draws the held-out masks, new heads, the order of rows, masks, dropout.
         checkpoints: Where training keeps what it needs to go on after a kill.
 
     Raises:
         InputError: There is no text, the checkpoint cannot be loaded, or what a strategy needs is
-            not there.
+            missing.
     """
     if not config.text.sources:
         raise InputError(
             "adapt.text.sources is empty: expected text to adapt to, as in --adapt.text.sources reviews.txt"
         )
     torch.manual_seed(seed)  # new heads are drawn on loading
-    if model == SCRATCH:
-        texts = tqdm(
-            documents_of(config.text),
-            desc="adapt: word pieces",
-            unit="doc",
-            unit_scale=True,
-            disable=None,
-        )
-        shape, tokenizer = fresh_encoder(texts, config.scratch)
-        network = fresh_network(shape, config.objectives)
-    else:
-        network, tokenizer = load_encoder(model, config.objectives)
+    network, tokenizer = _start(config, model)
     _check_length(network, config)
-    read = partial(
-        read_corpus,
-        config.text,
-        tokenizer,
-        pairs=(config.objectives.nsp, config.objectives.sop),
-        seed=seed,
-    )
-    with leading() as leads:  # the others find what it has cut
-        if leads:
-            read()
-    corpus = read()
+    corpus = _corpus(config, tokenizer, seed)
     if model == SCRATCH and config.scratch.embeddings == "co-occurrence":
         start_embeddings(network, corpus.train, seed)
     similar = None
     if config.masking.of_strategy.similar:
-        similar = similar_words(
-            corpus.train, tokenizer, network.get_input_embeddings().weight, config.masking.similar
-        )
+        embeddings = network.get_input_embeddings().weight
+        similar = similar_words(corpus.train, tokenizer, embeddings, config.masking.similar)
     if config.masking.guide:
         corpus = guided(corpus, config.masking.guide, tokenizer)
     masker = Masker(config.masking, tokenizer, similar)
+    result, held_out = _train(network, corpus, masker, config, seed, checkpoints)
+    network.requires_grad_(True)  # fine-tuning may need weights that this objective left alone
+    return Adapted(network.cpu().eval(), tokenizer, result, corpus.summary, held_out)
+
+
+def _start(config: AdaptConfig, model: str) -> tuple[Any, Any]:
+    """Return the encoder to start from, with the heads of its objectives, and its tokenizer."""
+    if model != SCRATCH:
+        return load_encoder(model, config.objectives)
+    texts = documents_of(config.text)
+    bar = tqdm(texts, desc="adapt: word pieces", unit="doc", unit_scale=True, disable=None)
+    shape, tokenizer = fresh_encoder(bar, config.scratch)
+    return fresh_network(shape, config.objectives), tokenizer
+
+
+def _corpus(config: AdaptConfig, tokenizer: Any, seed: int) -> Corpus:
+    pairs = (config.objectives.nsp, config.objectives.sop)
+    with leading() as leads:  # the other processes find the rows that the first has cut
+        if leads:
+            read_corpus(config.text, tokenizer, pairs=pairs, seed=seed)
+    return read_corpus(config.text, tokenizer, pairs=pairs, seed=seed)
+
+
+def _train(
+    network: Any,
+    corpus: Corpus,
+    masker: Masker,
+    config: AdaptConfig,
+    seed: int,
+    checkpoints: Checkpoints | None,
+) -> tuple[FitResult, dict[str, dict[str, float]]]:
+    """Train; return how it went and the held-out measures before and after."""
+    model = Pretraining(network, config.objectives)
     held_out = masked(corpus.held_out, masker, seed)
-    model_with_heads = Pretraining(network, config.objectives)
     order, held_order = corpus.train.order, corpus.held_out.order
 
     def loss(numbers: Tensor, table: Tensor, /, done: float) -> Tensor:
-        return objective(
-            table,
-            config.objectives,
-            None if order is None else order[numbers.cpu()].to(table.device),
-        )
+        own = None if order is None else order[numbers.cpu()].to(table.device)
+        return objective(table, config.objectives, own)
 
     def score(table: Tensor) -> float:
         return -measures(table, config.objectives, held_order)["loss"]
 
-    def held_out_measures() -> dict[str, float]:
-        table = predict_logits(model_with_heads, held_out, precision=config.training.precision)
+    def measured() -> dict[str, float]:
+        table = predict_logits(model, held_out, precision=config.training.precision)
         return measures(table, config.objectives, held_order)
 
-    before = held_out_measures()
+    before = measured()
     plan = FitPlan(
         corpus.train,
         loss,
@@ -142,16 +146,12 @@ def adapt(
         checkpoints=checkpoints,
         corrupt=_DrawnMasks(masker, config, seed),
     )
-    result = fit(model_with_heads, plan)
-    after = held_out_measures()
-    network.requires_grad_(True)  # what was not asked for here may be elsewhere
-    return Adapted(
-        network.cpu().eval(), tokenizer, result, corpus.summary, {"before": before, "after": after}
-    )
+    result = fit(model, plan)
+    return result, {"before": before, "after": measured()}
 
 
 class _DrawnMasks:
-    """Masks the training batches: anew each time, or, where they are static, as the row's number and copy have it."""
+    """Masks the training batches: anew each time, or, where static, by the row's number and copy."""
 
     def __init__(self, masker: Masker, config: AdaptConfig, seed: int) -> None:
         self._masker, self._seed, self._epochs = masker, seed, config.training.epochs
@@ -166,10 +166,8 @@ class _DrawnMasks:
         if self._copies:
             epoch = int(done * self._epochs + 1e-9)
             draw = keyed_draw(_keys(numbers, self._seed, epoch % self._copies))
-        inputs["input_ids"], inputs["labels"] = self._masker(
-            ids, words, draw, done=done, scores=scores
-        )
-        return inputs
+        masked_ids, labels = self._masker(ids, words, draw, done=done, scores=scores)
+        return inputs | {"input_ids": masked_ids, "labels": labels}
 
 
 def _keys(numbers: Tensor, seed: int, copy: int) -> Tensor:
@@ -188,17 +186,16 @@ class _MaskedRows(TextRows):
 
 
 def masked(rows: TextRows, masker: Masker, seed: int) -> TextRows:
-    """Return rows that are masked once and for all, with `labels` in their batches: to measure by, always the same."""
+    """Return rows that are masked once, with `labels` in their batches, to measure by."""
     ids, labels = rows.ids.clone(), torch.zeros_like(rows.ids)
-    for first in range(0, len(rows), _MASK_ROWS):
-        numbers = torch.arange(first, min(first + _MASK_ROWS, len(rows)))
+    for numbers in torch.arange(len(rows)).split(_MASK_ROWS):
         batch = rows.batch(numbers)
         inside = batch["attention_mask"].bool()
         draw = keyed_draw(_keys(numbers + _HELD_OUT_KEY, seed, 0))
         hidden, chosen = masker(
             batch["input_ids"], batch["words"], draw, scores=batch.get("scores")
         )
-        here = slice(int(rows.offsets[first]), int(rows.offsets[numbers[-1] + 1]))
+        here = slice(int(rows.offsets[numbers[0]]), int(rows.offsets[numbers[-1] + 1]))
         ids[here] = hidden[inside].to(ids.dtype)
         labels[here] = torch.where(chosen == IGNORED, 0, chosen + 1)[inside].to(ids.dtype)
     return _MaskedRows(
@@ -209,8 +206,8 @@ def masked(rows: TextRows, masker: Masker, seed: int) -> TextRows:
 def guided(corpus: Corpus, guide: str, tokenizer: Any) -> Corpus:
     """Give every token a score: how far a change of it would move a fine-tuned classifier's answer.
 
-    Source: the idea is Gu et al. 2020 (arXiv 2004.09733); theirs drops tokens one by one, here one
-    backward pass does for all.
+    Source: the idea is Gu et al. 2020 (arXiv 2004.09733), who drop tokens one by one. One backward
+    pass does for all here.
 
     Raises:
         InputError: The classifier cuts text into other tokens than the encoder.
@@ -220,26 +217,22 @@ def guided(corpus: Corpus, guide: str, tokenizer: Any) -> Corpus:
         raise InputError(
             f"adapt.masking.guide {guide!r} has another vocabulary than the encoder; expected a classifier fine-tuned from it"
         )
-    device = pick_device()
-    model = model.to(device).requires_grad_(False)
+    model = model.to(pick_device()).requires_grad_(False)
+    train = _scored(corpus.train, model, "train")
+    return Corpus(train, _scored(corpus.held_out, model, "held out"), corpus.summary)
 
-    def scored(rows: TextRows, name: str) -> TextRows:
-        scores = torch.zeros(len(rows.ids), dtype=torch.float16)
-        with tqdm(
-            total=len(rows), desc=f"adapt: guide, {name}", unit="row", unit_scale=True, disable=None
-        ) as bar:
-            for numbers in budget_batches(rows.lengths, 4096):
-                batch = rows.batch(numbers)
-                inside = batch["attention_mask"].bool()
-                found = token_scores(model, batch["input_ids"].to(device), inside.to(device)).cpu()
-                flat = rows.offsets[numbers][:, None] + torch.arange(inside.shape[1])
-                scores[flat[inside]] = found[inside].half()
-                bar.update(len(numbers))
-        return replace(rows, columns={"scores": scores})
 
-    return Corpus(
-        scored(corpus.train, "train"), scored(corpus.held_out, "held out"), corpus.summary
-    )
+def _scored(rows: TextRows, model: Any, name: str) -> TextRows:
+    scores, what = torch.zeros(len(rows.ids), dtype=torch.float16), f"adapt: guide, {name}"
+    with tqdm(total=len(rows), desc=what, unit="row", unit_scale=True, disable=None) as bar:
+        for numbers in budget_batches(rows.lengths, 4096):
+            batch = rows.batch(numbers)
+            inside = batch["attention_mask"].bool()
+            inputs = (batch["input_ids"].to(model.device), inside.to(model.device))
+            flat = rows.offsets[numbers][:, None] + torch.arange(inside.shape[1])
+            scores[flat[inside]] = token_scores(model, *inputs).cpu()[inside].half()
+            bar.update(len(numbers))
+    return replace(rows, columns={"scores": scores})
 
 
 def token_scores(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -269,10 +262,8 @@ def token_scores(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tenso
 def _check_length(network: Any, config: AdaptConfig) -> None:
     longest = getattr(network.config, "max_position_embeddings", config.text.max_tokens)
     positions = dict(network.base_model.named_modules()).get("embeddings.position_embeddings")
-    # RoBERTa counts positions from the padding token's number on.
-    longest -= (
-        0 if positions is None or positions.padding_idx is None else positions.padding_idx + 1
-    )
+    if positions is not None and positions.padding_idx is not None:
+        longest -= positions.padding_idx + 1  # RoBERTa counts from the padding token's number on
     if config.text.max_tokens > longest:
         raise InputError(
             f"adapt.text.max_tokens is {config.text.max_tokens}: the encoder reads at most {longest}"

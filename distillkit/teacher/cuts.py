@@ -1,8 +1,9 @@
-"""Tokenised documents cut into rows: packed end to end, by sentence, by document, or two runs of sentences a row."""
+"""Tokenised documents cut into rows: packed, by sentence, by document, or in pairs of runs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ _ROWS = 8192  # joined together
 # Numbers of the first token and of the one after the last of each of the K parts of N rows, (N, K,
 # 2) int64; and what `TextRows.order` is of each, (N,) int8, where rows have two parts.
 Spans = tuple[np.ndarray, np.ndarray | None]
+_Span = tuple[int, int]
+_Row = tuple[tuple[_Span, ...], int]
 
 
 class GrowingArray:
@@ -27,13 +30,9 @@ class GrowingArray:
         self._head()
 
     def _head(self) -> None:
-        # numpy leaves room in the header for a first dimension that grows, so that it can be
-        # written anew in its place.
-        head = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (self._length,),
-        }
+        # numpy's header has room for a first dimension that grows, so it is rewritten in place.
+        kind, shape = np.lib.format.dtype_to_descr(self._dtype), (self._length,)
+        head = {"descr": kind, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self._stream, head)
 
     def append(self, values: np.ndarray) -> None:
@@ -50,26 +49,28 @@ class GrowingArray:
         self._stream.close()
 
 
-class GrowingOffsets:
-    """A .npy file of offsets, to which lengths are appended."""
+class GrowingOffsets(GrowingArray):
+    """A .npy file of offsets, from 0, to which lengths are appended."""
 
-    def __init__(self, array: GrowingArray) -> None:
-        self._array, self._end = array, 0
-        array.append(np.zeros(1, np.int64))
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, np.int64)
+        self._end = 0
+        super().append(np.zeros(1, np.int64))
 
-    def append(self, lengths: np.ndarray) -> None:
+    def append(self, values: np.ndarray) -> None:
         """Write where what has these lengths ends."""
-        ends = np.cumsum(lengths) + self._end
-        self._array.append(ends)
+        ends = np.cumsum(values) + self._end
+        super().append(ends)
         self._end = int(ends[-1]) if len(ends) else self._end
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """D tokenised documents without special tokens, in U units (sentences, or whole documents), in files that memory maps.
+    """D tokenised documents without special tokens, in U units, in files that memory maps.
 
-    `ids` and `words` are those of all tokens; unit u is `ids[units[u]:units[u + 1]]`, document d
-    has the units `documents[d]` to `documents[d + 1] - 1`, and equal documents have equal `hashes`.
+    A unit is a sentence or a whole document: unit u is `ids[units[u]:units[u + 1]]`, document d has
+    the units `documents[d]` to `documents[d + 1] - 1`. `words` is that of all tokens; equal
+    documents have equal `hashes`.
     """
 
     ids: np.ndarray
@@ -80,41 +81,23 @@ class Pieces:
 
     @staticmethod
     @contextmanager
-    def writer(folder: Path) -> Iterator[Callable[..., None]]:
-        """Yield what writes further documents: ids, words, tokens a unit, units a document, hashes."""
+    def writer(folder: Path) -> Iterator[list[GrowingArray]]:
+        """Yield files of the fields, in their order; `units` and `documents` take lengths."""
         folder.mkdir()
-        kinds = (
-            ("ids", np.int32),
-            ("words", np.int8),
-            ("units", np.int64),
-            ("documents", np.int64),
-            ("hashes", np.uint64),
-        )
+        files = [
+            GrowingArray(folder / "ids.npy", np.int32),
+            GrowingArray(folder / "words.npy", np.int8),
+            GrowingOffsets(folder / "units.npy"),
+            GrowingOffsets(folder / "documents.npy"),
+            GrowingArray(folder / "hashes.npy", np.uint64),
+        ]
         with ExitStack() as stack:
-            arrays = [
-                stack.enter_context(GrowingArray(folder / f"{name}.npy", kind))
-                for name, kind in kinds
-            ]
-            ids, words, units, documents, hashes = arrays
-            into = [
-                ids.append,
-                words.append,
-                GrowingOffsets(units).append,
-                GrowingOffsets(documents).append,
-                hashes.append,
-            ]
-
-            def write(*values: np.ndarray) -> None:
-                for append, more in zip(into, values, strict=True):
-                    append(more)
-
-            yield write
+            yield [stack.enter_context(file) for file in files]
 
     @staticmethod
     def read(folder: Path) -> "Pieces":
         """Read what `writer` wrote."""
-        names = ("ids", "words", "units", "documents", "hashes")
-        return Pieces(*(mapped(folder / f"{name}.npy") for name in names))
+        return Pieces(*(mapped(folder / f"{field.name}.npy") for field in fields(Pieces)))
 
 
 def mapped(path: Path) -> np.ndarray:
@@ -137,7 +120,7 @@ def mapped(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Glue:
-    """The special tokens around the parts of a row, as (id, token type), and the token type of each part."""
+    """The special tokens around a row's parts, as (id, token type), and each part's token type."""
 
     around: tuple[tuple[tuple[int, int], ...], ...]
     types: tuple[int, ...]
@@ -175,27 +158,19 @@ def joined(
     lengths = counts.sum(1) + glue.size
     at = np.cumsum(lengths) - lengths
     total = int(lengths.sum())
-    ids, words, types = (
-        np.empty(total, np.int32),
-        np.full(total, SPECIAL, np.int8),
-        np.zeros(total, np.int8),
-    )
+    ids, types = np.empty(total, np.int32), np.zeros(total, np.int8)
+    words = np.full(total, SPECIAL, np.int8)
     for number, special in enumerate(glue.around):
         for token, kind in special:
             ids[at], types[at] = token, kind
             at = at + 1
         if number < len(glue.types):
-            target, source = (
-                ranges(at, counts[:, number]),
-                ranges(spans[:, number, 0], counts[:, number]),
-            )
-            ids[target], words[target], types[target] = (
-                pieces.ids[source],
-                pieces.words[source],
-                glue.types[number],
-            )
+            target = ranges(at, counts[:, number])
+            source = ranges(spans[:, number, 0], counts[:, number])
+            ids[target], words[target] = pieces.ids[source], pieces.words[source]
+            types[target] = glue.types[number]
             at = at + counts[:, number]
-    # What is left of a word that a cut has parted begins as a word does.
+    # The rest of a word that a cut has parted begins as a word does.
     words[1:][(words[1:] == LATER) & (words[:-1] == SPECIAL)] = FIRST
     return ids, words, types, lengths
 
@@ -210,8 +185,8 @@ def cut(
         mode: `packed`, `sentences`, `documents` or `pairs`.
         room: Tokens a row, special ones not counted.
         separator: Id of the separator.
-        kinds: Of `pairs`: whether there are second runs from another document, of which two with
-            different texts are needed, and swapped ones.
+        kinds: Of `pairs`: whether there are second runs from another document, which needs two
+            different texts, and swapped ones.
         seed: Draws the pairs.
     """
     if mode in ("sentences", "documents"):
@@ -219,27 +194,14 @@ def cut(
             units = pieces.units[start : start + _ROWS + 1]
             yield np.stack([units[:-1], np.minimum(units[1:], units[:-1] + room)], 1)[:, None], None
         return
-    found = (
-        _pairs(pieces, room, kinds, seed) if mode == "pairs" else _packed(pieces, room, separator)
-    )
-    waiting: list[tuple[tuple[tuple[int, int], ...], int]] = []
-    for row in found:
-        waiting.append(row)
-        if len(waiting) == _ROWS:
-            yield _stacked(waiting, mode)
-            waiting = []
-    if waiting:
-        yield _stacked(waiting, mode)
+    pairs = mode == "pairs"
+    rows = _pairs(pieces, room, kinds, seed) if pairs else _packed(pieces, room, separator)
+    while block := list(islice(rows, _ROWS)):
+        order = np.array([kind for _, kind in block], np.int8) if pairs else None
+        yield np.array([spans for spans, _ in block], np.int64), order
 
 
-def _stacked(rows: list[tuple[tuple[tuple[int, int], ...], int]], mode: str) -> Spans:
-    order = np.array([kind for _, kind in rows], np.int8) if mode == "pairs" else None
-    return np.array([spans for spans, _ in rows], np.int64), order
-
-
-def _packed(
-    pieces: Pieces, room: int, separator: int
-) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
+def _packed(pieces: Pieces, room: int, separator: int) -> Iterator[_Row]:
     ids, words, total = pieces.ids, pieces.words, len(pieces.ids)
     start = 0
     while start < total:
@@ -259,22 +221,15 @@ def _packed(
         start = stop
 
 
-def _pairs(
-    pieces: Pieces, room: int, kinds: Sequence[bool], seed: Sequence[int]
-) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
+def _pairs(pieces: Pieces, room: int, kinds: Sequence[bool], seed: Sequence[int]) -> Iterator[_Row]:
     elsewhere, swapped = kinds
     random = np.random.default_rng(seed)
     drawn = [FOLLOWS, *([SWAPPED] if swapped else []), *([ELSEWHERE] if elsewhere else [])]
-    for number in range(len(pieces.documents) - 1):
-        units = pieces.units[
-            pieces.documents[number] : pieces.documents[number + 1] + 1
-        ]  # where each sentence begins, and the end
+    for number, (begin, end) in enumerate(pairwise(pieces.documents)):
+        units = pieces.units[begin : end + 1]  # where each sentence begins, and the end
         first, count = 0, len(units) - 1
         while count - first >= 2:
-            last = min(
-                max(int(np.searchsorted(units, units[first] + room, side="right")) - 1, first + 2),
-                count,
-            )
+            last = min(max(first + _fitting_units(units[first:], room), first + 2), count)
             if count - last == 1:  # one sentence would be left, and make no pair
                 last += 1 if last - first == 2 else -1
             middle = int(random.integers(first + 1, last))
@@ -288,25 +243,26 @@ def _pairs(
             first = last
 
 
-def _other(pieces: Pieces, number: int, room: int, random: np.random.Generator) -> tuple[int, int]:
-    """Draw a document of another text, and return as many of its sentences, from some one on, as there is room for; one at least.
+def _fitting_units(units: np.ndarray, room: int) -> int:
+    """Count the units from the first that fit in a room of tokens together."""
+    return int(np.searchsorted(units, units[0] + room, side="right")) - 1
 
-    They are whole, as are those of a half that follows: else it would be told from the cut what
-    does not.
+
+def _other(pieces: Pieces, number: int, room: int, random: np.random.Generator) -> _Span:
+    """Draw a document of another text and, from a drawn sentence on, as many as there is room for.
+
+    At least one. They are whole, like those of a half that follows: a cut would tell the two apart.
     """
     other = number
     while pieces.hashes[other] == pieces.hashes[number]:
         other = int(random.integers(len(pieces.hashes)))
     first, end = int(pieces.documents[other]), int(pieces.documents[other + 1])
     units = pieces.units[int(random.integers(first, end)) : end + 1]
-    count = max(int(np.searchsorted(units, units[0] + room, side="right")) - 1, 1)
-    return int(units[0]), int(units[count])
+    return int(units[0]), int(units[max(_fitting_units(units, room), 1)])
 
 
-def _fitting(
-    a: tuple[int, int], b: tuple[int, int], room: int
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Cut two runs to what there is room for, the longer first, at the ends where they do not meet."""
+def _fitting(a: _Span, b: _Span, room: int) -> tuple[_Span, _Span]:
+    """Cut two runs to fit, the longer first, at the ends where they do not meet."""
     long_a, long_b = a[1] - a[0], b[1] - b[0]
     keep_a = min(long_a, max(room - long_b, room - room // 2))
     keep_b = min(long_b, room - keep_a)

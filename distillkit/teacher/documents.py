@@ -1,4 +1,4 @@
-"""Text without labels for pre-training: documents read, tokenised once, cut into rows, and kept by what is in them."""
+"""Text without labels for pre-training: read, tokenised once, cut into rows, kept in a cache."""
 
 import hashlib
 import json
@@ -39,9 +39,9 @@ _SAMPLE = 1000  # documents by which a segmenter is chosen
 class Corpus:
     """Rows to train on and rows that are only measured on.
 
-    `summary` has the numbers of `documents`, `rows` and `tokens` (special ones included) of `train`
-    and of `held_out`, how many documents were `left_out` because they have no two sentences to make
-    a pair of, the `segmenter`, and the `key` of the content that the rows are kept under.
+    `summary` has `documents`, `rows` and `tokens` (special ones included) of `train` and of
+    `held_out`, `left_out` (documents without two sentences to make a pair of), the `segmenter`, and
+    the `key` of the cache.
     """
 
     train: TextRows
@@ -54,9 +54,9 @@ def read_corpus(
 ) -> Corpus:
     """Read text into tokenised rows, or find those that the same text gave before.
 
-    The rows are files in `config.cache` that memory maps; they are named by the text, the tokenizer
-    and the settings, and may be deleted at any time. Of processes that were started together,
-    process 0 calls this first, in `workers.leading`; the others find its rows.
+    The rows are files in `config.cache` that memory maps. The text, the tokenizer and the settings
+    name them; they may be deleted at any time. Of processes started together, process 0 calls this
+    first, in `workers.leading`; the others find its rows.
 
     Args:
         config: The text, and how it is cut.
@@ -79,7 +79,7 @@ def read_corpus(
             "adapt: the tokenizer is not a fast one (tokenizer.json) with a separator ([SEP]); choose another encoder"
         )
     segmenter = resolve_segmenter(config.segmenter, list(islice(documents_of(config), _SAMPLE)))
-    kinds = tuple(bool(weight) for weight in pairs)
+    kinds = (bool(pairs[0]), bool(pairs[1]))
     plan = _Plan(config, tokenizer, segmenter, kinds, seed)
     folder = (Path(config.cache).expanduser() if config.cache else cache_folder("text")) / plan.key
     found = _load(folder, plan)
@@ -111,10 +111,8 @@ def documents_of(config: TextConfig) -> Iterator[str]:
             "adapt.text.sources is empty: expected text without labels, a .txt file for example"
         )
     for source in config.sources:
-        if config.documents == "blank-line":
-            yield from _up_to_blank_lines(source)
-        else:
-            yield from _rows(source, config.column)
+        by_lines = config.documents == "blank-line"
+        yield from _up_to_blank_lines(source) if by_lines else _rows(source, config.column)
 
 
 def _rows(source: str, column: str) -> Iterator[str]:
@@ -160,23 +158,28 @@ class _Plan:
     """What is made of which text, and the name of it."""
 
     def __init__(
-        self, config: TextConfig, tokenizer: Any, segmenter: str, kinds: tuple[bool, ...], seed: int
+        self,
+        config: TextConfig,
+        tokenizer: Any,
+        segmenter: str,
+        kinds: tuple[bool, bool],
+        seed: int,
     ) -> None:
         from tokenizers import Tokenizer
 
         self.config, self.segmenter, self.kinds, self.seed = config, segmenter, kinds, seed
-        self.mode = "pairs" if any(kinds) else config.rows
-        self.least = (
-            2 if kinds[0] else 1
-        )  # different documents a side: a second half from another one needs another one
+        self.pairs = any(kinds)
+        self.mode = "pairs" if self.pairs else config.rows
+        # Different documents a side: a second half from another one needs another one.
+        self.least = 2 if kinds[0] else 1
         self.separator, self.pad_id = int(tokenizer.sep_token_id), int(tokenizer.pad_token_id)
         # A copy: truncation is a state of the backend, and other callers set it.
         self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.backend.no_truncation()
         self.backend.no_padding()
         self.special = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
-        self.glue = Glue.of(self.backend, 2 if any(kinds) else 1)
-        self.has_types = any(kinds) and "token_type_ids" in tokenizer.model_input_names
+        self.glue = Glue.of(self.backend, 2 if self.pairs else 1)
+        self.has_types = self.pairs and "token_type_ids" in tokenizer.model_input_names
         self.key = self._key()
 
     def _key(self) -> str:
@@ -191,7 +194,7 @@ class _Plan:
             self.separator,
             self.special,
             self.has_types,
-            (self.kinds, self.seed) if self.mode == "pairs" else None,
+            (self.kinds, self.seed) if self.pairs else None,
         ]
         digest = hashlib.sha256(json.dumps(settings).encode())
         digest.update(self.backend.to_str().encode())
@@ -199,14 +202,27 @@ class _Plan:
             digest.update(_content(source, config).encode())
         return digest.hexdigest()[:32]
 
+    def job(self, work: Path, last_held_out: int) -> Job:
+        """Return what the workers need to tokenise blocks."""
+        return Job(
+            tokenizer=work / "tokenizer.json",
+            segmenter=self.segmenter,
+            sentences=self.mode in ("pairs", "sentences"),
+            lines=self.config.documents == "blank-line",
+            least_units=2 if self.pairs else 1,
+            separator=self.separator if self.mode == "packed" else None,
+            special=tuple(self.special),
+            last_held_out=last_held_out,
+            parent=os.getpid(),
+        )
+
 
 def _content(source: str, config: TextConfig) -> str:
     """Name what is in a source, and how it is read."""
     files = [] if source.startswith("datasets:") else source_files(source)
     if files and all(isinstance(path, Path) for path in files):
-        return json.dumps(
-            [config.column, [[path.suffix, fingerprint(Path(str(path)))] for path in files]]
-        )
+        prints = [[path.suffix, fingerprint(Path(str(path)))] for path in files]
+        return json.dumps([config.column, prints])
     digest = hashlib.sha256()
     for text in documents_of(replace(config, sources=(source,))):
         digest.update(f"{len(text)}\0{text}".encode())
@@ -214,49 +230,41 @@ def _content(source: str, config: TextConfig) -> str:
 
 
 def _write(folder: Path, plan: _Plan) -> None:
-    config, work = plan.config, folder / "work"
+    work = folder / "work"
     work.mkdir()
     plan.backend.save(str(work / "tokenizer.json"))
-    blocks, documents, last_held_out = _blocks(config, work, plan.least)
-    job = Job(
-        tokenizer=work / "tokenizer.json",
-        segmenter=plan.segmenter,
-        sentences=plan.mode in ("pairs", "sentences"),
-        lines=config.documents == "blank-line",
-        least_units=2 if plan.mode == "pairs" else 1,
-        separator=plan.separator if plan.mode == "packed" else None,
-        special=tuple(plan.special),
-        last_held_out=last_held_out,
-        parent=os.getpid(),
-    )
-    left_out = 0
-    workers = min(processes(config.workers, len(blocks)), len(blocks))
-    with (
-        tqdm(
-            total=documents, desc="adapt: tokenise", unit="doc", unit_scale=True, disable=None
-        ) as bar,
-        ExitStack() as stack,
-    ):
-        gathered = [stack.enter_context(Pieces.writer(work / side)) for side in _SIDES]
-        for block, (seen, dropped, sides) in zip(
-            blocks, each(partial(tokenised, job), blocks, workers=workers), strict=True
-        ):
-            for write, side in zip(gathered, sides, strict=True):
-                write(*side)
-            left_out += dropped
-            bar.update(seen)
-            block.unlink()
+    blocks, documents, last_held_out = _blocks(plan.config, work, plan.least)
+    left_out = _tokenise(work, blocks, documents, plan, plan.job(work, last_held_out))
     summary: dict[str, Any] = {"left_out": left_out, "segmenter": plan.segmenter, "key": plan.key}
     for number, name in enumerate(_SIDES):
-        summary[name] = _write_side(
-            folder, name, Pieces.read(work / name), plan, [plan.seed, number]
-        )
+        pieces = Pieces.read(work / name)
+        summary[name] = _write_side(folder, name, pieces, plan, [plan.seed, number])
     shutil.rmtree(work)
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
+def _tokenise(work: Path, blocks: list[Path], documents: int, plan: _Plan, job: Job) -> int:
+    """Write the tokens of all blocks, side by side; return how many documents are left out."""
+    left_out = 0
+    workers = min(processes(plan.config.workers, len(blocks)), len(blocks))
+    found = each(partial(tokenised, job), blocks, workers=workers)
+    with ExitStack() as stack:
+        bar = stack.enter_context(
+            tqdm(total=documents, desc="adapt: tokenise", unit="doc", unit_scale=True, disable=None)
+        )
+        gathered = [stack.enter_context(Pieces.writer(work / side)) for side in _SIDES]
+        for block, (seen, dropped, sides) in zip(blocks, found, strict=True):
+            for arrays, side in zip(gathered, sides, strict=True):
+                for array, more in zip(arrays, side, strict=True):
+                    array.append(more)
+            left_out += dropped
+            bar.update(seen)
+            block.unlink()
+    return left_out
+
+
 def _blocks(config: TextConfig, work: Path, least: int) -> tuple[list[Path], int, int]:
-    """Write documents block by block; return the blocks, the number of documents, and the greatest hash of those that are held out.
+    """Write documents block by block; return the blocks, their documents, the last held-out hash.
 
     Args:
         config: Where they are.
@@ -286,9 +294,9 @@ def _blocks(config: TextConfig, work: Path, least: int) -> tuple[list[Path], int
     if waiting:
         write()
     if not documents or len(low) < least or low[-1] >= high[0]:
+        what = "too few different documents" if documents else "no text"
         raise InputError(
-            f"adapt.text.sources: {'too few different documents' if documents else 'no text'} in {', '.join(config.sources)}; expected at least "
-            f"{2 * least}, {least} of which to hold out"
+            f"adapt.text.sources: {what} in {', '.join(config.sources)}; expected at least {2 * least}, {least} of which to hold out"
         )
     return blocks, documents, min(max(int(config.held_out_fraction * 2**64), low[-1]), high[0] - 1)
 
@@ -299,31 +307,25 @@ def _write_side(
     # two stand for more
     different = int((pieces.hashes != pieces.hashes[:1]).any()) + 1 if len(pieces.hashes) else 0
     if different < plan.least:
-        what = "documents of two sentences or more" if plan.mode == "pairs" else "documents"
+        what = "documents of two sentences or more" if plan.pairs else "documents"
         raise InputError(
             f"adapt.text: {different} different {what} {_SHARE[side]}, expected at least {plan.least}: give more text, or change adapt.text.held_out_fraction"
         )
-    names = {"ids": np.int32, "words": np.int8, "offsets": np.int64}
-    names |= ({"types": np.int8} if plan.has_types else {}) | (
-        {"order": np.int8} if plan.mode == "pairs" else {}
-    )
+    small = ["words", *["types"] * plan.has_types, *["order"] * plan.pairs]
+    files = {name: GrowingArray(folder / f"{side}-{name}.npy", np.int8) for name in small}
+    files["ids"] = GrowingArray(folder / f"{side}-ids.npy", np.int32)
+    files["offsets"] = GrowingOffsets(folder / f"{side}-offsets.npy")
     rows = tokens = 0
     with ExitStack() as stack:
-        arrays = {
-            n: stack.enter_context(GrowingArray(folder / f"{side}-{n}.npy", kind))
-            for n, kind in names.items()
-        }
-        offsets = GrowingOffsets(arrays["offsets"])
+        for file in files.values():
+            stack.enter_context(file)
         room = plan.config.max_tokens - plan.glue.size
         for spans, order in cut(pieces, plan.mode, room, plan.separator, plan.kinds, seed):
             ids, words, types, lengths = joined(pieces, spans, plan.glue)
-            arrays["ids"].append(ids)
-            arrays["words"].append(words)
-            offsets.append(lengths)
-            if plan.has_types:
-                arrays["types"].append(types)
-            if order is not None:
-                arrays["order"].append(order)
+            found = {"ids": ids, "words": words, "types": types, "offsets": lengths}
+            found |= {} if order is None else {"order": order}
+            for name, file in files.items():
+                file.append(found[name])
             rows, tokens = rows + len(lengths), tokens + len(ids)
     return {"documents": len(pieces.hashes), "rows": rows, "tokens": tokens}
 
@@ -352,5 +354,5 @@ def _load_side(folder: Path, side: str, summary: dict[str, int], plan: _Plan) ->
         offsets=flat("offsets", rows + 1),
         pad_id=plan.pad_id,
         words=flat("words", tokens),
-        order=flat("order", rows) if plan.mode == "pairs" else None,
+        order=flat("order", rows) if plan.pairs else None,
     )

@@ -59,7 +59,9 @@ _TOKENIZER = (
 
 
 class Labeller:
-    """A fine-tuned teacher, loaded once, that turns tables into shards. It is built from plain values, so any process can have its own.
+    """A fine-tuned teacher, loaded once, that turns tables into shards.
+
+    It is built from plain values, so any process can have its own.
 
     Args:
         teacher: Checkpoint of a fine-tuned classifier, as for `checkpoint.resolve`.
@@ -79,8 +81,7 @@ class Labeller:
         self.teacher, self.config, self.mask = teacher, config, mask
         self.precision = resolve_precision(config.precision, device)
         self.model, self.tokenizer = load_classifier(teacher)
-        # Turned once: autocast would turn the same weights in every forward pass, which takes a
-        # tenth of the time.
+        # Cast once: autocast would cast the same weights in every pass, a tenth of the time.
         self.model.to(device, _DTYPES[self.precision])
         self.task = task_of_model(self.model.config)
         self.labels = list(labels) or labels_of(self.model)
@@ -88,7 +89,7 @@ class Labeller:
         self._pieces = word_pieces(self.tokenizer, self.max_tokens)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Label the rows of a canonical table; the shard depends on nothing but these rows. `data.logits.write_shard` writes it."""
+        """Make the shard of a canonical table; it depends on nothing but these rows."""
         return self.shard(table, self.logits(self.encode(table)))
 
     def encode(self, table: pa.Table) -> Encoded:
@@ -98,13 +99,10 @@ class Labeller:
         )
 
     def logits(self, rows: Encoded, on_rows: Callable[[int], object] | None = None) -> np.ndarray:
-        """Run the teacher; logits (N, C) float32. `on_rows` is called with the number of rows after each forward pass."""
+        """Return logits, (N, C) float32; `on_rows` gets the number of rows of each forward pass."""
+        budget = self.config.max_batch_tokens
         return predict_logits(
-            self.model,
-            rows,
-            max_batch_tokens=self.config.max_batch_tokens,
-            even=True,
-            on_rows=on_rows,
+            self.model, rows, max_batch_tokens=budget, even=True, on_rows=on_rows
         ).numpy()
 
     def shard(self, table: pa.Table, logits: np.ndarray) -> pa.Table:
@@ -114,18 +112,20 @@ class Labeller:
     def manifest(self) -> dict[str, Any]:
         """Say what the logits depend on: those of another teacher are never mixed in."""
         path = Path(resolve(self.teacher))
-        prints = [
+        weights, tokenizer = (
             _print(path, kinds) if path.is_dir() else str(path) for kinds in (_WEIGHTS, _TOKENIZER)
-        ]
-        return _manifest(
-            prints,
-            self.labels,
-            self.max_tokens,
-            self.precision,
-            self.task,
-            self.mask,
-            self.config.storage,
         )
+        return {
+            "format": FORMAT,
+            "weights": weights,
+            "tokenizer": tokenizer,
+            "labels": self.labels,
+            "max_tokens": self.max_tokens,
+            "precision": self.precision,
+            "head": HEADS[self.task],
+            "mask": self.mask,
+            "storage": self.config.storage,
+        }
 
 
 def label_table(
@@ -141,22 +141,21 @@ def label_table(
 ) -> dict[str, Any]:
     """Give every row of a table the teacher's logits, in a store that grows shard by shard.
 
-    Rows whose content the store has already are not done again, so an interrupted run resumes and a
-    larger table adds only what is new. Processes that label the same table at the same time share
-    the work; the files are the same whoever writes them.
+    Content that the store has is not labelled again: an interrupted run resumes, and a larger table
+    adds only what is new. Processes that label the same table at the same time share the work; the
+    files are the same whoever writes them.
 
     Args:
         table: Canonical table, its labels of the teacher's kind of task; labelled rows are used to
             check that the teacher knows the task.
         store: Folder of the store; made if absent.
-        teacher: Checkpoint of a fine-tuned classifier, as for `checkpoint.resolve`.
+        teacher: As for `Labeller`.
         config: Batches, precision, shards.
-        mask: The transfer set's mask word, replaced by the teacher's own mask token; empty: nothing
-            is replaced.
+        mask: As for `Labeller`.
         name: The teacher's folder in the store.
         engine: `local`: this process, and whichever others do the same; `ray`: actors that hold the
             teacher, on a file system with the store.
-        workers: On Ray, how many; 0: one a GPU, or without any one a CPU but one.
+        workers: On Ray, how many; 0: one per GPU; without GPUs, one per CPU except one.
 
     Returns:
         `rows`, `distinct`, `labelled_now`, `labels`, `rounding_error` (the largest in the store)
@@ -175,21 +174,18 @@ def label_table(
         labeller.labels = match_labels(labeller.labels, label_names(table), teacher)
     manifest = labeller.manifest()
     _check_manifest(folder, manifest)
-    score = refuse_chance(
-        table,
-        lambda rows: labeller.logits(labeller.encode(rows)),
-        labeller.labels,
-        labeller.task,
-        teacher,
-    )
+
+    def logits(rows: pa.Table) -> np.ndarray:
+        return labeller.logits(labeller.encode(rows))
+
+    score = refuse_chance(table, logits, labeller.labels, labeller.task, teacher)
+    write: _Write = partial(_write_here, labeller.encode, labeller.logits, labeller.shard)
     if engine == "ray":
         path = Path(resolve(teacher))  # actors may stand elsewhere
         model = str(path.absolute()) if path.is_dir() else teacher
         step = partial(_label_shard, model, config, mask, tuple(labeller.labels), folder.absolute())
-        return _fill_on_ray(table, folder, manifest, config, step, score, workers)
-    return _fill(
-        table, folder, manifest, config, labeller.encode, labeller.logits, labeller.shard, score
-    )
+        write = partial(_write_on_ray, step, workers)
+    return _fill(table, folder, manifest, config, write, score)
 
 
 def label_from_file(
@@ -200,7 +196,7 @@ def label_from_file(
     labels: Sequence[str] = (),
     name: str = "teacher",
 ) -> dict[str, Any]:
-    """Give every row of a table logits that came from anywhere, joined by content; else as `label_table`.
+    """Give every row of a table logits from a file, joined by content; else as `label_table`.
 
     Args:
         table: Canonical table; the type of its labels says what kind of task the logits are for,
@@ -222,9 +218,17 @@ def label_from_file(
     )
     known = [SCORE] if task == "regression" else label_names(table) if has_labels(table) else []
     names = file.name_labels(labels, known)
-    manifest = _manifest(
-        [file.fingerprint(), None], names, None, None, task, mask_of(table), config.storage
-    )
+    manifest = {
+        "format": FORMAT,
+        "weights": file.fingerprint(),
+        "tokenizer": None,
+        "labels": names,
+        "max_tokens": None,
+        "precision": None,
+        "head": HEADS[task],
+        "mask": mask_of(table),
+        "storage": config.storage,
+    }
     _check_manifest(folder, manifest)
     file.check_covers(table)
     score = refuse_chance(table, file.find, names, task, file.source)
@@ -236,7 +240,12 @@ def label_from_file(
         on_rows(len(logits))
         return logits
 
-    return _fill(table, folder, manifest, config, file.find, found, shard, score)
+    write = partial(_write_here, file.find, found, shard)
+    return _fill(table, folder, manifest, config, write, score)
+
+
+# Writes the shards of a plan into a folder, and tells how many rows are done.
+_Write = Callable[[Path, pa.Table, list[Shard], Callable[[int], object]], None]
 
 
 def _fill(
@@ -244,116 +253,19 @@ def _fill(
     folder: Path,
     manifest: dict[str, Any],
     config: LabelConfig,
-    prepare: Callable[[pa.Table], Any],
-    answer: Callable[[Any, Callable[[int], object]], np.ndarray],
-    shard_of: Callable[[pa.Table, np.ndarray], pa.Table],
+    write: _Write,
     score: float | None,
 ) -> dict[str, Any]:
-    """Write every shard that is missing: while one is answered the next is prepared and the last one written."""
-    rank, world = processes.rank(), processes.world()
-    table, keys = _content(table)
-    with disk_errors(folder):
-        _keep_manifest(folder, manifest)
-        plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
-        todo = sum(len(shard.rows) for shard in plan)
-        with (
-            tqdm(
-                total=todo,
-                desc="label",
-                unit="row",
-                unit_scale=True,
-                disable=True if rank else None,
-            ) as bar,
-            Turns(folder, plan, rank, world, bar.update) as turns,
-            # one thread each: a tokenizer is not for two at once
-            ThreadPoolExecutor(1) as preparer,
-            ThreadPoolExecutor(1) as writer,
-        ):
-
-            def ready(shard: Shard) -> tuple[pa.Table, Any]:
-                part = table.take(shard.rows)
-                return part, prepare(part)
-
-            def begin(shard: Shard | None) -> tuple[Shard, Future[Any]] | None:
-                return None if shard is None else (shard, preparer.submit(ready, shard))
-
-            def finish() -> None:
-                while writing:
-                    shard, write = writing.pop()
-                    write.result()
-                    turns.done(shard)
-
-            writing: list[tuple[Shard, Future[Any]]] = []
-            ahead = begin(turns.take(wait=False))
-            while True:
-                if ahead is None:
-                    finish()  # others may wait for what this process holds
-                    ahead = begin(turns.take(wait=True))
-                if ahead is None:
-                    break
-                shard, rows = ahead
-                ahead = begin(turns.take(wait=False))
-                part, prepared = rows.result()
-                logits = answer(prepared, bar.update)
-                finish()
-                writing.append(
-                    (
-                        shard,
-                        writer.submit(
-                            lambda p, z: write_shard(folder, shard_of(p, z)), part, logits
-                        ),
-                    )
-                )
-    return _summary(keys, todo, folder, manifest, score)
-
-
-def _fill_on_ray(
-    table: pa.Table,
-    folder: Path,
-    manifest: dict[str, Any],
-    config: LabelConfig,
-    step: Callable[[pa.Table], int],
-    score: float | None,
-    workers: int,
-) -> dict[str, Any]:
-    """Have actors write every shard that is missing."""
-    table, keys = _content(table)
-    with disk_errors(folder):
-        _keep_manifest(folder, manifest)
-        plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
-        todo = sum(len(shard.rows) for shard in plan)
-        with tqdm(total=todo, desc="label", unit="row", unit_scale=True, disable=None) as bar:
-            parts = [table.take(shard.rows) for shard in plan]
-            for rows in each(step, parts, engine="ray", workers=workers, holds_model=True):
-                bar.update(rows)
-    return _summary(keys, todo, folder, manifest, score)
-
-
-def _label_shard(
-    teacher: str,
-    config: LabelConfig,
-    mask: str,
-    labels: tuple[str, ...],
-    folder: Path,
-    part: pa.Table,
-) -> int:
-    """Label rows and write their shard, with a teacher that stays loaded for the next; return how many rows it has."""
-    write_shard(folder, _loaded(teacher, config, mask, labels)(part))
-    return len(part)
-
-
-_loaded = lru_cache(maxsize=1)(Labeller)
-
-
-def _content(table: pa.Table) -> tuple[pa.Table, pa.Array]:
-    """Return the columns that are labelled, and each row's key."""
+    """Have every missing shard written; return the summary."""
     table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
-    return table, keys_of(table)
-
-
-def _summary(
-    keys: pa.Array, todo: int, folder: Path, manifest: dict[str, Any], score: float | None
-) -> dict[str, Any]:
+    keys = keys_of(table)
+    with disk_errors(folder):
+        _keep_manifest(folder, manifest)
+        plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
+        todo = sum(len(shard.rows) for shard in plan)
+        hidden = True if processes.rank() else None
+        with tqdm(total=todo, desc="label", unit="row", unit_scale=True, disable=hidden) as bar:
+            write(folder, table, plan, bar.update)
     summary = {
         "rows": len(keys),
         "distinct": len(keys.unique()),
@@ -365,32 +277,89 @@ def _summary(
     return summary if score is None else summary | {f"{SCORES[task]}_on_labelled": score}
 
 
-def _manifest(
-    prints: Sequence[str | None],
-    labels: list[str],
-    max_tokens: int | None,
-    precision: str | None,
-    task: Task,
+def _write_here(
+    prepare: Callable[[pa.Table], Any],
+    answer: Callable[[Any, Callable[[int], object]], np.ndarray],
+    shard_of: Callable[[pa.Table, np.ndarray], pa.Table],
+    folder: Path,
+    table: pa.Table,
+    plan: list[Shard],
+    on_rows: Callable[[int], object],
+) -> None:
+    """While a shard is answered, prepare the next one and write the last one."""
+    with (
+        Turns(folder, plan, processes.rank(), processes.world(), on_rows) as turns,
+        # one thread each: a tokenizer is not for two at once
+        ThreadPoolExecutor(1) as preparer,
+        ThreadPoolExecutor(1) as writer,
+    ):
+
+        def ready(shard: Shard) -> tuple[pa.Table, Any]:
+            part = table.take(shard.rows)
+            return part, prepare(part)
+
+        def begin(*, wait: bool) -> tuple[Shard, Future[Any]] | None:
+            shard = turns.take(wait=wait)
+            return None if shard is None else (shard, preparer.submit(ready, shard))
+
+        def save(part: pa.Table, logits: np.ndarray) -> None:
+            write_shard(folder, shard_of(part, logits))
+
+        def finish() -> None:
+            while writing:
+                shard, write = writing.pop()
+                write.result()
+                turns.done(shard)
+
+        writing: list[tuple[Shard, Future[Any]]] = []
+        ahead = begin(wait=False)
+        while True:
+            if ahead is None:
+                finish()  # others may wait for what this process holds
+                ahead = begin(wait=True)
+            if ahead is None:
+                break
+            shard, rows = ahead
+            ahead = begin(wait=False)
+            part, prepared = rows.result()
+            logits = answer(prepared, on_rows)
+            finish()
+            writing.append((shard, writer.submit(save, part, logits)))
+
+
+def _write_on_ray(
+    step: Callable[[pa.Table], int],
+    workers: int,
+    folder: Path,
+    table: pa.Table,
+    plan: list[Shard],
+    on_rows: Callable[[int], object],
+) -> None:
+    """Have actors write the shards; `step` knows the folder."""
+    parts = [table.take(shard.rows) for shard in plan]
+    for rows in each(step, parts, engine="ray", workers=workers, holds_model=True):
+        on_rows(rows)
+
+
+def _label_shard(
+    teacher: str,
+    config: LabelConfig,
     mask: str,
-    storage: str,
-) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "weights": prints[0],
-        "tokenizer": prints[1],
-        "labels": labels,
-        "max_tokens": max_tokens,
-        "precision": precision,
-        "head": HEADS[task],
-        "mask": mask,
-        "storage": storage,
-    }
+    labels: tuple[str, ...],
+    folder: Path,
+    part: pa.Table,
+) -> int:
+    """Write the shard of rows and return their number; the teacher stays loaded for the next."""
+    write_shard(folder, _loaded(teacher, config, mask, labels)(part))
+    return len(part)
+
+
+_loaded = lru_cache(maxsize=1)(Labeller)
 
 
 def _print(folder: Path, kinds: Sequence[str]) -> str:
-    return fingerprint(
-        *sorted({path for kind in kinds for path in folder.glob(kind) if path.is_file()})
-    )
+    files = {path for kind in kinds for path in folder.glob(kind) if path.is_file()}
+    return fingerprint(*sorted(files))
 
 
 def _check_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -409,7 +378,6 @@ def _keep_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     with alone(folder):
         _check_manifest(folder, manifest)  # again: another process may have been faster
         if not (folder / MANIFEST).is_file():
+            text = json.dumps(manifest, ensure_ascii=False, indent=1) + "\n"
             with whole_file(folder / MANIFEST) as partial:
-                partial.write_text(
-                    json.dumps(manifest, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-                )
+                partial.write_text(text, encoding="utf-8")

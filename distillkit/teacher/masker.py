@@ -23,12 +23,12 @@ Draw = Callable[[int], Tensor]
 
 
 def fresh_draw(rows: int, device: torch.device, generator: torch.Generator | None = None) -> Draw:
-    """Draw from a generator, torch's own if None: other numbers at every call, so that masks are dynamic."""
+    """Draw other numbers at every call, for dynamic masks; None: from torch's own generator."""
     return lambda count: torch.rand(rows, count, device=device, generator=generator)
 
 
 def keyed_draw(keys: Tensor) -> Draw:
-    """Draw numbers that depend on a row's key alone, (B,) int64, not on its batch: so that masks are static."""
+    """Draw numbers of a row's key alone, (B,) int64, not of its batch, for static masks."""
     calls = 0
 
     def draw(count: int) -> Tensor:
@@ -129,8 +129,8 @@ class Masker:
         """Choose runs of units until their mean number comes to `rate`.
 
         The number of runs is drawn first, rounded up or down at random, then their lengths, then
-        one of all ways to lay them out with a unit between any two; so lengths have just the shares
-        they should have, and rows of any length the same rate.
+        one of all ways to lay them out with a unit between any two. So lengths have exactly the
+        shares they should have, and rows of any length the same rate.
 
         Args:
             unit: Number of the unit of each token, from 1, 0 where there is none, (B, T) int64.
@@ -144,40 +144,17 @@ class Masker:
         """
         count = unit.amax(1)  # (B,)
         widest = max(int(count.max()), 1)
-        shares = self._lengths.to(unit.device)
-        fits = count.clamp(1, len(shares)) - 1  # a run that is longer than the row is not drawn
-        total, mean = (
-            shares.cumsum(0),
-            (shares * torch.arange(1, len(shares) + 1, device=unit.device)).cumsum(0),
-        )
-        # Shares of 0 for the shortest runs: in a row too short for any other, single units.
-        total = total.clamp_min(1e-9)
-        wanted = rate * count * total[fits] / mean[fits].clamp_min(1e-9)
-        runs = torch.minimum((wanted + draw(1)[:, 0]).floor().long(), count)
-        most = max(int(runs.max()), 1)
-        gap = int(len(shares) > 1)  # between two runs, which would else be one
-        lengths = torch.ones(len(unit), most, dtype=torch.long, device=unit.device)
-        if gap:
-            lengths += torch.bucketize(draw(most) * total[fits][:, None], total, right=True)
-            lengths = torch.minimum(lengths, fits[:, None] + 1)
-        taken = torch.arange(most, device=unit.device) < runs[:, None]
-        taken &= (lengths + gap).cumsum(1) - gap <= count[:, None]
-        lengths = lengths * taken
+        taken, lengths = self._draw_runs(count, rate, draw)
+        most, gap = lengths.shape[1], int(len(self._lengths) > 1)
         # Laid out: `runs` of the free places are where a run begins, the free units before it and
         # the runs before it lying to its left.
         places = count - lengths.sum(1) + 1 if gap else count
         keys = draw(widest + 1)
         if scores is not None:
             keys = _weighted(keys, unit, scores)
-        keys = keys.masked_fill(
-            torch.arange(widest + 1, device=unit.device) >= places[:, None], -torch.inf
-        )
-        start = (
-            keys.topk(min(most, widest + 1), dim=1)
-            .indices.masked_fill(~taken, widest + 1)
-            .sort(1)
-            .values
-        )
+        free = torch.arange(widest + 1, device=unit.device) < places[:, None]
+        start = keys.masked_fill(~free, -torch.inf).topk(min(most, widest + 1), dim=1).indices
+        start = start.masked_fill(~taken, widest + 1).sort(1).values
         if gap:
             start = start + lengths.cumsum(1) - lengths
         edges = torch.zeros(len(unit), widest + 2, dtype=torch.long, device=unit.device)
@@ -186,6 +163,30 @@ class Masker:
         inside = (begins - ends).cumsum(1) > 0
         chosen = inside.gather(1, (unit - 1).clamp_min(0)) & (unit > 0)
         return chosen, begins.cumsum(1).gather(1, (unit - 1).clamp_min(0)) * chosen
+
+    def _draw_runs(self, count: Tensor, rate: float, draw: Draw) -> tuple[Tensor, Tensor]:
+        """Draw the lengths of the runs of rows of `count` units, (B,).
+
+        Returns:
+            Whether each run is there, (B, K) bool, and its units, (B, K) int64, 0 where it is not.
+        """
+        shares = self._lengths.to(count.device)
+        fits = count.clamp(1, len(shares)) - 1  # a run that is longer than the row is not drawn
+        sizes = torch.arange(1, len(shares) + 1, device=count.device)
+        mean = (shares * sizes).cumsum(0)
+        # Shares of 0 for the shortest runs: in a row too short for any other, single units.
+        total = shares.cumsum(0).clamp_min(1e-9)
+        wanted = rate * count * total[fits] / mean[fits].clamp_min(1e-9)
+        runs = torch.minimum((wanted + draw(1)[:, 0]).floor().long(), count)
+        most = max(int(runs.max()), 1)
+        gap = int(len(shares) > 1)  # between two runs, which would else be one
+        lengths = torch.ones(len(count), most, dtype=torch.long, device=count.device)
+        if gap:
+            lengths += torch.bucketize(draw(most) * total[fits][:, None], total, right=True)
+            lengths = torch.minimum(lengths, fits[:, None] + 1)
+        taken = torch.arange(most, device=count.device) < runs[:, None]
+        taken &= (lengths + gap).cumsum(1) - gap <= count[:, None]
+        return taken, lengths * taken
 
 
 def units(words: Tensor, *, whole: bool) -> Tensor:
@@ -211,11 +212,14 @@ def units(words: Tensor, *, whole: bool) -> Tensor:
 
 
 def _weighted(uniform: Tensor, unit: Tensor, scores: Tensor) -> Tensor:
-    """Turn uniform numbers into keys whose largest are a sample without replacement, in proportion to the units' scores (Efraimidis and Spirakis 2006)."""
+    """Turn uniform numbers into keys whose largest are a sample in proportion to units' scores.
+
+    The sample is without replacement (Efraimidis and Spirakis 2006).
+    """
     of_units = torch.zeros(len(unit), uniform.shape[1] + 1, device=unit.device)
     of_units = of_units.scatter_reduce(1, unit, scores.float(), "amax", include_self=True)[:, 1:]
-    # By their logarithms, which do not vanish; a unit without any score can still come, after all
-    # that have one.
+    # By their logarithms, which do not vanish; a unit without any score comes after all that have
+    # one.
     return uniform.clamp_min(1e-7).log() / of_units.clamp_min(1e-30)
 
 

@@ -32,15 +32,8 @@ _COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 
 # Where each kind keeps the head that tells a masked token from its state; of others the whole
 # output is computed.
-_MLM_HEADS = {
-    "bert": "cls.predictions",
-    "ernie": "cls.predictions",
-    "megatron-bert": "cls.predictions",
-    "roberta": "lm_head",
-    "xlm-roberta": "lm_head",
-    "camembert": "lm_head",
-    "mpnet": "lm_head",
-}
+_MLM_HEADS = dict.fromkeys(("bert", "ernie", "megatron-bert"), "cls.predictions")
+_MLM_HEADS |= dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), "lm_head")
 # Kinds with a pooler, which next-sentence prediction trained and fine-tuning goes on with.
 _POOLED = ("bert", "ernie", "megatron-bert")
 # A generator's attention head.
@@ -58,7 +51,7 @@ def load_encoder(model: str, objectives: ObjectivesConfig) -> tuple[Any, Any]:
 
     Args:
         model: As for `teacher.checkpoint.resolve`.
-        objectives: Of mlm, and of rtd alone for an ELECTRA, depends which head it gets.
+        objectives: Whether mlm is among them, and rtd for an ELECTRA, decides which head it gets.
 
     Returns:
         The model, float32, and its tokenizer.
@@ -129,17 +122,17 @@ class Pretraining(nn.Module):
 
     def _freeze_unused(self) -> None:
         # DDP waits for the gradient of every parameter that wants one.
-        # Some kinds have a pooler of their own that only fine-tuning asks.
+        # Some kinds have a pooler of their own that only fine-tuning uses.
+        unused: list[nn.Module] = []
         pooler = dict(self.network.base_model.named_children()).get("pooler")
-        unused: list[Any] = (
-            [] if pooler is None or (self.kind in _POOLED and self.objectives.pairs) else [pooler]
-        )
-        if self.kind in _POOLED:
-            unused += [] if self.objectives.nsp else [self.network.cls.seq_relationship]
-            if not self.objectives.mlm:
-                # Its decoder is the embeddings, which are trained.
-                unused += [self.network.cls.predictions.transform]
-                self.network.cls.predictions.bias.requires_grad_(False)
+        if pooler is not None and not (self.kind in _POOLED and self.objectives.pairs):
+            unused.append(pooler)
+        if self.kind in _POOLED and not self.objectives.nsp:
+            unused.append(self.network.cls.seq_relationship)
+        if self.kind in _POOLED and not self.objectives.mlm:
+            # Its decoder is the embeddings, which are trained.
+            unused.append(self.network.cls.predictions.transform)
+            self.network.cls.predictions.bias.requires_grad_(False)
         for module in unused:
             module.requires_grad_(False)
 
@@ -156,37 +149,26 @@ class Pretraining(nn.Module):
             input_ids: Masked tokens, (B, T) int64.
             attention_mask: 1 for tokens, 0 for padding, (B, T) int64.
             labels: The token that was there where one was chosen, else -100; (B, T) int64.
-            token_type_ids: 0 for the first piece of text, 1 for the second, (B, T) int64.
+            token_type_ids: 0 for the first part of a row, 1 for the second, (B, T) int64.
         """
         inputs = {"attention_mask": attention_mask}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids
         chosen = labels != IGNORED
-        rows, wanted = chosen.nonzero()[:, 0], labels[chosen]
         found: dict[str, Tensor] = {"chosen": chosen.sum(1), "tokens": attention_mask.sum(1)}
         states = None
         if self.objectives.mlm:
             states, logits = self._masked(input_ids, inputs, chosen)
-            found["mlm_loss"] = _by_row(
-                functional.cross_entropy(logits.float(), wanted, reduction="none"),
-                rows,
-                len(labels),
-            )
+            found["mlm_loss"] = _loss_by_row(logits, labels)
             if not self.training:
-                found["mlm_right"] = _by_row(
-                    (logits.argmax(-1) == wanted).float(), rows, len(labels)
-                )
+                right = (logits.argmax(-1) == labels[chosen]).float()
+                found["mlm_right"] = _by_row(right, chosen)
         if self.generator is not None:
             logits = self.generator(input_ids=input_ids, **inputs).logits[chosen]
-            found["generator_loss"] = _by_row(
-                functional.cross_entropy(logits.float(), wanted, reduction="none"),
-                rows,
-                len(labels),
-            )
+            found["generator_loss"] = _loss_by_row(logits, labels)
             original = torch.where(chosen, labels, input_ids)
-            corrupted = original.masked_scatter(
-                chosen, self._sampled(logits, original * attention_mask, chosen)
-            )
+            drawn = self._sampled(logits, original * attention_mask, chosen)
+            corrupted = original.masked_scatter(chosen, drawn)
             seen = self.network.base_model(input_ids=corrupted, **inputs).last_hidden_state
             found |= self._detected(seen, corrupted != original, attention_mask)
             states = seen if states is None else states
@@ -208,19 +190,16 @@ class Pretraining(nn.Module):
         return states, self.network.get_submodule(_MLM_HEADS[self.kind])(states[chosen])
 
     def _sampled(self, logits: Tensor, original: Tensor, chosen: Tensor) -> Tensor:
-        """Draw the generator's tokens, (M,) int64; outside of training always the same for the same row."""
+        """Draw the generator's tokens, (M,) int64; outside training the same for the same row."""
         if self.training:
             uniform = torch.rand(len(logits), device=logits.device)
         else:
-            keys = (original * torch.arange(1, original.shape[1] + 1, device=original.device)).sum(
-                1
-            )
-            uniform = keyed_draw(keys)(original.shape[1])[chosen]
+            places = torch.arange(1, original.shape[1] + 1, device=original.device)
+            uniform = keyed_draw((original * places).sum(1))(original.shape[1])[chosen]
         total = logits.detach().float().softmax(-1).cumsum(-1)
         # `right`: a token of probability 0 is not drawn by a 0 either.
-        return torch.searchsorted(total, (uniform * total[:, -1])[:, None], right=True)[:, 0].clamp(
-            max=total.shape[1] - 1
-        )
+        drawn = torch.searchsorted(total, (uniform * total[:, -1])[:, None], right=True)[:, 0]
+        return drawn.clamp(max=total.shape[1] - 1)
 
     def _detected(
         self, states: Tensor, replaced: Tensor, attention_mask: Tensor
@@ -239,16 +218,14 @@ class Pretraining(nn.Module):
 
     def _followed(self, states: Tensor) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        pooled = (
-            self.network.base_model.pooler(states)
-            if self.pooler is None
-            else self.pooler(states[:, 0])
-        )
+        if self.pooler is None:
+            pooled = self.network.base_model.pooler(states)
+        else:
+            pooled = self.pooler(states[:, 0])
         if self.objectives.nsp:
             # As BERT has it: 0 for what follows, 1 for what does not.
-            two = (
-                self.network.cls.seq_relationship(pooled) if self.nsp is None else self.nsp(pooled)
-            )
+            head = self.network.cls.seq_relationship if self.nsp is None else self.nsp
+            two = head(pooled)
             found["nsp_logit"] = two[:, 1] - two[:, 0]
         if self.sop is not None:
             found["sop_logit"] = self.sop(pooled)[:, 0]
@@ -318,9 +295,16 @@ def measures(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> d
     return found
 
 
-def _by_row(values: Tensor, rows: Tensor, count: int) -> Tensor:
-    """Add up values, (M,), by the rows that they are of, (M,), to (count,)."""
-    return values.new_zeros(count).index_add(0, rows, values)
+def _by_row(values: Tensor, chosen: Tensor) -> Tensor:
+    """Add up values of the chosen tokens, (M,), row by row, (B,)."""
+    return values.new_zeros(len(chosen)).index_add(0, chosen.nonzero()[:, 0], values)
+
+
+def _loss_by_row(logits: Tensor, labels: Tensor) -> Tensor:
+    """Add up the cross-entropy of the chosen tokens' logits, (M, V), row by row, (B,)."""
+    chosen = labels != IGNORED
+    losses = functional.cross_entropy(logits.float(), labels[chosen], reduction="none")
+    return _by_row(losses, chosen)
 
 
 def _generator(network: Any, size: float) -> Any:
