@@ -53,16 +53,11 @@ _Check = tuple[str, float, float, float]
 
 
 def _check_classes(logits: np.ndarray, gold: np.ndarray) -> _Check:
-    # Balanced, so that a teacher that always says the commonest label is at chance whatever its
-    # share.
+    # Balanced: a teacher that always says the commonest label is at chance whatever its share.
     chance = 1 / max(len(np.unique(gold)), 2)
     bound = chance + 2 * math.sqrt(chance * (1 - chance) / len(gold))
-    return (
-        "balanced accuracy",
-        float(balanced_accuracy_score(gold, logits.argmax(1))),
-        chance,
-        bound,
-    )
+    score = float(balanced_accuracy_score(gold, logits.argmax(1)))
+    return "balanced accuracy", score, chance, bound
 
 
 def _check_labels(logits: np.ndarray, gold: np.ndarray) -> _Check:
@@ -82,12 +77,8 @@ def _check_labels(logits: np.ndarray, gold: np.ndarray) -> _Check:
 def _check_scores(logits: np.ndarray, gold: np.ndarray) -> _Check:
     if not np.ptp(gold):  # equal scores tell no rows apart
         return "Pearson correlation", 0.0, 0.0, 0.0
-    return (
-        "Pearson correlation",
-        pearson(logits[:, 0], gold),
-        0.0,
-        min(2 / math.sqrt(len(gold)), 0.95),
-    )
+    bound = min(2 / math.sqrt(len(gold)), 0.95)
+    return "Pearson correlation", pearson(logits[:, 0], gold), 0.0, bound
 
 
 _CHECKS: dict[Task, Callable[[np.ndarray, np.ndarray], _Check]] = {

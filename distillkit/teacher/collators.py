@@ -17,7 +17,9 @@ Scores = Callable[[Tensor, Tensor], Tensor]
 
 
 class MaskingCollator:
-    """Pads examples to a batch and masks it: `input_ids`, `attention_mask`, `token_type_ids` where the examples have them, and `labels`.
+    """Pads examples to a batch and masks it.
+
+    A batch has `input_ids`, `attention_mask`, `labels`, and `token_type_ids` where the examples do.
 
     Args:
         tokenizer: With a mask token.
@@ -33,7 +35,7 @@ class MaskingCollator:
 
     An example has `input_ids` and may have `words`: 0 for tokens that are never masked, 1 for a
     word's first token, 2 for a later one, as `tokenize` gives them for any segmenter (with the
-    Trainer, remove_unused_columns=False). Without it words are what the tokenizer's own pieces say.
+    Trainer, remove_unused_columns=False). Without it the tokenizer's own subwords tell the words.
 
     Raises:
         InputError: The tokenizer has no mask token, or macbert no similar words.
@@ -49,13 +51,9 @@ class MaskingCollator:
     ) -> None:
         self.config = config or MaskingConfig()
         self._progress = torch.zeros(2, dtype=torch.float64).share_memory_()
-        self._masker, self._scores, self._seed = (
-            Masker(self.config, tokenizer, similar),
-            scores,
-            seed,
-        )
-        self._pad = int(tokenizer.pad_token_id)
-        self._kinds = _kinds(tokenizer)
+        self._masker = Masker(self.config, tokenizer, similar)
+        self._scores, self._seed = scores, seed
+        self._pad, self._kinds = int(tokenizer.pad_token_id), _kinds(tokenizer)
 
     @property
     def done(self) -> float:
@@ -77,16 +75,19 @@ class MaskingCollator:
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Make a batch of examples."""
-        ids = _padded([example["input_ids"] for example in examples], self._pad)
-        inside = _padded([[1] * len(example["input_ids"]) for example in examples], 0)
+
+        def padded(name: str, value: int) -> Tensor:
+            rows = [torch.as_tensor(example[name], dtype=torch.long) for example in examples]
+            return torch.nn.utils.rnn.pad_sequence(rows, True, value)
+
+        ids = padded("input_ids", self._pad)
+        lengths = torch.tensor([len(example["input_ids"]) for example in examples])
+        inside = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         batch = {"input_ids": ids, "attention_mask": inside}
         if "token_type_ids" in examples[0]:
-            batch["token_type_ids"] = _padded(
-                [example["token_type_ids"] for example in examples], 0
-            )
-        words = self._kinds[ids] * inside
-        if "words" in examples[0]:
-            words = _padded([example["words"] for example in examples], SPECIAL)
+            batch["token_type_ids"] = padded("token_type_ids", 0)
+        own = "words" in examples[0]
+        words = padded("words", SPECIAL) if own else self._kinds[ids] * inside
         draw = fresh_draw(len(ids), ids.device)
         if self.config.static_copies:
             # Of the tokens and their places: the same example is masked alike in every batch.
@@ -94,10 +95,8 @@ class MaskingCollator:
             keys = ((ids + 1) * inside * places).sum(1) + self.epoch % self.config.static_copies
             draw = keyed_draw(keys * 1_000_003 + self._seed)
         scores = None if self._scores is None else self._scores(ids, inside)
-        batch["input_ids"], batch["labels"] = self._masker(
-            ids, words, draw, done=self.done, scores=scores
-        )
-        return batch
+        masked, labels = self._masker(ids, words, draw, done=self.done, scores=scores)
+        return batch | {"input_ids": masked, "labels": labels}
 
 
 def tokenize(
@@ -113,8 +112,7 @@ def tokenize(
         max_tokens: Longer texts are truncated, special tokens included.
 
     Returns:
-        `input_ids`, and `words`: 0 for a special token, 1 for a word's first token, 2 for a later
-            one.
+        `input_ids`, and `words` as `MaskingCollator` takes them.
 
     Raises:
         InputError: The segmenter's words are not those of the text.
@@ -126,37 +124,26 @@ def tokenize(
     special = set(_special(tokenizer))
     for number, text in enumerate(texts):
         # A special token that stands in the text is of no word.
-        own = [
-            None if i in special else w
-            for i, w in zip(found["input_ids"][number], found.word_ids(number), strict=True)
-        ]
+        tokens = zip(found["input_ids"][number], found.word_ids(number), strict=True)
+        own = [None if i in special else word for i, word in tokens]
         if segmenter is not None:
             segments = word_numbers(segmenter, "given", text)
-            # A piece that reaches over the end of a segment is in none: there the tokenizer's word
-            # stands.
-            inside = [
-                (segments[a], segments[b - 1]) if b > a else (-1, -1)
-                for a, b in found["offset_mapping"][number]
-            ]
-            own = [
-                word if word is None or first != last or first < 0 else -1 - int(first)
-                for word, (first, last) in zip(own, inside, strict=True)
-            ]
-        before = [None, *own[:-1]]
-        words.append(
-            [
-                SPECIAL if w is None else LATER if w == b else FIRST
-                for w, b in zip(own, before, strict=True)
-            ]
-        )
+            spans = found["offset_mapping"][number]
+            for place, (a, b) in enumerate(spans):
+                # A subword that reaches over the end of a segment keeps the tokenizer's word.
+                whole = b > a and 0 <= segments[a] == segments[b - 1]
+                if own[place] is not None and whole:
+                    own[place] = -1 - int(segments[a])
+        pairs = zip(own, [None, *own], strict=False)
+        words.append([SPECIAL if w is None else LATER if w == b else FIRST for w, b in pairs])
     return {"input_ids": found["input_ids"], "words": words}
 
 
 def _kinds(tokenizer: Any) -> Tensor:
-    """Say of every token of a vocabulary what `words` is where it stands, (V,) int64, as far as its name tells."""
+    """Return the `words` of every token of a vocabulary, (V,) int64, as far as its name tells."""
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    # Bytes' pairs, and SentencePiece's, have a sign before a word's first piece; WordPiece has ##
-    # before the others. RoBERTa has a piece ## too.
+    # Byte-level subwords and SentencePiece's have a sign before a word's first one; WordPiece has
+    # ## before the others. RoBERTa has a subword ## too.
     first = ("\u0120", "\u2581")
     if sum(name.startswith(first) for name in names) > sum(name.startswith("##") for name in names):
         # punctuation stands for itself
@@ -171,9 +158,3 @@ def _kinds(tokenizer: Any) -> Tensor:
 def _special(tokenizer: Any) -> list[int]:
     """Return the tokens that stand for no text."""
     return sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
-
-
-def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence(
-        [torch.as_tensor(row, dtype=torch.long) for row in rows], True, value
-    )

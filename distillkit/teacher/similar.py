@@ -81,8 +81,8 @@ def similar_words(
 
     Args:
         rows: The text.
-        tokenizer: What cut it into word pieces.
-        embeddings: The encoder's, (V, H): a word's vector is the mean of its pieces'.
+        tokenizer: What cut it into subwords.
+        embeddings: The encoder's, (V, H): a word's vector is the mean of its subwords'.
         source: Empty; or a word-vector text file, which is used in their place; or a .tsv
             thesaurus, a word and its synonyms a line.
 
@@ -92,24 +92,25 @@ def similar_words(
     spelt: dict[str, tuple[int, ...]] = {}
     for word in _frequent_words(rows):
         if tokenizer.unk_token_id not in word:
-            # Byte-level pieces spell a word in two ways, with a space before it and without:
-            # neither is like the other, it is the other.
+            # Byte-level subwords spell a word in two ways, with a space before it and without: they
+            # are one word, not similar ones.
             spelt.setdefault(_spelt(tokenizer, word), word)
     words = list(spelt.values())
-    if source and not Path(source).is_file():
+    path = Path(source)
+    if source and not path.is_file():
         raise InputError(
             f"adapt.masking.similar {source!r}: no such file; expected a word-vector text file or a .tsv thesaurus"
         )
     if source.endswith(".tsv"):
-        found = _of_thesaurus(Path(source), tokenizer, set(words))
+        found = _of_thesaurus(path, tokenizer, set(words))
+    elif source:
+        vectors, known = read_vectors(path, list(spelt))
+        words = [word for word, has in zip(words, known, strict=True) if has]
+        found = SimilarWords(words, _neighbours(words, vectors[known]))
     else:
-        vectors = _mean_of_pieces(words, embeddings.detach().float().cpu().numpy())
-        if source:
-            vectors, known = read_vectors(Path(source), list(spelt))
-            words, vectors = (
-                [word for word, has in zip(words, known, strict=True) if has],
-                vectors[known],
-            )
+        table = embeddings.detach().float().cpu().numpy()
+        means = [table[list(word)].mean(0) for word in words]
+        vectors = np.array(means, np.float32).reshape(-1, table.shape[1])
         found = SimilarWords(words, _neighbours(words, vectors))
     if not len(found):
         raise InputError(
@@ -119,7 +120,7 @@ def similar_words(
 
 
 def _frequent_words(rows: TextRows) -> list[tuple[int, ...]]:
-    """Return the most frequent words of at most `_MAX_PIECES` pieces, as their pieces, the most frequent first."""
+    """Return the words of at most `_MAX_PIECES` subwords, as these, the most frequent first."""
     ids, flags = rows.ids.numpy(), rows.words.numpy()
     starts = np.flatnonzero(flags == 1)
     # Of every run of later tokens, and of every token without any.
@@ -134,44 +135,25 @@ def _frequent_words(rows: TextRows) -> list[tuple[int, ...]]:
     return [tuple(int(piece) for piece in row if piece >= 0) for row in found[most]]
 
 
-def _mean_of_pieces(words: Sequence[tuple[int, ...]], embeddings: np.ndarray) -> np.ndarray:
-    return (
-        np.stack([embeddings[list(word)].mean(0) for word in words])
-        if words
-        else np.zeros((0, embeddings.shape[1]), np.float32)
-    )
-
-
 def _neighbours(words: Sequence[tuple[int, ...]], vectors: np.ndarray) -> list[list[int]]:
-    """Return for each word the numbers of the nearest by cosine among those with as many pieces."""
+    """Return each word's nearest by cosine among those with as many subwords, as numbers."""
     similar: list[list[int]] = [[] for _ in words]
-    unit = torch.from_numpy(
-        vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    ).float()
-    bar = tqdm(
-        total=len(words), desc="adapt: similar words", unit="word", unit_scale=True, disable=None
-    )
-    for size in range(1, _MAX_PIECES + 1):
-        members = torch.tensor(
-            [i for i, word in enumerate(words) if len(word) == size], dtype=torch.long
-        )
-        near = min(_NEAREST, len(members) - 1)
-        if near < 1:
-            continue
-        of_size = unit[members]
-        for first in range(0, len(members), _BLOCK):
-            closeness = of_size[first : first + _BLOCK] @ of_size.T
-            # itself
-            closeness[
-                torch.arange(len(closeness)), torch.arange(first, first + len(closeness))
-            ] = -2.0
-            nearest = members[closeness.topk(near, dim=1).indices]
-            for i, row in zip(
-                members[first : first + _BLOCK].tolist(), nearest.tolist(), strict=True
-            ):
-                similar[i] = row
-            bar.update(len(nearest))
-    bar.close()
+    norms = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    unit, sizes = torch.from_numpy(vectors / norms).float(), torch.tensor([*map(len, words)])
+    what = "adapt: similar words"
+    with tqdm(total=len(words), desc=what, unit="word", unit_scale=True, disable=None) as bar:
+        for size in range(1, _MAX_PIECES + 1):
+            members = (sizes == size).nonzero()[:, 0]
+            near = min(_NEAREST, len(members) - 1)
+            if near < 1:
+                continue
+            for block in torch.arange(len(members)).split(_BLOCK):
+                closeness = unit[members[block]] @ unit[members].T
+                closeness[torch.arange(len(block)), block] = -2.0  # itself
+                nearest = members[closeness.topk(near, dim=1).indices]
+                for i, row in zip(members[block].tolist(), nearest.tolist(), strict=True):
+                    similar[i] = row
+                bar.update(len(block))
     return similar
 
 
@@ -179,27 +161,24 @@ def _of_thesaurus(path: Path, tokenizer: Any, known: Set[tuple[int, ...]]) -> Si
     number: dict[tuple[int, ...], int] = {}
     similar: list[list[int]] = []
     for place, line in read_lines(UPath(path)):
-        # With the space that stands before a word in a text: byte-level pieces begin with it.
+        # With the space that stands before a word in a text: byte-level subwords begin with it.
         names = [f" {name.strip()}" for name in line.split("\t") if name.strip()]
+        if not names:
+            continue
         if len(names) == 1:
             raise InputError(
                 f"{place}: a word without a synonym; expected a word and its synonyms, tabs between"
             )
-        pieces = (
-            [tuple(row) for row in tokenizer(names, add_special_tokens=False)["input_ids"]]
-            if names
-            else []
-        )
-        alike = [
-            row
-            for row in pieces
-            if 0 < len(row) == len(pieces[0]) <= _MAX_PIECES and tokenizer.unk_token_id not in row
-        ]
+        cut = [tuple(row) for row in tokenizer(names, add_special_tokens=False)["input_ids"]]
+        size = len(cut[0])
+        alike = [row for row in cut if len(row) == size and tokenizer.unk_token_id not in row]
+        if not 0 < size <= _MAX_PIECES:
+            continue
         for row in alike:
             if row not in number:
                 number[row] = len(similar)
                 similar.append([])
-        if alike and alike[0] == pieces[0]:
+        if alike and alike[0] == cut[0]:
             word = similar[number[alike[0]]]
             others = dict.fromkeys(number[row] for row in alike[1:])
             word += [i for i in others if i != number[alike[0]] and i not in word]

@@ -53,7 +53,7 @@ def _backend(path: Path) -> Any:
 
 
 def tokenised(job: Job, path: Path) -> tuple[int, int, list[Side]]:
-    """Tokenise a block; return how many documents it has, how many of them are left out, and what is of either side."""
+    """Tokenise a block; return how many documents it has, how many are left out, and both sides."""
     if os.getpid() != job.parent:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # every core has a process already
     texts: list[str] = read_arrow(path)["text"].to_pylist()
@@ -62,25 +62,13 @@ def tokenised(job: Job, path: Path) -> tuple[int, int, list[Side]]:
     document = np.repeat(np.arange(len(texts)), [len(own) for own in units])
     ids, words, lengths = _pieces_of([unit for own in units for unit in own], job)
     counts = np.bincount(document[lengths > 0], minlength=len(texts))
+    enough, low = counts >= job.least_units, hashes <= np.uint64(job.last_held_out)
     sides = []
-    for held_out in (False, True):
-        chosen = (counts >= job.least_units) & (
-            (hashes <= np.uint64(job.last_held_out)) == held_out
-        )
-        tokens = np.repeat(chosen[document], lengths)
-        sides.append(
-            _separated(
-                (
-                    ids[tokens],
-                    words[tokens],
-                    lengths[(lengths > 0) & chosen[document]],
-                    counts[chosen],
-                    hashes[chosen],
-                ),
-                job,
-            )
-        )
-    return len(texts), int((counts < job.least_units).sum()), sides
+    for chosen in (enough & ~low, enough & low):
+        tokens, sizes = np.repeat(chosen[document], lengths), lengths[chosen[document]]
+        side = (ids[tokens], words[tokens], sizes[sizes > 0], counts[chosen], hashes[chosen])
+        sides.append(_separated(side, job))
+    return len(texts), int((~enough).sum()), sides
 
 
 def _units(text: str, job: Job) -> list[str]:
@@ -92,26 +80,17 @@ def _units(text: str, job: Job) -> list[str]:
 
 
 def _pieces_of(units: Sequence[str], job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the ids of all units, one after the other, what `TextRows.words` is of each, and tokens a unit."""
+    """Return the ids of all units, one after the other, `TextRows.words` of each, tokens a unit."""
     segmenter = load_segmenter(job.segmenter)
-    backend = _backend(job.tokenizer)
-    found = backend.encode_batch(units, add_special_tokens=False)
+    found = _backend(job.tokenizer).encode_batch(units, add_special_tokens=False)
     lengths = np.array([len(encoding) for encoding in found], np.int64)
-    ids = np.fromiter(
-        (token for encoding in found for token in encoding.ids), np.int32, int(lengths.sum())
-    )
-    words = np.fromiter(
-        (word for encoding in found for word in encoding.word_ids), np.int64, len(ids)
-    )
+    ids = np.array([token for encoding in found for token in encoding.ids], np.int32)
+    words = np.array([word for encoding in found for word in encoding.word_ids], np.int64)
     unit = np.repeat(np.arange(len(units)), lengths)
     same = (words[1:] == words[:-1]) & (unit[1:] == unit[:-1])
     if segmenter is not None:
-        segments = np.concatenate(
-            [
-                np.empty(0, np.int64),
-                *(_segments(e, segmenter, job, u) for e, u in zip(found, units, strict=True)),
-            ]
-        )
+        own = [_segments(e, segmenter, job, u) for e, u in zip(found, units, strict=True)]
+        segments = np.concatenate([np.empty(0, np.int64), *own])
         same |= (segments[1:] == segments[:-1]) & (segments[1:] >= 0) & (unit[1:] == unit[:-1])
     kinds = np.full(len(ids), FIRST, np.int8)
     kinds[1:][same] = LATER
@@ -129,14 +108,9 @@ def _segments(encoding: Any, segmenter: Any, job: Job, text: str) -> np.ndarray:
 
 def _separated(side: Side, job: Job) -> Side:
     """Put the separator after every document, which is one unit."""
-    ids, words, lengths, counts, hashes = side
     if job.separator is None:
         return side
+    ids, words, lengths, counts, hashes = side
     ends = np.cumsum(lengths)
-    return (
-        np.insert(ids, ends, job.separator),
-        np.insert(words, ends, SPECIAL),
-        lengths + 1,
-        counts,
-        hashes,
-    )
+    ids, words = np.insert(ids, ends, job.separator), np.insert(words, ends, SPECIAL)
+    return ids, words, lengths + 1, counts, hashes
