@@ -45,13 +45,10 @@ class LogitsFile:
         return self._values.shape[1]
 
     def fingerprint(self) -> str:
-        """Return what a store is tied to: the hash of the file, or the name of one that is not on this machine."""
-        elsewhere = "://" in self.source or self.source.startswith("datasets:")
-        return (
-            self.source
-            if elsewhere
-            else fingerprint(*(Path(str(path)) for path in source_files(self.source)))
-        )
+        """Return what a store is tied to: the file's hash, or the name of one that is elsewhere."""
+        if "://" in self.source or self.source.startswith("datasets:"):
+            return self.source
+        return fingerprint(*(Path(str(path)) for path in source_files(self.source)))
 
     def name_labels(self, given: Sequence[str], data: Sequence[str]) -> list[str]:
         """Say what the C logits of a row mean.
@@ -92,29 +89,23 @@ class LogitsFile:
 
     def _blocks(self) -> Iterator[np.ndarray]:
         width = 0
-        block: list[list[float]] = []
-        for place, row in read_rows(self.source):
-            values = _numbers(row, place)
-            width = width or len(values)
-            if len(values) != width:
-                raise InputError(
-                    f"{place}: {len(values)} logits, but the first row has {width}; expected one a label"
-                )
-            block.append(values)
-            if len(block) == _BLOCK_ROWS:
-                yield np.array(block, np.float32)
-                block = []
-        if block:
-            yield np.array(block, np.float32)
+        rows = read_rows(self.source)
+        while block := [(place, _numbers(row, place)) for place, row in islice(rows, _BLOCK_ROWS)]:
+            width = width or len(block[0][1])
+            for place, values in block:
+                if len(values) != width:
+                    raise InputError(
+                        f"{place}: {len(values)} logits, but the first row has {width}; expected one a label"
+                    )
+            yield np.array([values for _, values in block], np.float32)
 
     def _refuse_contradictions(self) -> None:
         first = pc.index_in(self._keys, value_set=self._keys).to_numpy()
         other = (self._values != self._values[first]).any(axis=1)
         if other.any():
             row = int(other.argmax())
-            place, earlier = (
-                next(islice(read_rows(self.source), int(i), None))[0] for i in (row, first[row])
-            )
+            numbers = (row, int(first[row]))
+            place, earlier = (next(islice(read_rows(self.source), i, None))[0] for i in numbers)
             raise InputError(
                 f"{place}: the text of {earlier} with other logits; keep one of the two"
             )
@@ -128,14 +119,13 @@ class LogitsFile:
 def _numbers(row: dict[str, Any], place: str) -> list[float]:
     if "logits" not in row:
         raise InputError(f"{place}: no column 'logits'; there is {', '.join(map(repr, row))}")
+    found = row["logits"]
     try:
-        values = [float(value) for value in row["logits"]]
+        values = [] if isinstance(found, str) else [float(value) for value in found]
     except (TypeError, ValueError):
-        raise InputError(
-            f"{place}: logits are {row['logits']!r}; expected a list of numbers"
-        ) from None
-    if not values or isinstance(row["logits"], str):
-        raise InputError(f"{place}: logits are {row['logits']!r}; expected a list of numbers")
+        values = []
+    if not values:
+        raise InputError(f"{place}: logits are {found!r}; expected a list of numbers")
     if not np.isfinite(np.array(values, np.float32)).all():
         raise InputError(f"{place}: logits are {values}, expected finite numbers")
     return values

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from distillkit.data.batches import budget_batches, encode, with_own_mask
 from distillkit.data.contexts import Contexts
+from distillkit.data.pieces import ranges
 from distillkit.errors import InputError
 from distillkit.recipe import Precision
 from distillkit.teacher.checkpoint import max_tokens_of
@@ -37,18 +38,18 @@ def word_vectors(
         tokenizer: Its tokenizer.
         words: V words.
         contexts: None: each word goes through the encoder alone. Else each vector is the mean over
-            all places where the word of that id stands in these texts; that of a piece that
-            continues a word, also over its places inside the other words. A word that is met
-            nowhere has its vector alone, moved by the mean difference of those that are met.
+            all places where the word of that id stands in these texts; that of a subword that
+            continues a word, also over its places inside the other words. A word that no text has
+            gets its vector alone, moved by the mean difference of those that some text has.
         precision: Autocast over texts; words alone are computed in float32.
         progress: Name of the progress bar; empty: none.
 
     Returns:
-        Mean of the last hidden states of the word's own pieces, special tokens left out, (V, H)
+        Mean of the last hidden states of the word's own subwords, special tokens left out, (V, H)
         float32 on the CPU.
 
     Raises:
-        InputError: The encoder's tokenizer cannot say where in a text its pieces stand.
+        InputError: The encoder's tokenizer cannot say where in a text its subwords stand.
     """
     if contexts is not None and not tokenizer.is_fast:
         raise InputError(
@@ -58,10 +59,8 @@ def word_vectors(
         alone = _alone(encoder, tokenizer, words, device, progress)
         if contexts is None:
             return alone
-        limit = max_tokens_of(model, tokenizer)
-        sums, counts = _in_texts(
-            encoder, tokenizer, limit, contexts, resolve(precision, device), progress
-        )
+        limit, kind = max_tokens_of(model, tokenizer), resolve(precision, device)
+        sums, counts = _in_texts(encoder, tokenizer, limit, contexts, kind, progress)
     met = counts > 0
     if not met.any():
         return alone
@@ -90,23 +89,20 @@ def _alone(
     rows = encode(tokenizer, words, None, 32)
     special = torch.tensor(sorted(tokenizer.all_special_ids))
     vectors = torch.empty(len(words), encoder.config.hidden_size)
-    with tqdm(
-        total=len(words), desc=progress, unit="word", disable=None if progress else True
-    ) as bar:
+    hidden = None if progress else True
+    with tqdm(total=len(words), desc=progress, unit="word", disable=hidden) as bar:
         for batch in budget_batches(rows.lengths, _BATCH_TOKENS):
             inputs = rows.batch(batch)
-            states = (
-                encoder(**{k: v.to(device) for k, v in inputs.items()})
-                .last_hidden_state.float()
-                .cpu()
-            )
-            own = inputs["attention_mask"].bool() & ~torch.isin(
-                inputs["input_ids"], special
-            )  # (B, T)
-            weights = own.float().unsqueeze(2)
+            states = _states(encoder, inputs, device).float().cpu()
+            own = inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], special)
+            weights = own.float().unsqueeze(2)  # (B, T, 1)
             vectors[batch] = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
             bar.update(len(batch))
     return vectors
+
+
+def _states(encoder: Any, inputs: dict[str, Tensor], device: torch.device) -> Tensor:
+    return encoder(**{k: v.to(device) for k, v in inputs.items()}).last_hidden_state
 
 
 def _in_texts(
@@ -117,7 +113,11 @@ def _in_texts(
     precision: Precision,
     progress: str,
 ) -> tuple[Tensor, Tensor]:
-    """Add up each word's states over its places in texts; return the sums, (V, H) float64, and the number of places, (V,) int64."""
+    """Add up each word's states over its places in texts.
+
+    Returns:
+        The sums, (V, H) float64, and the number of places, (V,) int64.
+    """
     device, size = next(encoder.parameters()).device, len(contexts.ids)
     number = np.full(len(contexts.tokenizer), -1)  # of a token's id among the words
     number[contexts.ids] = np.arange(size)
@@ -126,35 +126,25 @@ def _in_texts(
     counts = torch.zeros(size, dtype=torch.long)
     own_mask = with_own_mask([contexts.mask], contexts.mask, tokenizer)[0]
     lengths = torch.tensor([len(text) for text in contexts.texts])
+    hidden = None if progress else True
     with (
         autocast(precision, device),
-        tqdm(
-            total=len(lengths), desc=progress, unit="text", disable=None if progress else True
-        ) as bar,
+        tqdm(total=len(lengths), desc=progress, unit="text", disable=hidden) as bar,
     ):
         for batch in budget_batches(lengths, _BATCH_CHARACTERS):
             texts = [contexts.texts[i] for i in batch.tolist()]
-            inputs, pieces = _located(
-                tokenizer, with_own_mask(texts, contexts.mask, tokenizer), max_tokens
-            )
-            # The mask word is no word: blanks in its place keep the characters' numbers those of
-            # the encoder's text.
-            blank = (
-                texts
-                if not contexts.mask
-                else [text.replace(contexts.mask, " " * len(own_mask)) for text in texts]
-            )
-            found, tokens = _located(contexts.tokenizer, blank, contexts.tokenizer.model_max_length)
+            masked = with_own_mask(texts, contexts.mask, tokenizer)
+            inputs, pieces = _located(tokenizer, masked, max_tokens)
+            if contexts.mask:
+                # The mask word is no word. Blanks in its place keep the characters' numbers those
+                # of the encoder's text.
+                texts = [text.replace(contexts.mask, " " * len(own_mask)) for text in texts]
+            found, tokens = _located(contexts.tokenizer, texts, contexts.tokenizer.model_max_length)
             ids = found["input_ids"].long().numpy().ravel()[tokens[:, 3]]
             word, tokens = inside.added(number[ids], tokens)
             place, piece, shares = _overlaps(tokens, pieces)
-            states = encoder(
-                **{k: v.to(device) for k, v in inputs.items()}
-            ).last_hidden_state.flatten(0, 1)
-            states = (
-                states.cpu().double()[torch.from_numpy(pieces[piece, 3])]
-                * torch.from_numpy(shares)[:, None]
-            )
+            states = _states(encoder, inputs, device).flatten(0, 1).cpu().double()
+            states = states[torch.from_numpy(pieces[piece, 3])] * torch.from_numpy(shares)[:, None]
             sums.index_add_(0, torch.from_numpy(word[place]), states)
             counts += torch.bincount(torch.from_numpy(word[np.unique(place)]), minlength=size)
             bar.update(len(batch))
@@ -171,22 +161,12 @@ def _located(
         of the text, its text's number, its first character, the one after its last, and its place
         in the flattened inputs, (P, 4) int64.
     """
-    inputs = dict(
-        tokenizer(
-            list(texts),
-            padding=True,
-            truncation=True,
-            max_length=max_tokens,
-            return_offsets_mapping=True,
-            return_tensors="pt",
-        )
-    )
-    shape = inputs["input_ids"].shape
-    spans = (
-        inputs.pop("offset_mapping").numpy().reshape(*shape, 2)
-    )  # special tokens and padding stand for none
+    how = {"padding": True, "truncation": True, "max_length": max_tokens, "return_tensors": "pt"}
+    inputs = dict(tokenizer(list(texts), return_offsets_mapping=True, **how))
+    spans = inputs.pop("offset_mapping").numpy().reshape(*inputs["input_ids"].shape, 2)
+    # special tokens and padding stand for no character
     row, column = np.nonzero(spans[..., 1] > spans[..., 0])
-    return inputs, np.column_stack([row, spans[row, column], row * shape[1] + column])
+    return inputs, np.column_stack([row, spans[row, column], row * spans.shape[1] + column])
 
 
 def _overlaps(tokens: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -200,66 +180,66 @@ def _overlaps(tokens: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.nd
         Of each such pair the token's and the piece's number, and one over the number of pieces that
         the token has.
     """
-    # All texts on one line of characters, so that one search finds the first and the last piece of
-    # every token.
+    # All texts on one line of characters, so that one search finds each token's first and last
+    # piece.
     far = 1 + max(tokens[:, 2].max(initial=0), pieces[:, 2].max(initial=0))
-    first = np.searchsorted(
-        pieces[:, 0] * far + pieces[:, 2], tokens[:, 0] * far + tokens[:, 1], side="right"
+    (begins, ends), (starts, stops) = (
+        (where[:, 0] * far + where[:, 1], where[:, 0] * far + where[:, 2])
+        for where in (tokens, pieces)
     )
-    stop = np.searchsorted(
-        pieces[:, 0] * far + pieces[:, 1], tokens[:, 0] * far + tokens[:, 2], side="left"
-    )
+    first = np.searchsorted(stops, begins, side="right")
+    stop = np.searchsorted(starts, ends, side="left")
     count = np.maximum(stop - first, 0)
     place = np.repeat(np.arange(len(tokens)), count)
-    piece = np.arange(len(place)) - np.repeat(np.cumsum(count) - count - first, count)
-    return place, piece, 1 / count[place]
+    return place, ranges(first, count), 1 / count[place]
 
 
 class _Inside:
-    """Where pieces that continue a word stand inside whole words: what the word would be cut into, were it not one itself.
+    """Where subwords that continue a word stand inside whole words.
+
+    Each word is cut as it would be if it were no word itself.
 
     Args:
-        words: V words, those that begin with `##` the pieces.
+        words: V words, those that begin with `##` the subwords.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         number = {word: i for i, word in enumerate(words)}
-        # piece's number, first character, the one after its last
-        cut: list[tuple[int, int, int]] = []
-        counts = np.zeros(len(words), np.int64)
         self.lengths = np.array([len(word) for word in words], np.int64)
+        cuts: list[list[tuple[int, int, int]]] = [[] for _ in words]
         if any(word.startswith(_CONTINUES) and word != _CONTINUES for word in words):
-            for i, word in enumerate(words):
-                if not word.startswith(_CONTINUES):
-                    own = _continuing(word, number)
-                    counts[i] = len(own)
-                    cut.extend(own)
-        self.cut = np.array(cut, np.int64).reshape(-1, 3)
-        self.counts, self.first = counts, np.cumsum(counts) - counts
+            whole = [word for word in words if not word.startswith(_CONTINUES)]
+            for word in whole:
+                cuts[number[word]] = _continuing(word, number)
+        # subword's number, first character, the one after its last
+        self.cut = np.array([one for own in cuts for one in own], np.int64).reshape(-1, 3)
+        self.counts = np.array([len(own) for own in cuts], np.int64)
+        self.first = np.cumsum(self.counts) - self.counts
 
     def added(self, word: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Drop tokens that are no words (number -1) and add the pieces inside those that are.
+        """Drop tokens that are no words (number -1) and add the subwords inside those that are.
 
         Args:
             word: Each token's number among the words, (P,) int64.
             tokens: As `_located` has them.
         """
         word, tokens = word[word >= 0], tokens[word >= 0]
-        # Lower-casing and composing may change a word's length: then nobody knows where in it the
-        # piece stands.
+        # Lower-casing and composing may change a word's length: then the subword's place in it is
+        # unknown.
         count = np.where(tokens[:, 2] - tokens[:, 1] == self.lengths[word], self.counts[word], 0)
-        outer = np.repeat(np.arange(len(word)), count)
-        piece = self.cut[
-            np.arange(len(outer)) - np.repeat(np.cumsum(count) - count - self.first[word], count)
-        ]
-        inner = tokens[outer]
+        piece = self.cut[ranges(self.first[word], count)]
+        inner = np.repeat(tokens, count, axis=0)
         inner[:, 2] = inner[:, 1] + piece[:, 2]
         inner[:, 1] += piece[:, 1]
         return np.concatenate([word, piece[:, 0]]), np.concatenate([tokens, inner])
 
 
 def _continuing(word: str, number: dict[str, int]) -> list[tuple[int, int, int]]:
-    """Cut a word into the longest pieces there are, itself not among them; return those after the first, none where a piece is missing."""
+    """Cut a word into the longest subwords there are, itself not among them.
+
+    Returns:
+        Those after the first; none where a subword is missing.
+    """
     found: list[tuple[int, int, int]] = []
     start = 0
     while start < len(word):
