@@ -218,10 +218,8 @@ class Pretraining(nn.Module):
 
     def _followed(self, states: Tensor) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        if self.pooler is None:
-            pooled = self.network.base_model.pooler(states)
-        else:
-            pooled = self.pooler(states[:, 0])
+        base = self.network.base_model
+        pooled = base.pooler(states) if self.pooler is None else self.pooler(states[:, 0])
         if self.objectives.nsp:
             # As BERT has it: 0 for what follows, 1 for what does not.
             head = self.network.cls.seq_relationship if self.nsp is None else self.nsp
