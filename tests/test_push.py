@@ -68,7 +68,7 @@ def _quick(recipe):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_recipe, encoder_folder, train_table):
-    """A finished run with a test set and two rows of a ladder; its teacher is a folder beside it."""
+    """A finished run with a test set, a local teacher and two rows of a ladder."""
     folder = tmp_path_factory.mktemp("secret-home")
     shutil.copytree(encoder_folder, folder / "my-encoder")
     for source in (tiny_recipe.data.train, tiny_recipe.data.dev):

@@ -1,4 +1,4 @@
-"""`distillkit serve` as its clients see it: answers, limits, refusals and its end; its batching too."""
+"""`distillkit serve` as its clients see it: answers, limits, refusals, its end; and batching."""
 
 import asyncio
 import http.client
@@ -18,6 +18,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from distillkit import pipeline
 from distillkit.cli import main
@@ -424,9 +425,8 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
 
     async def both():
         service = Service(Predictor(bundle), replace(LIMITS, batch_wait_ms=500.0))
-        config = server.uvicorn.Config(
-            service, http=server._Protocol, lifespan="on", log_config=None
-        )
+        options = {"http": server._Protocol, "lifespan": "on", "log_config": None}
+        config = server.uvicorn.Config(service, **options)
         with server._listening("127.0.0.1", 0) as listener:
             host = server._Server(config, service, "it")
             serving = asyncio.create_task(host.serve([listener]))
@@ -489,11 +489,9 @@ def test_what_a_full_call_leaves_waits_for_one_of_its_own():
 
     async def ask():
         await batcher.start()
-        first, second, third = (
-            asyncio.ensure_future(batcher.ask(["a"] * 4, None)) for _ in range(3)
-        )
-        await asyncio.gather(first, second)
-        await asyncio.wait_for(asyncio.gather(third, batcher.ask(["b"] * 4, None)), 20)
+        asked = [asyncio.ensure_future(batcher.ask(["a"] * 4, None)) for _ in range(3)]
+        await asyncio.gather(*asked[:2])
+        await asyncio.wait_for(asyncio.gather(asked[2], batcher.ask(["b"] * 4, None)), 20)
         await batcher.stop()
 
     asyncio.run(ask())
@@ -532,49 +530,27 @@ def test_rows_beyond_the_queue_are_refused_and_the_others_answered():
     assert (first, third) == ([{"said": "A"}] * 2, [{"said": "C"}])
 
 
-def _post(service, text):
-    """Ask a service in this process: the status, the body, and how many errors it raised."""
-    sent, raised = [], []
-    asked = [{"type": "http.request", "body": json.dumps({"texts": [text]}).encode()}]
-
-    async def receive():
-        if not asked:
-            await asyncio.sleep(60)
-        return asked.pop()
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b""}
-    headers = {"http_version": "1.1", "headers": [(b"content-type", b"application/json")]}
-
-    async def call():
-        await service._batcher.start()
-        try:
-            await service(scope | headers, receive, send)
-        except ZeroDivisionError as error:
-            raised.append(error)
-
-    asyncio.run(call())
-    return sent[0]["status"], json.loads(sent[1]["body"]), len(raised)
-
-
-def test_a_failure_of_the_model_is_a_500_in_json(bundle):
+def test_a_failure_of_the_model_is_a_500_in_json_and_in_the_log(bundle):
     class Broken(Predictor):
         def predict(self, texts, text_pairs=None):
             raise ZeroDivisionError
 
     line = "this request could not be answered; the server's log says why"
-    assert _post(Service(Broken(bundle), LIMITS), "a") == (500, {"error": line}, 1)
+    broken = Broken(bundle)
+    with TestClient(Service(broken, LIMITS), raise_server_exceptions=False) as client:
+        answer = client.post("/predict", json={"texts": ["a"]})
+    assert (answer.status_code, answer.json()) == (500, {"error": line})
+    with TestClient(Service(broken, LIMITS)) as client, pytest.raises(ZeroDivisionError):
+        client.post("/predict", json={"texts": ["a"]})
 
 
 def test_logits_that_are_no_numbers_are_a_500_and_the_service_goes_on(damaged, capsys):
-    service = Service(Predictor(damaged / "bundle"), LIMITS)
     line = "the model's logits are not finite; its weights are damaged: export it again"
-    assert _post(service, "awful") == (500, {"error": line}, 0)
-    assert capsys.readouterr().err == f"distillkit: {line}\n"
-    status, said, _ = _post(service, "good")
-    assert (status, list(said)) == (200, ["answers"])
+    with TestClient(Service(Predictor(damaged / "bundle"), LIMITS)) as client:
+        answer = client.post("/predict", json={"texts": ["awful"]})
+        assert (answer.status_code, answer.json()) == (500, {"error": line})
+        assert capsys.readouterr().err == f"distillkit: {line}\n"
+        assert client.post("/predict", json={"texts": ["good"]}).status_code == 200
 
 
 def test_wrong_options_are_one_line(bundle, capsys):
@@ -589,10 +565,7 @@ def test_wrong_options_are_one_line(bundle, capsys):
         (["--port", "99999"], "--port 99999: cannot listen there"),
         (["--batch-rows", "0"], "--batch-rows 0: expected at least 1"),
         (["--batch-wait-ms", "nan"], "--batch-wait-ms nan: expected at least 0"),
-        (
-            ["--max-rows", "2000"],
-            "--max-rows 2000: a request of so many could never wait, --max-waiting is 1024",
-        ),
+        (["--max-rows", "2000"], "so many could never wait, --max-waiting is 1024"),
         (["--teacher", str(bundle)], "no threshold says when to ask a teacher"),
     ]:
         assert main(["serve", str(bundle), *options]) == 1

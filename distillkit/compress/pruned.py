@@ -1,4 +1,4 @@
-"""Checkpoints of transformers that lost attention heads; transformers' own have no place for that."""
+"""Checkpoints of transformers that lost attention heads, which transformers cannot describe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -113,7 +113,7 @@ class PrunedTransformerForSequenceClassification(PreTrainedModel):
 
     @classmethod
     def around(cls, classifier: Any) -> "PrunedTransformerForSequenceClassification":
-        """Wrap a BERT-class classifier that lost heads, with its weights, so that it can be saved."""
+        """Wrap a BERT-class classifier that lost heads, so that it can be saved."""
         config = classifier.config
         transformer = config.to_dict()
         # The checkpoint has its own.

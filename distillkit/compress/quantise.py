@@ -190,7 +190,7 @@ def _rounded(rows: Tensor, storage: Storage) -> Tensor:
 
 
 def _nearest(values: Tensor, codebook: Tensor) -> Tensor:
-    """Return the index of the nearest code of each value, int64; the codebook may have any order."""
+    """Return the index of the nearest code of each value, int64, in a codebook of any order."""
     order = codebook.argsort()
     ordered = codebook[order]
     return order[torch.bucketize(values, (ordered[1:] + ordered[:-1]) / 2)]

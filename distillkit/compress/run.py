@@ -126,7 +126,7 @@ class _Steps:
 
     @classmethod
     def of(cls, job: CompressJob, model: Model, work: Path) -> "_Steps":
-        """Read the sources of a job, and join the logits; refuse those that do not fit the model."""
+        """Read the sources of a job and join the logits; refuse what does not fit the model."""
         task, names = task_of_model(model.network.config), labels_of(model.network)
         dev = read_table(job.dev, job.columns, task=task)
         check_labels_known(dev, names, job.dev)

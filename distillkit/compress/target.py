@@ -40,7 +40,7 @@ def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
 
 
 def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
-    """List settings for the kind of model, those that remove least first; `base` gives the others."""
+    """List settings for the kind of model, those that remove least first, upon `base`."""
     network, size = model.network, len(model.tokenizer)
     possible = kind_of_model(network).compress
     words = getattr(getattr(network, "encoder", None), "embedding", None)

@@ -1,4 +1,4 @@
-"""Tokens of ASCII text in plain Python: the tokenizer's own, in a quarter of its time for one row."""
+"""Tokens of ASCII text in plain Python, four times as fast for one row as the tokenizer."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _OURS = {
 
 
 class AsciiWords:
-    """A student's vocabulary of words, or of words and subwords, from a tokenizer.json that fits."""
+    """A student's vocabulary of words, or of words and subwords, from a tokenizer.json."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         model = state["model"]

@@ -12,7 +12,7 @@ from distillkit.runtime.answers import answers, check_finite, confidence, groups
 from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
 from distillkit.runtime.tokens import Rows, Texts, padded
 
-# Tokens of one call of the graph, padding included: more gain nothing, and cost memory.
+# Tokens of one call of the graph, with padding; more cost memory and save no time.
 _TOKENS_AT_ONCE = 4096
 
 
@@ -94,7 +94,7 @@ class Predictor:
     def predict(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Return the answers of N texts or pairs; with a teacher each has `by`: student or teacher."""
+        """Return the answers of N texts or pairs; with a teacher also `by`: student or teacher."""
         logits = self.logits(texts, text_pairs)
         if self._teacher is None or self.manifest.cascade is None:
             return list(answers(self.task, logits, self.labels))

@@ -193,7 +193,7 @@ def _hung_up(request: Request, error: Exception) -> Response:
 
 
 def _unanswerable(request: Request, error: Exception) -> Response:
-    # Wrong requests are refused before the model is asked, so this one's logits are NaN or infinite.
+    # Wrong requests never reach the model, so this one's logits are NaN or infinite.
     line = "the model's logits are not finite; its weights are damaged: export it again"
     sys.stderr.write(f"distillkit: {line}\n")  # without the client's text
     return JSONResponse({"error": line}, 500)

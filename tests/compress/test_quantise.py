@@ -1,4 +1,4 @@
-"""Weights of few values: near what they were, the same when stored again, and trained as they will be stored."""
+"""Weights of few values: near what they were, the same when stored again, trained as stored."""
 
 import numpy as np
 import pytest

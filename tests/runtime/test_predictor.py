@@ -181,8 +181,8 @@ def test_what_the_runtime_extra_installs_is_enough_to_answer_and_no_more(
 def test_what_the_serve_extra_installs_is_enough(tmp_path, folder):
     code = (
         "from distillkit.runtime import Predictor; import uvicorn, distillkit.serve.server;"
-        "from distillkit.serve.app import Limits, Service; limits = Limits(1, 64, 2, 256, 256, 1024);"
-        f"service = Service(Predictor({str(folder)!r}), limits); print('torch' in sys.modules)"
+        "from distillkit.serve.app import Service; from distillkit.serve.limits import Limits;"
+        f"service = Service(Predictor({str(folder)!r}), Limits(threads=1)); print('torch' in sys.modules)"
     )
     done = _alone(_site(tmp_path, "serve"), code)
     assert done.stdout == "False\n", done.stderr
