@@ -151,7 +151,7 @@ def _train(
 
 
 class _DrawnMasks:
-    """Masks the training batches: anew each time, or, where static, by the row's number and copy."""
+    """Masks training batches: anew each time, or, where static, by the row's number and copy."""
 
     def __init__(self, masker: Masker, config: AdaptConfig, seed: int) -> None:
         self._masker, self._seed, self._epochs = masker, seed, config.training.epochs

@@ -100,13 +100,9 @@ def load_classifier(
             )
     else:
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
-        id2label = dict(enumerate(labels))
-        head = {
-            "id2label": id2label,
-            "label2id": {n: i for i, n in id2label.items()},
-            "ignore_mismatched_sizes": True,
-        }
-        head["problem_type"] = PROBLEM_TYPES[task]
+        numbers = {name: i for i, name in enumerate(labels)}
+        head = {"id2label": dict(enumerate(labels)), "label2id": numbers}
+        head |= {"ignore_mismatched_sizes": True, "problem_type": PROBLEM_TYPES[task]}
     with checkpoint_errors(model):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         network = AutoModelForSequenceClassification.from_pretrained(
@@ -135,11 +131,10 @@ def load_config_of(model: str) -> Any:
 
 
 def own_labels(model: str) -> list[str]:
-    """List the labels that a checkpoint's configuration names, in the order of its logits; none if it has no classifier."""
+    """List a checkpoint's labels in the order of its logits; none if it has no classifier."""
     config = load_config_of(model)
-    classifier = any(
-        name.endswith("ForSequenceClassification") for name in config.architectures or []
-    )
+    names = config.architectures or []
+    classifier = any(name.endswith("ForSequenceClassification") for name in names)
     return list(config.id2label.values()) if classifier else []
 
 
@@ -149,20 +144,16 @@ def task_of(model: str) -> Task:
 
 
 def labels_of(model: Any) -> list[str]:
-    """List a model's labels in the order of its logits; of a regression "score" alone, whatever its checkpoint calls it."""
+    """List a model's labels in the order of its logits; of a regression, "score" alone."""
     if task_of_model(model.config) == "regression":
         return [SCORE]
     return [model.config.id2label[i] for i in range(model.config.num_labels)]
 
 
 def max_tokens_of(model: Any, tokenizer: Any) -> int:
-    """Return where a model's input is truncated: its tokenizer's limit, or its position table's where that is shorter."""
-    return int(
-        min(
-            tokenizer.model_max_length,
-            getattr(model.config, "max_position_embeddings", tokenizer.model_max_length),
-        )
-    )
+    """Return the shorter of a tokenizer's limit and a model's position table."""
+    limit = tokenizer.model_max_length
+    return int(min(limit, getattr(model.config, "max_position_embeddings", limit)))
 
 
 def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[str]:
@@ -195,6 +186,5 @@ def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[st
 
 
 def _few(names: Sequence[str]) -> str:
-    return json.dumps(list(names[:8]), ensure_ascii=False).strip("[]") + (
-        " ..." if len(names) > 8 else ""
-    )
+    shown = json.dumps(list(names[:8]), ensure_ascii=False).strip("[]")
+    return f"{shown} ..." if len(names) > 8 else shown

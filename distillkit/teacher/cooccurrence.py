@@ -1,4 +1,4 @@
-"""Vectors of word pieces from what stands near them: where an encoder that has read nothing yet begins."""
+"""Vectors of subwords from what stands near them: what a fresh encoder begins with."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def cooccurrence_vectors(rows: TextRows, vocabulary: int, width: int, seed: int 
 
 
 def _neighbours(rows: TextRows, vocabulary: int) -> sparse.csr_matrix:
-    """Count pairs of pieces with less than a window between them, (V, V) float32; special tokens part what stands on either side."""
+    """Count subwords near each other, (V, V) float32; special tokens part what is on either side."""
     ids = rows.ids[:_MOST_TOKENS].numpy()
     special = rows.words[:_MOST_TOKENS].numpy() == SPECIAL
     part = special.cumsum()

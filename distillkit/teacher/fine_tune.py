@@ -1,4 +1,4 @@
-"""Fine-tune an encoder on labelled text, with cross-entropy or, for scores, squared distance; every weight moves."""
+"""Fine-tune an encoder on labelled text: cross-entropy or, for scores, squared distance."""
 
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,7 @@ def fine_tune(
     plan = FitPlan(
         rows, loss, config.training, seed, "teacher", dev_rows, score, checkpoints=checkpoints
     )
-    result = fit(model, plan)
-    return model, tokenizer, result
+    return model, tokenizer, fit(model, plan)
 
 
 def save(model: Any, tokenizer: Any, folder: Path, max_tokens: int) -> None:

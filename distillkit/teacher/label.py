@@ -1,4 +1,4 @@
-"""Give text a teacher's logits: a store that grows shard by shard, by any number of processes at once."""
+"""Give text a teacher's logits: processes fill one store, shard by shard."""
 
 import json
 import os

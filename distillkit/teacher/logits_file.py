@@ -1,4 +1,4 @@
-"""Logits that came from elsewhere, an interface on the net or another tool, joined to text by content."""
+"""Logits that an interface on the net or another tool made, joined to text by content."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _BLOCK_ROWS = 65_536
 
 
 class LogitsFile:
-    """A file with text (text_pair) and `logits`, a list of C numbers; what is not normalised may be log-probabilities as well.
+    """A file with text (text_pair) and `logits`, a list of C numbers; log-probabilities will do.
 
     Args:
         source: .parquet or .jsonl.

@@ -1,4 +1,4 @@
-"""What an encoder learns from text without labels: masked tokens, replaced tokens, how two pieces of text follow each other.
+"""What an encoder learns from text: masked tokens, replaced tokens, the order of two parts.
 
 Axes: B rows, T tokens, M chosen tokens of all rows, H hidden, V vocabulary.
 """
@@ -231,7 +231,7 @@ class Pretraining(nn.Module):
 
 
 def objective(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> Tensor:
-    """Return the loss of a batch, () float32: the objectives' means over tokens, or rows, by their weights.
+    """Return the loss of a batch, () float32: the weighted means of the objectives.
 
     Args:
         table: What `Pretraining` answered, (B, 10).

@@ -1,4 +1,4 @@
-"""An encoder without a checkpoint: word pieces trained on the text, the shape of a BERT for them, and the pieces' first vectors."""
+"""An encoder without a checkpoint: subwords of the text, a BERT for them, their first vectors."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,9 +12,9 @@ from distillkit.recipe import ScratchConfig
 from distillkit.teacher.cooccurrence import cooccurrence_vectors
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
-# Standard deviation of the first vectors, about a trained BERT's. At the 0.02 of random ones they
-# are heeded later: on a million Chinese characters the masked tokens' loss was a quarter of a nat
-# higher after 1,000 steps; at 0.1 it was the same.
+# Standard deviation of the first vectors, about a trained BERT's. With the 0.02 of random ones the
+# masked tokens' loss on a million Chinese characters was 0.25 nats higher after 1,000 steps; with
+# 0.1 it was the same.
 _SPREAD = 0.05
 _LEAST = 100  # word pieces: a text that gives fewer is hardly any
 
@@ -58,7 +58,7 @@ def fresh_encoder(texts: Iterable[str], config: ScratchConfig) -> tuple[Any, Any
 
 
 def start_embeddings(network: Any, rows: TextRows, seed: int) -> None:
-    """Give the word pieces of a fresh encoder vectors of the text that it is about to read, in place.
+    """Give a fresh encoder's subwords vectors of the text that it is about to read, in place.
 
     What the text lacks keeps its random vector.
     """

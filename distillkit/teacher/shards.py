@@ -1,11 +1,10 @@
-"""What there is to label, cut into shards, and which process labels which: they share a store by locks on files alone."""
+"""What there is to label, cut into shards, and which process labels which, by file locks."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Rows that are labelled and written together: their numbers in the table, int64, and the shard's name."""
+    """Rows that are written together: the shard's name and their numbers in the table, int64."""
 
     name: str
     rows: np.ndarray
@@ -28,9 +27,8 @@ class Shard:
 def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard]:
     """Cut the distinct rows that are not stored yet into shards, in the order of the table.
 
-    Every process that plans the same table gets the same shards, whatever of them is done: what is
-    missing are whole shards, all of them full but the last, so cutting the rest anew gives the same
-    cuts.
+    Every process that plans the same table gets the same shards. Only whole shards are missing, all
+    full but the last, so the rest is cut in the same places.
 
     Args:
         keys: Each row's content key.
@@ -47,7 +45,7 @@ def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard
 
 
 class Turns:
-    """Hands out the shards of a plan, each to one process at a time, until every one of them is written.
+    """Hands out the shards of a plan, each to one process at a time, until all are written.
 
     A shard is taken by a lock on a file beside it. The system lets go of it when a process ends,
     however it ends, and another process takes the shard over.
@@ -55,7 +53,7 @@ class Turns:
     Args:
         folder: The teacher's folder in the store; made if absent.
         shards: The plan.
-        rank: This process among `world`; each begins at its own share of the plan.
+        rank: This process among `world`; each begins at its own part of the plan.
         world: Processes that were started together.
         on_other: Called with the rows of a shard that another process has written.
     """
@@ -78,12 +76,7 @@ class Turns:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for name in list(self._held):
             self._release(name)
         # What killed processes have left: a lock that can be had is nobody's.
@@ -93,7 +86,7 @@ class Turns:
                 self._release(name)
 
     def take(self, *, wait: bool) -> Shard | None:
-        """Return a shard that is neither written nor in another process's hands, for this process to write and hand to `done`.
+        """Return a shard for this process to write and hand to `done`; no other process has it.
 
         Args:
             wait: Where others hold all that is left, wait until they have written it, or have died.

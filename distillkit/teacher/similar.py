@@ -192,5 +192,5 @@ def _spelt(tokenizer: Any, word: Sequence[int]) -> str:
 
 
 def _code(ids: Tensor, place: Tensor) -> Tensor:
-    """Return a number for a piece at a place in its word; those of a word add up to the word's key."""
+    """Return a number for a subword at a place in its word; a word's key is their sum."""
     return mix_tensor(mix_tensor(ids + GOLDEN) + place * GOLDEN)

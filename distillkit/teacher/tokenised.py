@@ -99,7 +99,7 @@ def _pieces_of(units: Sequence[str], job: Job) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _segments(encoding: Any, segmenter: Any, job: Job, text: str) -> np.ndarray:
-    """Return the number of the segmenter's word that each piece lies within, -1 where it lies in none."""
+    """Return the number of the segmenter's word that each subword lies within; -1: in none."""
     numbers = np.append(word_numbers(segmenter, job.segmenter, text), -1)
     places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
     first, last = numbers[places[:, 0]], numbers[places[:, 1] - 1]

@@ -1,1 +1,1 @@
-"""One file a masking strategy; `distillkit.recipe.maskings` finds them, `teacher.masker` applies them."""
+"""One file a masking strategy; `recipe.maskings` finds them, `teacher.masker` applies them."""

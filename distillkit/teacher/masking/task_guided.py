@@ -1,4 +1,4 @@
-"""Words that matter to a fine-tuned classifier, more often (after Gu et al. 2020, arXiv 2004.09733)."""
+"""Words that matter to a classifier, more often (after Gu et al. 2020, arXiv 2004.09733)."""
 
 from distillkit.recipe.maskings import STRATEGIES, MaskingStrategy
 
