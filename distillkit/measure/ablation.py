@@ -152,7 +152,7 @@ class _Study:
         return {"temperature": temperature, "calibration_error_scaled": error}
 
     def against(self, ablation: Ablation, reference: Ablation, split: str) -> dict[str, Any]:
-        """Compare with the gold student over common seeds; without seeds, with each of its seeds."""
+        """Compare with the gold student over common seeds; without seeds, with all of its seeds."""
         seeds = [seed for seed in reference if seed in ablation or None in ablation]
         if not seeds:
             return {}
