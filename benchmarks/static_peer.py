@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from distillkit.bench.forms import Answer, Form, load, prepare
 from distillkit.bench.measure import speed, times
-from distillkit.data.tables import gold_of, read_table, texts_of
+from distillkit.data.gold import gold_of
+from distillkit.data.tables import read_table, texts_of
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import resolve

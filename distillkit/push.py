@@ -22,7 +22,8 @@ from huggingface_hub.utils import validate_repo_id
 
 from distillkit import pipeline
 from distillkit.data.files import check_replaceable, whole_folder
-from distillkit.data.tables import gold_of, read_table, texts_of
+from distillkit.data.gold import gold_of
+from distillkit.data.tables import read_table, texts_of
 from distillkit.doctor.text import check_student_vocabulary, check_truncation
 from distillkit.errors import InputError
 from distillkit.measure.card import About, model_card

@@ -14,7 +14,8 @@ from distillkit.bench.forms import BUNDLE, Form, load
 from distillkit.bench.measure import times
 from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, first_reaching
 from distillkit.data.files import whole_file
-from distillkit.data.tables import gold_of, paired, read_table, texts_of
+from distillkit.data.gold import gold_of
+from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.report import table
 from distillkit.measure.results import write_results

@@ -21,17 +21,11 @@ from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, sh
 from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import find_plans
 from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.logits import joined_labels
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import (
-    check_labels_known,
-    gold_of,
-    mask_of,
-    paired,
-    read_table,
-    texts_of,
-)
+from distillkit.data.tables import mask_of, paired, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.measure.metrics import agreement

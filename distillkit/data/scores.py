@@ -11,7 +11,7 @@ def dev_score(task: Task, logits: np.ndarray, gold: np.ndarray) -> float:
     Args:
         task: The kind of task.
         logits: (N, C) float.
-        gold: As `data.tables.gold_of` gives it, nothing missing.
+        gold: As `data.gold.gold_of` gives it, nothing missing.
 
     Returns:
         Accuracy, or micro-F1 of the labels whose probability is above 0.5, 0 to 1; of a regression

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import expit, softmax, xlog1py, xlogy
 
+from distillkit.data.gold import gold_of
 from distillkit.data.logits import (
     chosen_teachers,
     each_teacher,
@@ -14,7 +15,6 @@ from distillkit.data.logits import (
     store_task,
 )
 from distillkit.data.scores import chance, dev_score
-from distillkit.data.tables import gold_of
 from distillkit.errors import InputError
 from distillkit.recipe import LossConfig
 

@@ -14,8 +14,8 @@ from scipy.special import gammaln
 from scipy.stats import binom
 from sklearn.metrics import confusion_matrix
 
+from distillkit.data.gold import label_ids
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
-from distillkit.data.tables import label_ids
 from distillkit.doctor.findings import Finding, Severity, finding, graded, percent
 from distillkit.errors import InputError
 from distillkit.measure.statistics import mcnemar

@@ -12,8 +12,9 @@ from tqdm import tqdm
 
 from distillkit import pipeline
 from distillkit.data.batches import encode
+from distillkit.data.gold import label_ids, label_names
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
-from distillkit.data.tables import label_ids, label_names, read_table, texts_of
+from distillkit.data.tables import read_table, texts_of
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import (

@@ -86,7 +86,7 @@ def ladder_metrics(
 
     Args:
         ablations: At least the teacher.
-        gold: Of each split's rows, as `data.tables.gold_of` gives it; `dev` first.
+        gold: Of each split's rows, as `data.gold.gold_of` gives it; `dev` first.
         labels: C names in the order of the logits.
         task: What a label is.
         resamples: Of each bootstrap.

@@ -21,7 +21,7 @@ def majority_logits(
     Ours because scikit-learn's `DummyClassifier` has no column for a class without training rows.
 
     Args:
-        gold: Training labels as `data.tables.gold_of` gives them, nothing missing.
+        gold: Training labels as `data.gold.gold_of` gives them, nothing missing.
         classes: C.
         rows: How many rows to answer.
         task: The kind of task.

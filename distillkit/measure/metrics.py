@@ -31,7 +31,7 @@ def metrics(
     Args:
         task: The kind of task.
         logits: (N, C) float.
-        gold: As `data.tables.gold_of` gives it, nothing missing.
+        gold: As `data.gold.gold_of` gives it, nothing missing.
         labels: C names.
         teacher_logits: (N, C) float of the teacher on the same rows.
 

@@ -15,7 +15,7 @@ def row_parts(task: Task, logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
     Args:
         task: The kind of task.
         logits: (N, C) float.
-        gold: As `data.tables.gold_of` gives it, nothing missing.
+        gold: As `data.gold.gold_of` gives it, nothing missing.
 
     Returns:
         Classification: whether the answer is right, (N,) bool; accuracy is its mean. Multi-label:

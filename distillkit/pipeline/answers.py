@@ -7,15 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.batches import encode
+from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
 from distillkit.data.labels import task_of_model
-from distillkit.data.tables import (
-    check_labels_known,
-    check_task,
-    gold_of,
-    label_names,
-    read_table,
-    texts_of,
-)
+from distillkit.data.tables import read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
 from distillkit.pipeline.task import COLUMNS, check_reads

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.gold import label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
-from distillkit.data.tables import label_names, mask_of, read_table, texts_of
+from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.processes import rank

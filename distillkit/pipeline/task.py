@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from distillkit.data.tables import label_names, read_table, split_dev
+from distillkit.data.gold import label_names
+from distillkit.data.tables import read_table, split_dev
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, DataConfig
 from distillkit.student.model import SiameseStudent, StudentModel

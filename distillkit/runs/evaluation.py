@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from distillkit import pipeline
-from distillkit.data.tables import gold_of, paired, read_table, texts_of
+from distillkit.data.gold import gold_of
+from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
 from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
 from distillkit.measure.metrics import metrics

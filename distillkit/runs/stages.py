@@ -8,8 +8,9 @@ from distillkit import pipeline
 from distillkit.augment.method import Models
 from distillkit.augment.taggers import load_tagger
 from distillkit.data.files import fingerprint, whole_file
+from distillkit.data.gold import label_summary
 from distillkit.data.readers import source_files
-from distillkit.data.tables import label_summary, write_table
+from distillkit.data.tables import write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import DATA_VERSION
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION

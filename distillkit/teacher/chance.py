@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
+from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.scores import dev_score, pearson
-from distillkit.data.tables import check_labels_known, gold_of
 from distillkit.errors import InputError
 from distillkit.recipe import Task
 

@@ -161,7 +161,7 @@ def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[st
 
     Args:
         own: The teacher's labels, in the order of its logits.
-        data: The labels of the data, in the order of `data.tables.label_names`; fewer than the
+        data: The labels of the data, in the order of `data.gold.label_names`; fewer than the
             teacher has is fine.
         model: Named in the error.
 

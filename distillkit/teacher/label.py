@@ -16,6 +16,7 @@ from tqdm import tqdm
 from distillkit import processes
 from distillkit.data.batches import Encoded, encode, word_pieces
 from distillkit.data.files import disk_errors, fingerprint, whole_file
+from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS, SCORE, task_of_labels, task_of_model
 from distillkit.data.logits import (
     FORMAT,
@@ -28,7 +29,7 @@ from distillkit.data.logits import (
     teacher_folder,
     write_shard,
 )
-from distillkit.data.tables import label_names, mask_of, texts_of
+from distillkit.data.tables import mask_of, texts_of
 from distillkit.data.workers import each
 from distillkit.errors import InputError
 from distillkit.recipe import SCORES, Engine, LabelConfig, Task

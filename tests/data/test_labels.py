@@ -9,17 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import BertConfig
 
-from distillkit.data.labels import LABEL_TYPES, task_of_labels, task_of_model
-from distillkit.data.tables import (
+from distillkit.data.gold import (
     check_labels_known,
     class_counts,
     gold_of,
     label_names,
     label_summary,
-    read_table,
-    split_dev,
-    write_table,
 )
+from distillkit.data.labels import LABEL_TYPES, task_of_labels, task_of_model
+from distillkit.data.tables import read_table, split_dev, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig
 

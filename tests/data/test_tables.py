@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distillkit.data.gold import check_labels_known, class_counts, label_ids, label_names
 from distillkit.data.tables import (
     HASH,
-    check_labels_known,
-    class_counts,
     content_hashes,
     content_keys,
-    label_ids,
-    label_names,
     mask_of,
     paired,
     read_blocks,
