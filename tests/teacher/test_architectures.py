@@ -1,4 +1,4 @@
-"""Every kind of encoder that the shelf names goes through fine-tuning, labelling and word vectors."""
+"""Every kind of encoder on the shelf is fine-tuned, labels, and gives word vectors."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A teacher that tells the labelled rows apart no better than guessing is refused, whatever the kind of task."""
+"""A teacher that tells labelled rows apart no better than guessing is refused in every task."""
 
 import numpy as np
 import pyarrow as pa

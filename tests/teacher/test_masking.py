@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from functools import cached_property
-from itertools import combinations, permutations, product
+from itertools import chain, combinations, islice, permutations, product
 
 import numpy as np
 import pytest
@@ -88,25 +88,18 @@ def words_of_reviews(tokenizer):
 
 def rows_of(words, counts, tokenizer, seed):
     """Draw rows of so many words each, between [CLS] and [SEP]."""
-    drawn = np.random.default_rng(seed).integers(len(words), size=int(np.sum(counts)))
-    flat = np.concatenate([np.asarray(word) for word in words])
-    sizes = np.array([len(word) for word in words])
-    starts = np.cumsum(sizes) - sizes
-    sizes, starts = sizes[drawn], starts[drawn]
-    at = np.cumsum(sizes) - sizes
-    ids = flat[np.repeat(starts - at, sizes) + np.arange(sizes.sum())]
-    kinds = np.full(len(ids), LATER)
-    kinds[at] = FIRST
-    row = np.repeat(np.arange(len(counts)), counts)
-    lengths = np.bincount(row, weights=sizes, minlength=len(counts)).astype(int)
-    ends = np.cumsum(lengths)
-    around = np.stack([ends - lengths, ends], 1).ravel()
-    ids = np.insert(
-        ids, around, np.tile([tokenizer.cls_token_id, tokenizer.sep_token_id], len(counts))
-    )
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + 2)]))
-    words = torch.from_numpy(np.insert(kinds, around, SPECIAL)).to(torch.int8)
-    return TextRows(torch.from_numpy(ids).int(), None, offsets, tokenizer.pad_token_id, words)
+    size = int(np.sum(counts))
+    drawn = iter(np.random.default_rng(seed).integers(len(words), size=size).tolist())
+    begin, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    ids, kinds, ends = [], [], [0]
+    for count in counts:
+        chosen = [words[i] for i in islice(drawn, int(count))]
+        own = [[FIRST, *[LATER] * (len(word) - 1)] for word in chosen]
+        ids += [begin, *chain(*chosen), end]
+        kinds += [SPECIAL, *chain(*own), SPECIAL]
+        ends.append(len(ids))
+    ids, kinds = torch.tensor(ids, dtype=torch.int32), torch.tensor(kinds, dtype=torch.int8)
+    return TextRows(ids, None, torch.tensor(ends), tokenizer.pad_token_id, kinds)
 
 
 @pytest.fixture(scope="module")
@@ -117,14 +110,12 @@ def sentences(words_of_reviews, tokenizer):
 
 @pytest.fixture(scope="module")
 def stand_ins(words_of_reviews):
-    """For each word of at most four pieces another of as many."""
-    words = [word for word in dict.fromkeys(words_of_reviews) if len(word) <= 4]
-    of_size = {size: [word for word in words if len(word) == size] for size in range(1, 5)}
-    return {
-        word: group[(i + 1) % len(group)]
-        for group in of_size.values()
-        for i, word in enumerate(group)
-    }
+    """For each word of at most four subwords another of as many."""
+    found, words = {}, dict.fromkeys(words_of_reviews)
+    for size in range(1, 5):
+        group = [word for word in words if len(word) == size]
+        found |= dict(zip(group, group[1:] + group[:1], strict=True))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +126,7 @@ def similar(stand_ins):
 
 
 class Masked:
-    """Rows before and after, padded alike, (N, T) each; `unit` numbers tokens or words from 1, by a loop of this module's own."""
+    """Rows before and after, padded alike, (N, T); `unit` numbers tokens or words from 1."""
 
     def __init__(self, rows, masker, strategy, seed):
         longest = int(rows.lengths.max())
@@ -163,7 +154,7 @@ class Masked:
         return found
 
     def groups(self, strategy):
-        """Return the number of what is replaced together, for each chosen token, and where those tokens are."""
+        """Return what is replaced together, a number for each chosen token, and where those are."""
         rows, tokens = np.nonzero(self.chosen)
         if strategy == "macbert":
             keys = rows * 1000 + self.unit[rows, tokens]
@@ -287,7 +278,7 @@ def test_random_tokens_are_any_subword_and_never_a_special_one(masked, tokenizer
 
 
 def law(strategy, count, rate):
-    """Return the probability of every choice of units of a row, from the definition: numbers of runs, their lengths, their layouts."""
+    """Return the probability of every choice of units of a row, from the definition."""
     shares = np.array(SHARES.get(strategy, [1.0]))
     gap = int(len(shares) > 1)
     shares = shares[:count] / shares[:count].sum()

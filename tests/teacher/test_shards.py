@@ -1,4 +1,4 @@
-"""Processes share a store: the same files whoever writes them, however many they are and however often they are killed."""
+"""Processes share a store: the same files, however many write and however often they are killed."""
 
 import json
 import os
