@@ -35,25 +35,53 @@ class Taught:
 
 def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
     """Save the recipe; bring `data`, `adapted` (with adapt.text only) and `teacher` up to date."""
-    folder, seed, adapt = home.folder, recipe.seed, recipe.adapt
-    start = recipe.teacher.model
+    weights = _encoder(recipe)
+    sources, text = _fingerprints(_sources(recipe.data)), _fingerprints(recipe.adapt.text.sources)
+    with whole_file(saved) as partial:
+        partial.write_text(dump(recipe), encoding="utf-8")
+    columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
+    path = {
+        split: str(home.folder / "data" / f"{split}.parquet")
+        for split in ("train", "dev", "test", "unlabelled")
+    }
+    prepared = _data(recipe, home, sources)
+    tables = {split: fingerprint(Path(path[split])) for split in prepared["rows"]}
+    inputs = {name: tables[name] for name in ("train", "dev")} | {"model": weights}
+    adapted = _adapted(recipe, home, text, weights) if text else None
+    here = DataConfig(task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns)
+    model = recipe.teacher.model
+    if adapted is not None:
+        inputs |= home.keys("adapted")
+        model = str(home.folder / "adapted" / "model")
+
+    def teacher(out: Path) -> Summary:
+        own = replace(recipe.teacher, model=model)
+        return pipeline.train_teacher(here, own, out / "model", recipe.seed)
+
+    settings = [asdict(recipe.teacher), [recipe.data.task, asdict(columns)], recipe.seed]
+    taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
+    finished = str(home.folder / "teacher" / "model")
+    return Taught(columns, path, tables, prepared, taught, finished, adapted)
+
+
+def _encoder(recipe: Recipe) -> str:
+    """Check that the teacher's encoder is there and wide enough; return its fingerprint.
+
+    Raises:
+        InputError: It is not, or the student asks for wider word vectors.
+    """
+    start, adapt = recipe.teacher.model, recipe.adapt
     scratch = start == SCRATCH and adapt.text.sources
     checkpoint = start if scratch else resolve(start)
     recipe.student.check_width(
         adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size
     )
-    weights = fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
-    sources, text = _fingerprints(_sources(recipe.data)), _fingerprints(adapt.text.sources)
-    with whole_file(saved) as partial:
-        partial.write_text(dump(recipe), encoding="utf-8")
-    columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
-    path = {
-        split: str(folder / "data" / f"{split}.parquet")
-        for split in ("train", "dev", "test", "unlabelled")
-    }
+    return fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
 
+
+def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
     def data(out: Path) -> Summary:
-        tables = pipeline.read_data(recipe.data, seed)
+        tables = pipeline.read_data(recipe.data, recipe.seed)
         if "text_pair" in tables["train"].column_names and not recipe.data.columns.text_pair:
             raise InputError(
                 f"{recipe.data.train}: a table of pairs; set data.columns.text_pair to text_pair"
@@ -66,46 +94,25 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
             "labels": {split: label_summary(table) for split, table in labelled.items()},
         }
 
+    settings = [asdict(recipe.data), recipe.seed]
+    return home.stage("data", settings, {"data's sources": sources}, data, version=DATA_VERSION)
+
+
+def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summary:
+    adapt, seed = recipe.adapt, recipe.seed
+    files = [Path(name) for name in adapt.masking.files]
+    read = {
+        "adapt.text.sources": text,
+        "adapt.masking's files": fingerprint(*(file for file in files if file.exists())),
+        "model": weights,
+    }
+
     def adapted(out: Path) -> Summary:
-        return pipeline.adapt_teacher(adapt, start, out / "model", seed)
+        return pipeline.adapt_teacher(adapt, recipe.teacher.model, out / "model", seed)
 
-    def teacher(out: Path) -> Summary:
-        here = DataConfig(
-            task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns
-        )
-        model = str(folder / "adapted" / "model") if text else start
-        return pipeline.train_teacher(
-            here, replace(recipe.teacher, model=model), out / "model", seed
-        )
-
-    prepared = home.stage(
-        "data", [asdict(recipe.data), seed], {"data's sources": sources}, data, version=DATA_VERSION
+    return relative(
+        home.stage("adapted", [asdict(adapt), seed], read, adapted, version=ADAPT_VERSION)
     )
-    tables = {split: fingerprint(Path(path[split])) for split in prepared["rows"]}
-    kind = [recipe.data.task, asdict(columns)]
-    known, inputs = None, {name: tables[name] for name in ("train", "dev")} | {"model": weights}
-    if text:
-        files = [Path(name) for name in adapt.masking.files]
-        read = {
-            "adapt.text.sources": text,
-            "adapt.masking's files": fingerprint(*(file for file in files if file.exists())),
-            "model": weights,
-        }
-        known = relative(
-            home.stage("adapted", [asdict(adapt), seed], read, adapted, version=ADAPT_VERSION)
-        )
-        inputs |= home.keys("adapted")
-    taught = relative(
-        home.stage(
-            "teacher",
-            [asdict(recipe.teacher), kind, seed],
-            inputs,
-            teacher,
-            version=TEACHER_VERSION,
-        )
-    )
-    model = str(folder / "teacher" / "model")
-    return Taught(columns, path, tables, prepared, taught, model, known)
 
 
 def label_transfer_set(
