@@ -11,7 +11,7 @@ from distillkit.student.model import TextEncoder
 from distillkit.student.words import WordEmbedding
 
 # What a layer calls the number of its inputs.
-_INPUTS = {nn.LSTM: "input_size", nn.Conv1d: "in_channels", nn.Linear: "in_features"}
+_INPUTS = {nn.RNNBase: "input_size", nn.Conv1d: "in_channels", nn.Linear: "in_features"}
 
 
 def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
@@ -64,7 +64,7 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
         part = part.transpose(1, 2) if part.ndim == 3 else part
         setattr(module, name, nn.Parameter(part.contiguous()))
         start += rows
-        setattr(module, _INPUTS[type(module)], size)
+        setattr(module, next(n for kind, n in _INPUTS.items() if isinstance(module, kind)), size)
     padding: int = (embedding.table or embedding.frozen_table).padding_idx
     narrow[padding] = 0
     embedding.frozen_table, embedding.width = None, size

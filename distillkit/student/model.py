@@ -134,7 +134,7 @@ class StudentModel(PreTrainedModel):
             if module.padding_idx is not None:
                 with torch.no_grad():
                     module.weight[module.padding_idx].zero_()
-        elif isinstance(module, nn.LSTM | nn.Linear | nn.Conv1d):
+        elif isinstance(module, nn.RNNBase | nn.Linear | nn.Conv1d):
             module.reset_parameters()
 
     def set_word_vectors(self, vectors: Tensor) -> None:

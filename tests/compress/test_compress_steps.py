@@ -24,6 +24,7 @@ from distillkit.pipeline.export import export_model
 from distillkit.pipeline.graphs import onnx_graphs
 from distillkit.recipe import CompressConfig, VocabularyConfig
 from distillkit.runtime import Predictor
+from distillkit.student.static import StaticEncoder
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.inference import predict_logits
 from tests.student import conftest as students
@@ -157,6 +158,30 @@ def test_as_many_numbers_as_the_first_layer_can_tell_apart_lose_nothing(
     again, tokens = saved_and_loaded(model, tokenizer, tmp_path)
     assert again.encoder.embedding.table.weight.shape[1] == again.config.embedding_size == rank
     torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-5, rtol=0)
+
+
+class GRUEncoder(StaticEncoder):
+    def __init__(self, config):
+        super().__init__(config)
+        self.gru = nn.GRU(self.width, self.width)
+
+    def encode(self, x, lengths):
+        return super().encode(self.gru(x)[0], lengths)
+
+    def first_layer(self):
+        return [(self.gru, "weight_ih_l0")]
+
+
+def test_a_recurrent_layer_that_is_no_lstm_reads_narrower_vectors(student):
+    model, tokenizer = student("static")
+    model.encoder = GRUEncoder(model.config)
+    table = model.encoder.embedding.table
+    with torch.no_grad():
+        table.weight[:, 2:] = table.weight[:, :1]  # of rank 2
+    before = logits_of(model, tokenizer)
+    narrow_embedding(model, np.ones(len(tokenizer)), 2)
+    assert model.encoder.gru.input_size == 2
+    torch.testing.assert_close(logits_of(model, tokenizer), before, atol=1e-5, rtol=0)
 
 
 def test_frequent_words_keep_their_vectors_best(student):
