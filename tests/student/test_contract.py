@@ -18,8 +18,7 @@ STUDENTS = {kind: {"kind": kind} for kind in KINDS}
 STUDENTS |= {
     f"{kind}, {how}": {"kind": kind, "pooling": how}
     for kind in KINDS
-    if kind != "transformer"
-    for how in ("max", "mean", "attention")
+    for how in load_kinds()[kind].poolings
 }
 for kind in ("bilstm", "siamese-textcnn"):  # all kinds share the tables and vocabularies
     STUDENTS |= {f"{kind}, hashed": {"kind": kind, "unit": "hashed"}}
