@@ -57,8 +57,9 @@ def test_whole_number_serves_where_a_fraction_is_expected(load):
     assert (temperature, type(temperature)) == (4.0, float)
 
 
-def test_list_of_texts_becomes_a_tuple(load):
+def test_list_of_texts_or_a_single_one_becomes_a_tuple(load):
     assert load("data:\n  unlabelled: [a.txt, b.txt]\n").data.unlabelled == ("a.txt", "b.txt")
+    assert load("data:\n  unlabelled: a.txt\n").data.unlabelled == ("a.txt",)
 
 
 def test_configuration_cannot_be_changed_in_place():
@@ -117,8 +118,8 @@ def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
         ("seed: 1.5\n", "r.yaml:1: seed is 1.5: expected int"),
         ("data:\n  train: 3\n", "r.yaml:2: data.train is 3: expected str"),
         (
-            "data:\n  unlabelled: a.txt\n",
-            "r.yaml:2: data.unlabelled is 'a.txt': expected a list of texts",
+            "data:\n  unlabelled: [a.txt, 3]\n",
+            "r.yaml:2: data.unlabelled is ['a.txt', 3]: expected a list of texts",
         ),
         ("loss:\n  kind: kl\n", "r.yaml:2: loss.kind is 'kl': expected one of mse, soft"),
         ("loss: mse\n", "r.yaml:1: loss must be a mapping of keys to values"),

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from upath import UPath
 
+from distillkit.data.wordnet import FILES, glosses_of, wordnet_files
 from distillkit.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow
 
 EMBEDDED = ("reviews", "questions")
-_FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT"
+_FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT, datasets:NAME[:CONFIG]:SPLIT or wordnet[:FOLDER]"
 
 # The csv module's own limit, 131,072 characters a field, is shorter than some documents.
 csv.field_size_limit(2**31 - 1)
@@ -31,7 +32,8 @@ def read_rows(source: str) -> Iterator[Row]:
 
     Args:
         source: A path (.tsv, .csv, .jsonl, .parquet, .txt), a folder of such files, an address that
-            fsspec knows (s3://...), `embedded:NAME/SPLIT`, or `datasets:NAME[:CONFIG]:SPLIT`.
+            fsspec knows (s3://...), `embedded:NAME/SPLIT`, `datasets:NAME[:CONFIG]:SPLIT`, or
+            `wordnet[:FOLDER]`.
 
     Returns:
         Each row with its place, `FILE:LINE` or `FILE row N`.
@@ -45,8 +47,13 @@ def read_rows(source: str) -> Iterator[Row]:
     return chain.from_iterable(_reader(path)(path) for path in source_files(source))
 
 
+def is_plain_text(path: UPath) -> bool:
+    """Say whether a file has texts alone, whose column is `text`."""
+    return path.suffix == ".txt" or path.name in FILES
+
+
 def _reader(path: UPath) -> Callable[[UPath], Iterator[Row]]:
-    reader = _READERS.get(path.suffix)
+    reader = _read_wordnet if path.name in FILES else _READERS.get(path.suffix)
     if reader is None:
         raise InputError(f"{path}: not a form that can be read; expected {_FORMS}")
     return reader
@@ -60,6 +67,8 @@ def source_files(source: str) -> list[UPath]:
     """
     if source.startswith("embedded:"):
         return [UPath(source_path(source))]
+    if source == "wordnet" or source.startswith("wordnet:"):
+        return wordnet_files(source)
     try:
         path = UPath(source)
         if not path.is_dir():
@@ -186,6 +195,10 @@ def _read_text(path: UPath) -> Iterator[Row]:
     for place, line in read_lines(path):
         if line.strip():
             yield place, {"text": line}
+
+
+def _read_wordnet(path: UPath) -> Iterator[Row]:
+    return glosses_of(read_lines(path))
 
 
 def read_batches(path: UPath, rows: int) -> Iterator[tuple[int, "pyarrow.RecordBatch"]]:

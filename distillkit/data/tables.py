@@ -16,7 +16,7 @@ from upath import UPath
 
 from distillkit.data.files import whole_file
 from distillkit.data.labels import LABEL_TYPES, parse_label, task_of_labels
-from distillkit.data.readers import read_rows, source_files
+from distillkit.data.readers import is_plain_text, read_rows, source_files
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, Task
 
@@ -182,7 +182,7 @@ def _canonical_names(source: str) -> set[str] | None:
         return None
     names: set[str] = set()
     for file in source_files(source):
-        own = ["text"] if file.suffix == ".txt" else _stamped_names(file)
+        own = ["text"] if is_plain_text(file) else _stamped_names(file)
         if own is None:
             return None
         names.update(own)

@@ -54,8 +54,8 @@ class DataConfig:
     test: str = ""
     """Labelled test data, same forms; empty: the report has dev only."""
     unlabelled: tuple[str, ...] = ()
-    """More text for the transfer set, labelled by the teacher alone: same forms, or .txt with one
-    text a line."""
+    """More text for the transfer set, labelled by the teacher alone: same forms, .txt with one text
+    a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples."""
     dev_fraction: Annotated[float, Range(0, 0.5)] = 0.1
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)

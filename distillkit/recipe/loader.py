@@ -171,9 +171,10 @@ class _Loader:
             return value  # the dataclass checks it
         if typing.get_origin(hint) is tuple:
             kind = typing.get_args(hint)[0]
-            if kind is float and isinstance(value, list):
+            value = value if isinstance(value, list) else [value]
+            if kind is float:
                 value = [float(item) if type(item) is int else item for item in value]
-            if not isinstance(value, list) or not all(type(item) is kind for item in value):
+            if not all(type(item) is kind for item in value):
                 what = {str: "texts", int: "whole numbers", float: "numbers"}[kind]
                 raise self._fail(node, f"{key} is {value!r}: expected a list of {what}")
             return tuple(value)

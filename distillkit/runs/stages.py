@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from distillkit import pipeline
 from distillkit.augment.method import Models
@@ -209,7 +210,7 @@ def _fingerprints(sources: Sequence[str]) -> str:
     found = [
         source
         if source.startswith("datasets:") or "://" in source
-        else fingerprint(*(Path(str(file)) for file in source_files(source)))
+        else fingerprint(*(cast(Path, file) for file in source_files(source)))
         for source in sources
     ]
     return "-".join(found)

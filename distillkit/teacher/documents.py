@@ -19,7 +19,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from distillkit.data.files import cache_folder, disk_errors, fingerprint, whole_folder, write_arrow
-from distillkit.data.readers import read_lines, read_rows, source_files
+from distillkit.data.readers import is_plain_text, read_lines, read_rows, source_files
 from distillkit.data.rows import TextRows
 from distillkit.data.segmenters import resolve_segmenter, segmenter_version
 from distillkit.data.workers import each, processes
@@ -116,8 +116,8 @@ def documents_of(config: TextConfig) -> Iterator[str]:
 
 
 def _rows(source: str, column: str) -> Iterator[str]:
-    if not source.startswith("datasets:") and source_files(source)[0].suffix == ".txt":
-        column = "text"  # a line is all there is
+    if not source.startswith("datasets:") and is_plain_text(source_files(source)[0]):
+        column = "text"  # there is no other
     for place, row in read_rows(source):
         if column not in row:
             raise InputError(

@@ -1,0 +1,78 @@
+"""WordNet as raw text, from a small folder of its form."""
+
+import zipfile
+
+import nltk
+import pyarrow.parquet as pq
+import pytest
+
+from distillkit.cli import main
+from distillkit.data.readers import read_rows
+from distillkit.errors import InputError
+
+LICENCE = "  1 This software and database is being provided to you, the LICENSEE | all of it\n"
+LINES = {
+    "data.adj": '00 00 a 01 black 0 000 | (of coffee) without cream; "he drank it black" ; "a black one"\n',
+    "data.adv": "01 02 r 01 well 0 000 | in a good manner; with skill\n",
+    "data.noun": '02 03 n 01 plot 0 000 | the story that is told; "plot"\n',
+    "data.verb": "03 04 v 01 end 0 000 | come to a close; \"the film 'ended' late\"\n",
+}
+TEXTS = [
+    *("(of coffee) without cream", "he drank it black", "a black one"),
+    *("in a good manner; with skill", "the story that is told"),
+    *("come to a close", "the film 'ended' late"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "wordnet"
+    folder.mkdir()
+    for name, line in LINES.items():
+        (folder / name).write_text(LICENCE + line)
+    return folder
+
+
+def texts(source):
+    return [row["text"] for _, row in read_rows(source)]
+
+
+def test_definitions_and_examples_are_the_texts(folder):
+    assert texts(f"wordnet:{folder}") == TEXTS
+    assert next(read_rows(f"wordnet:{folder}"))[0] == f"{folder}/data.adj:2"
+
+
+def test_nltks_own_corpus_is_found_unpacked_or_not(folder, tmp_path, monkeypatch):
+    corpora = tmp_path / "nltk" / "corpora"
+    corpora.mkdir(parents=True)
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk")])
+    with zipfile.ZipFile(corpora / "wordnet.zip", "w") as archive:
+        for name in LINES:
+            archive.write(folder / name, f"wordnet/{name}")
+    assert texts("wordnet") == TEXTS
+    (corpora / "wordnet.zip").unlink()
+    folder.rename(corpora / "wordnet")
+    assert texts("wordnet") == TEXTS
+
+
+def test_what_is_not_there_is_said_with_the_command_that_gets_it(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [])
+    monkeypatch.setattr("distillkit.data.wordnet._DEBIAN", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"python -m nltk\.downloader wordnet"):
+        texts("wordnet")
+    (folder / "data.verb").unlink()
+    with pytest.raises(InputError, match=r"expected a folder with data\.adj, data\.adv"):
+        texts(f"wordnet:{folder}")
+
+
+def test_a_transfer_set_takes_it_as_unlabelled_text(folder, tmp_path, capsys):
+    source, target = tmp_path / "train.tsv", tmp_path / "transfer.parquet"
+    source.write_text(
+        "sentence\tlabel\nthe film is good .\tkind\nin a good manner; with skill\tkind\n"
+    )
+    options = ["--data.columns.text", "sentence", "--augment.n-iter", "0"]
+    unlabelled = ["--unlabelled", f"wordnet:{folder}"]
+    assert main(["augment", str(source), str(target), *options, *unlabelled]) == 0
+    rows = pq.read_table(target)
+    assert rows["text"].to_pylist()[2:] == [text for text in TEXTS if "skill" not in text]
+    assert set(rows["origin"].to_pylist()[2:]) == {"unlabelled"}
