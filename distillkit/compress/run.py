@@ -5,7 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,7 @@ class _Steps:
             self.targets,
             self.dev,
             self.job.loss,
-            replace(self.job.training, epochs=epochs),
+            self.job.training.by_epochs(epochs),
             self.job.seed,
             mask=mask_of(self.table),
             progress=f"compress: {name}",

@@ -29,6 +29,7 @@ class Lesson:
     rows: int  # distinct rows to learn from
     epochs: int
     shown: int  # rows an epoch
+    own_epochs: float  # of the recipe's own student
 
     @property
     def gold(self) -> bool:
@@ -38,8 +39,8 @@ class Lesson:
     def training(self, recipe: Recipe) -> TrainingConfig:
         """Return how its student is trained: patience lasts as many steps as the recipe's."""
         own = recipe.training
-        patience = math.ceil(own.patience * self.epochs / own.epochs)
-        return replace(own, epochs=self.epochs, patience=patience)
+        patience = math.ceil(own.patience * self.epochs / self.own_epochs)
+        return replace(own.by_epochs(self.epochs), patience=patience)
 
 
 def ablations_of(recipe: Recipe) -> list[str]:
@@ -102,10 +103,10 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
     Returns:
         Epochs, and rows shown in each. Fewer rows repeat within an epoch, more are sampled.
     """
-    shown = recipe.training.epochs * recipe_rows
-    most = max(recipe.training.epochs, recipe.evaluation.gold_epochs)
+    shown = recipe.training.rows_shown(recipe_rows)
+    own = max(1, round(shown / recipe_rows))
     # One epoch more would leave some rows out.
-    epochs = max(recipe.training.epochs, min(most, shown // rows))
+    epochs = max(own, min(max(own, recipe.evaluation.gold_epochs), shown // rows))
     return epochs, round(shown / epochs)
 
 

@@ -297,7 +297,8 @@ class _Ladder:
             # Texts that come twice may make these more than the transfer set's rows. A sample
             # could miss a class.
             shown = max(shown, rows)
-        return Lesson(name, variant, vocabulary, loss, rows, epochs, shown)
+        own_epochs = self.recipe.training.rows_shown(own["rows"]) / own["rows"]
+        return Lesson(name, variant, vocabulary, loss, rows, epochs, shown, own_epochs)
 
     def _student(self, name: str, lesson: Lesson, seed: int, *, build: bool) -> Summary | None:
         """Train a student and keep its answers, not its weights."""

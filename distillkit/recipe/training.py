@@ -1,7 +1,7 @@
 """Section `training`: how a model is trained, teacher and student alike."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from distillkit.errors import InputError
@@ -76,6 +76,9 @@ class TrainingConfig:
 
     epochs: CountOrZero = 3
     """Passes over the training rows; 0 leaves the model as it is."""
+    steps: CountOrZero = 0
+    """Optimizer steps in all, in place of `epochs`: a length that does not grow with the rows. 0: by
+    epochs."""
     batch_size: Count = 32
     """Rows a forward pass, over all processes together: what a recipe computes does not depend on
     their number."""
@@ -157,6 +160,15 @@ class TrainingConfig:
                 raise InputError(
                     f"training.sampling_weights has {item!r}: expected one of {', '.join(_ORIGINS)}"
                 )
+
+    def rows_shown(self, rows: int) -> int:
+        """Return how many rows a training on so many rows reads in all."""
+        by_steps = self.steps * self.batch_size * self.accumulation_steps
+        return by_steps or self.epochs * rows
+
+    def by_epochs(self, epochs: int) -> "TrainingConfig":
+        """Return the same training over so many epochs."""
+        return replace(self, epochs=epochs, steps=0)
 
     def weight_of(self) -> dict[str, float]:
         """Return how often an epoch has rows of each origin or rule that is named."""

@@ -29,7 +29,7 @@ def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: st
             recipe.student,
             teacher=task.model,
             loss=LossConfig(alpha=1, label_smoothing=smoothing),
-            training=replace(recipe.training, epochs=epochs, batch_size=batch_size),
+            training=replace(recipe.training.by_epochs(epochs), batch_size=batch_size),
             columns=task.columns,
             task=recipe.data.task,
             vocabulary_from=transfer_set,

@@ -1,5 +1,6 @@
 """One loop for teacher and student: accumulation, schedules, best on dev, exact resume."""
 
+import itertools
 import json
 import math
 import signal
@@ -176,6 +177,8 @@ class _Trainer:
             math.ceil(self.rows_an_epoch / self.part_rows)
             / (self.parts * config.accumulation_steps)
         )
+        self.total_steps = config.steps or self.steps_an_epoch * config.epochs
+        self.epochs = math.ceil(self.total_steps / self.steps_an_epoch)
         # A look at what lives on a GPU, or in another process, waits for it.
         self.look_every = (
             1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
@@ -215,7 +218,8 @@ class _Trainer:
         at, config = self.at, self.config
         while self._more_epochs():
             self.strategy.model.train()
-            self.groups = self._groups(at.epoch)
+            left_steps = self.total_steps - self.steps_an_epoch * (at.epoch - 1)
+            self.groups = self._groups(at.epoch)[:left_steps]
             left = self.groups[at.in_epoch :]
             feed = self.feed([numbers for group in left for numbers, _ in self._own(group)])
             for group in left:
@@ -270,7 +274,7 @@ class _Trainer:
         """Take one optimizer step: some forward passes, one move of the weights."""
         at, strategy, plan, config = self.at, self.strategy, self.plan, self.config
         all_rows = sum(map(len, group))
-        factor = rate_factor(config, at.step, self.steps_an_epoch * config.epochs)
+        factor = rate_factor(config, at.step, self.total_steps)
         for settings, peak in zip(strategy.optimizer.param_groups, self.peaks, strict=True):
             settings["lr"] = peak * factor
         own = self._own(group)
@@ -308,7 +312,7 @@ class _Trainer:
             self._report(factor, norm)
 
     def _done(self) -> float:
-        return self.at.step / (self.steps_an_epoch * self.config.epochs)
+        return self.at.step / self.total_steps
 
     def _note_bad(self, found: Tensor, norm: Tensor) -> None:
         """Note on the device the first step whose loss or gradient is not finite.
@@ -360,12 +364,13 @@ class _Trainer:
         )
 
     def _end_of_epoch(self) -> None:
-        at, strategy, config = self.at, self.strategy, self.config
+        at, strategy = self.at, self.strategy
         self._stop_if_bad()
         strategy.settle()
         record: dict[str, float] = {
             "epoch": at.epoch,
-            "loss": float(strategy.sum_over_shards(self.total)) / self.rows_an_epoch,
+            "loss": float(strategy.sum_over_shards(self.total))
+            / sum(map(len, itertools.chain.from_iterable(self.groups))),
         }
         if strategy.precision == "fp16":
             record["skipped_steps"] = int(self.skipped)
@@ -383,7 +388,7 @@ class _Trainer:
             callback.epoch({"step": at.step, **record})
         at.epoch, at.in_epoch = at.epoch + 1, 0
         self.total.zero_()
-        if at.epoch <= config.epochs:
+        if at.epoch <= self.epochs:
             self._save()
         # A report covers steps of one epoch, and no time that scoring took.
         self.seen = [0, 0]
@@ -397,7 +402,7 @@ class _Trainer:
 
     def _more_epochs(self) -> bool:
         patience = self.config.patience
-        return self.at.epoch <= self.config.epochs and not (patience and self.at.stale >= patience)
+        return self.at.epoch <= self.epochs and not (patience and self.at.stale >= patience)
 
     def _keep_best(self) -> None:
         if self.plan.checkpoints is not None:
@@ -443,8 +448,8 @@ class _Trainer:
         )
 
     def _own_callbacks(self) -> list[Callback]:
-        at, total = self.at, self.rows_an_epoch * self.config.epochs
-        batch = self.config.batch_size * self.config.accumulation_steps
+        at, batch = self.at, self.config.batch_size * self.config.accumulation_steps
+        total = min(self.rows_an_epoch * self.epochs, self.total_steps * batch)
         done = min(total, self.rows_an_epoch * (at.epoch - 1) + batch * at.in_epoch)
         watching: list[Callback] = [Bar(self.plan.progress, total, done)]
         if self.plan.checkpoints is not None:

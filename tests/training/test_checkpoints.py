@@ -81,6 +81,7 @@ OPTIONS = [
     {"optimizer": "sgd", "schedule": "polynomial"},
     {"ema_decay": 0.9},
     {"patience": 2},
+    {"steps": 9},
     {"precision": "bf16"},
     {"loader": LoaderConfig(rows="host", workers=1)},
     {"loader": LoaderConfig(rows="host", workers=1, persistent=False), "accumulation_steps": 1},

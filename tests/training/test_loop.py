@@ -156,6 +156,21 @@ def test_the_best_epochs_weights_are_kept_of_equals_the_last(scores, best):
     assert not model.training
 
 
+def test_steps_end_training_within_an_epoch_and_the_schedule_with_it():
+    seen, rates = [], []
+
+    class Watch(Callback):
+        def epoch(self, record):
+            rates.append((record["epoch"], record["step"]))
+
+    _, result = train(n=7, batch_size=3, epochs=50, steps=5, seen=seen, callbacks=[Watch()])
+    assert sorted(row for batch in seen[:3] for row in batch) == list(range(7))
+    assert (len(seen), rates) == (5, [(1, 3), (2, 5)])
+    assert [record["epoch"] for record in result.history] == [1, 2]
+    whole = train(n=7, batch_size=3, epochs=1)[0]
+    assert torch.equal(state(whole), state(train(n=7, batch_size=3, steps=3)[0]))
+
+
 def test_no_epochs_leave_the_model_as_it_is():
     model, result = train(epochs=0)
     assert torch.equal(state(model), state(Network()))
