@@ -24,6 +24,7 @@ from distillkit.doctor.answers import (
     check_store,
 )
 from distillkit.doctor.findings import Finding
+from distillkit.doctor.gap import gap_finding, gaps, steps_of, texts_for
 from distillkit.doctor.order import ASKS, Rows, order_finding, word_order
 from distillkit.doctor.rows import check_rows
 from distillkit.doctor.text import (
@@ -84,7 +85,7 @@ def doctor(
         model, store = folder / "teacher" / "model", folder / "logits" / "store"
         teacher = teacher or (str(model) if model.is_dir() else "")
         logits = logits or (str(store) if store.is_dir() else "")
-    examination = _Examination(recipe, teacher, Path(logits) if logits else None, rows)
+    examination = _Examination(recipe, teacher, Path(logits) if logits else None, rows, folder)
     findings: list[Finding] = []
     for found in tqdm(examination.checks(), desc="doctor", unit="check", disable=None):
         findings += found
@@ -101,8 +102,11 @@ def doctor(
 class _Examination:
     """What the checks of one recipe share: its tables, its labels, samples of its rows."""
 
-    def __init__(self, recipe: Recipe, teacher: str, store: Path | None, rows: int) -> None:
+    def __init__(
+        self, recipe: Recipe, teacher: str, store: Path | None, rows: int, folder: Path | None
+    ) -> None:
         self.recipe, self.teacher, self.store, self.rows = recipe, teacher, store, rows
+        self.folder = folder
         self.tables = pipeline.read_data(recipe.data, recipe.seed)
         self.labels = label_names(self.tables["train"], recipe.data.train)
         self.not_checked: list[str] = []
@@ -121,6 +125,23 @@ class _Examination:
             )
         else:
             yield from self._teacher(model, tokenizer, limit)
+        yield self._student_gap()
+
+    def _student_gap(self) -> list[Finding]:
+        """Compare the run's finished student with its teacher."""
+        folder = self.folder or Path()
+        student, transfer_set = (
+            folder / "student" / "model",
+            folder / "transfer" / "transfer.parquet",
+        )
+        if not (self.folder and self.teacher and student.is_dir() and transfer_set.is_file()):
+            self.not_checked.append("what a student misses of its teacher: the run is not finished")
+            return []
+        columns = ColumnsConfig(text_pair="text_pair" if self.recipe.data.columns.text_pair else "")
+        tables = texts_for(
+            self.tables["train"], self.tables["dev"], str(transfer_set), columns, self.recipe.seed
+        )
+        return [gap_finding(gaps(str(student), self.teacher, tables), steps_of(student))]
 
     def _reader(self) -> tuple[Any, Any, int]:
         """Return the teacher, its tokenizer, and where its input is truncated.

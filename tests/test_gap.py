@@ -1,0 +1,46 @@
+"""What a student misses of its teacher, and the advice that follows."""
+
+import numpy as np
+import pytest
+
+from distillkit.doctor.examine import doctor
+from distillkit.doctor.gap import gap_finding, unexplained
+
+
+def test_the_share_is_0_for_a_copy_1_for_the_mean_and_blind_to_a_constant_a_row():
+    teacher = np.random.default_rng(0).normal(size=(200, 3))
+    assert unexplained(teacher + np.arange(200)[:, None], teacher) == pytest.approx(0)
+    centred = teacher - teacher.mean(1, keepdims=True)
+    mean = np.broadcast_to(centred.mean(0), teacher.shape)
+    assert unexplained(mean, teacher) == pytest.approx(1)
+    # By hand, a regression: errors 1 and 1, deviations 2 and 2.
+    assert unexplained(np.array([[1.0], [5.0]]), np.array([[0.0], [4.0]])) == pytest.approx(1 / 4)
+
+
+@pytest.mark.parametrize(
+    ("found", "steps", "advice"),
+    [
+        ({"train": 0.01, "variants": 0.02, "dev": 0.04}, 100, ""),
+        ({"train": 0.04, "variants": 0.09, "dev": 0.37}, 600, "--training.steps 3000"),
+        ({"train": 0.20, "variants": 0.25, "dev": 0.30}, 4000, "a larger student"),
+        ({"train": 0.01, "variants": 0.12, "dev": 0.10}, 4000, "--augment.n-iter"),
+        ({"train": 0.01, "variants": 0.08, "dev": 0.30}, 4000, "--data.unlabelled wordnet"),
+    ],
+)
+def test_the_advice_follows_from_where_the_student_errs(found, steps, advice):
+    finding = gap_finding(found, steps)
+    assert finding.severity == ("warning" if advice else "fine")
+    assert advice in finding.do
+    assert finding.metrics["unexplained_dev"] == found["dev"]
+
+
+def test_a_finished_run_is_examined(tiny_recipe, finished_run):
+    (found,) = (
+        one
+        for one in doctor(tiny_recipe, folder=finished_run)["findings"]
+        if one["check"] == "student-gap"
+    )
+    metrics = found["metrics"]
+    assert 0 < metrics["unexplained_train"] < metrics["unexplained_dev"] < 1
+    assert metrics["steps"] > 0
+    assert "--training.steps 3000" in found["do"]
