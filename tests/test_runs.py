@@ -108,6 +108,7 @@ def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, copied, change
     said = capsys.readouterr().err
     assert f"{redone[0]}: done again, as its settings have changed\n" in said
     assert said.count(": done again, as ") == len(redone)
+    assert ("logits: the teacher reads " in said) == ("logits" in redone)
 
 
 def test_a_raised_version_redoes_the_stage_and_what_follows(recipe, copied, monkeypatch, capsys):
@@ -143,6 +144,16 @@ def test_another_training_set_trains_the_teacher_again(
     less = replace(recipe.data, train=write_tsv(tmp_path / "less.tsv", train_table.slice(2)))
     with pytest.raises(Stopped):
         runs.run(replace(recipe, data=less), copied)
+
+
+def test_a_transfer_set_out_of_proportion_is_refused_before_the_teacher_reads_it(recipe, copied):
+    few = replace(recipe, label=replace(recipe.label, max_rows=100))
+    with pytest.raises(
+        InputError,
+        match=r"has \d+ rows for the teacher to read, more than label\.max_rows, 100: give",
+    ):
+        runs.run(few, copied)
+    assert _redone(replace(recipe, label=replace(recipe.label, max_rows=5000)), copied) == []
 
 
 class Stopped(Exception):

@@ -206,7 +206,7 @@ class _Ladder:
         """Begin the logit store of all rows with that of a run; say whether it is there."""
         if self.begun:
             return True
-        label, mask = asdict(self.recipe.label), self.recipe.augment.mask
+        label, mask = self.recipe.label.settings(), self.recipe.augment.mask
 
         def logits(out: Path) -> Summary:
             read = self.home.keys("teacher", "transfer")

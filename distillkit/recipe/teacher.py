@@ -1,7 +1,7 @@
 """Sections `teacher` and `label`: who teaches, and how it labels the transfer set."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import Count, check
@@ -44,5 +44,13 @@ class LabelConfig:
     storage: Literal["fp16", "fp32"] = "fp16"
     """How logits are kept on disk; fp16 halves them, and the store says by how much it rounded."""
 
+    max_rows: Count = 2_000_000
+    """Most rows that a run's teacher may be given to read; a larger transfer set is refused before
+    it starts."""
+
     def __post_init__(self) -> None:
         check(self, "label")
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the logits depend on, by field."""
+        return {name: value for name, value in asdict(self).items() if name != "max_rows"}

@@ -1,9 +1,12 @@
 """The stages before the students: data, adapted and fine-tuned teacher, transfer set, logits."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
+
+import numpy as np
 
 from distillkit import pipeline
 from distillkit.augment.method import Models
@@ -11,14 +14,17 @@ from distillkit.augment.taggers import load_tagger
 from distillkit.data.files import fingerprint, whole_file
 from distillkit.data.gold import label_summary
 from distillkit.data.readers import source_files
-from distillkit.data.tables import write_table
+from distillkit.data.tables import mask_of, read_table, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import DATA_VERSION
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
-from distillkit.recipe import ColumnsConfig, DataConfig, Recipe, dump
-from distillkit.runs.folder import RunFolder, Summary, relative
+from distillkit.recipe import ColumnsConfig, DataConfig, LabelConfig, Recipe, dump
+from distillkit.runs.folder import RunFolder, Summary, log, relative
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
+from distillkit.teacher.label import Labeller
+
+_TIMED_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,8 @@ def label_transfer_set(
         )
 
     def logits(out: Path) -> Summary:
+        minutes = _minutes(recipe.label, task, transfer_set, counts["rows"])
+        log(f"logits: the teacher reads {counts['rows']:,} rows, which takes about {minutes}")
         # Summed up over all of the store, so that a killed and resumed run says the same as an
         # undisturbed one.
         summary = pipeline.label(
@@ -169,8 +177,36 @@ def label_transfer_set(
         home.stage("transfer", settings, task.tables, transfer, version=TRANSFER_VERSION)
     )
     before = home.keys("teacher", "transfer")
-    home.stage("logits", asdict(recipe.label), before, logits, version=LABEL_VERSION)
+    _check_proportion(recipe, counts["rows"])
+    home.stage("logits", recipe.label.settings(), before, logits, version=LABEL_VERSION)
     return counts, transfer_set
+
+
+def _check_proportion(recipe: Recipe, rows: int) -> None:
+    """Refuse a transfer set that is larger than its recipe says.
+
+    Raises:
+        InputError: It is.
+    """
+    if rows <= recipe.label.max_rows:
+        return
+    varied = " --augment.no-vary-unlabelled," if recipe.augment.vary_unlabelled else ""
+    raise InputError(
+        f"the transfer set has {rows:,} rows for the teacher to read, more than label.max_rows, {recipe.label.max_rows:,}: "
+        f"give{varied} a smaller --augment.n-iter or less unlabelled text, or --label.max-rows {rows} if you mean it"
+    )
+
+
+def _minutes(config: LabelConfig, task: Taught, transfer_set: str, rows: int) -> str:
+    """Estimate in words how long the teacher takes for so many rows, from the first few."""
+    table = read_table(transfer_set, task.columns, labels="ignored")
+    few = table.take(np.linspace(0, len(table) - 1, min(_TIMED_ROWS, len(table))).astype(int))
+    teacher = Labeller(task.model, config, mask_of(table))
+    teacher(few.slice(0, 32))  # the first call is slower
+    began = time.monotonic()
+    teacher(few)
+    seconds = (time.monotonic() - began) / len(few) * rows
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
 def look_ahead(recipe: Recipe) -> Models:

@@ -426,6 +426,8 @@ class _Trainer:
     def _made_from(self) -> dict[str, Any]:
         """Return what a resumed training must have in common with the one it resumes."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in _FREE}
+        if not self.config.steps:  # which older checkpoints do not know
+            del settings["steps"]
         tensors = (self.plan.rows.ids, self.plan.rows.types, self.plan.rows.offsets)
         rows = digest(
             *(None if tensor is None else tensor.numpy() for tensor in tensors),
