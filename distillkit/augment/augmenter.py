@@ -27,7 +27,8 @@ class Augmenter:
     Source: Tang et al. 2019 (arXiv 1903.12136), section 3.2.
 
     >>> from distillkit.recipe import AugmentConfig
-    >>> Augmenter(AugmentConfig(n_iter=2, tagger="none"), seed=3)(["not a dull minute", "a fine film"])
+    >>> augmenter = Augmenter(AugmentConfig(n_iter=2, tagger="none"), seed=3)
+    >>> augmenter(["not a dull minute", "a fine film"])
     ['[MASK] a dull minute', 'a fine dull']
     """
 

@@ -97,7 +97,7 @@ class Method:
     prepare: Callable[[Preparation], None] | None = None
     """Done once, before `variation`; what the folder holds already stays."""
     check: Callable[[AugmentConfig, bool, bool], None] | None = None
-    """From settings, whether rows are pairs, whether there is unlabelled text; raises InputError."""
+    """From settings, whether rows are pairs, and whether there is raw text; raises InputError."""
 
 
 def share_of(config: AugmentConfig, method: str, rows: int) -> int:

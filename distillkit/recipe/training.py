@@ -77,8 +77,7 @@ class TrainingConfig:
     epochs: CountOrZero = 3
     """Passes over the training rows; 0 leaves the model as it is."""
     steps: CountOrZero = 0
-    """Optimizer steps in all, in place of `epochs`: a length that does not grow with the rows. 0: by
-    epochs."""
+    """Optimizer steps in all, in place of `epochs`: it does not grow with the rows; 0: by epochs."""
     batch_size: Count = 32
     """Rows a forward pass, over all processes together: what a recipe computes does not depend on
     their number."""

@@ -54,7 +54,7 @@ def cooccurrence_vectors(rows: TextRows, vocabulary: int, width: int, seed: int 
 
 
 def _neighbours(rows: TextRows, vocabulary: int) -> sparse.csr_matrix:
-    """Count subwords near each other, (V, V) float32; special tokens part what is on either side."""
+    """Count subwords near each other, (V, V) float32; special tokens part their two sides."""
     ids = rows.ids[:_MOST_TOKENS].numpy()
     special = rows.words[:_MOST_TOKENS].numpy() == SPECIAL
     part = special.cumsum()
