@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distillkit.data.gold import label_names
+from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import read_table, split_dev
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, DataConfig
@@ -60,8 +63,35 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
             "some sources of data have pairs and some single texts; give all of them the same columns"
         )
     if more:
-        tables["unlabelled"] = pa.concat_tables([table.select(names) for table in more])
+        raw = pa.concat_tables([table.select(names) for table in more])
+        wanted = data.unlabelled_rows
+        tables["unlabelled"] = _some(raw, tables["train"], wanted, seed) if wanted else raw
     return tables
+
+
+def _some(raw: pa.Table, train: pa.Table, rows: int, seed: int) -> pa.Table:
+    """Draw so many raw texts, in their order; cut those that no training text is as long as.
+
+    Args:
+        raw: `text`, or pairs, which stay as they are.
+        train: The training texts.
+        rows: How many; all where there are fewer.
+        seed: Draws them.
+
+    Returns:
+        Distinct texts.
+    """
+    if "text_pair" not in raw.column_names:
+        longest = pc.max(pc.utf8_length(train["text"])).as_py()
+        texts = (
+            sentence
+            for text in raw["text"].to_pylist()
+            for sentence in ([text] if len(text) <= longest else sentences_of(text))
+        )
+        raw = pa.table({"text": pa.array(dict.fromkeys(texts), pa.string())})
+    if len(raw) <= rows:
+        return raw
+    return raw.take(np.sort(np.random.default_rng(seed).choice(len(raw), rows, replace=False)))
 
 
 def write_note(folder: Path, *, pairs: bool) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from distillkit.errors import InputError
-from distillkit.recipe.bounds import Range, check
+from distillkit.recipe.bounds import CountOrZero, Range, check
 
 Task = Literal["classification", "multi-label", "regression"]
 # What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every
@@ -56,6 +56,9 @@ class DataConfig:
     unlabelled: tuple[str, ...] = ()
     """More text for the transfer set, labelled by the teacher alone: same forms, .txt with one text
     a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples."""
+    unlabelled_rows: CountOrZero = 0
+    """How many of them to take, at random; texts longer than any training text are cut into
+    sentences first. 0: all, as they are."""
     dev_fraction: Annotated[float, Range(0, 0.5)] = 0.1
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
@@ -63,3 +66,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check(self, "data")
+        if self.unlabelled_rows and not self.unlabelled:
+            raise InputError(
+                f"data.unlabelled_rows is {self.unlabelled_rows}, but data.unlabelled is empty: name raw text, wordnet for one"
+            )

@@ -1,6 +1,8 @@
 """WordNet as raw text, from a small folder of its form."""
 
+import json
 import zipfile
+from dataclasses import replace
 
 import nltk
 import pyarrow.parquet as pq
@@ -9,6 +11,8 @@ import pytest
 from distillkit.cli import main
 from distillkit.data.readers import read_rows
 from distillkit.errors import InputError
+from distillkit.pipeline import read_data
+from distillkit.recipe import DataConfig
 
 LICENCE = "  1 This software and database is being provided to you, the LICENSEE | all of it\n"
 LINES = {
@@ -76,3 +80,24 @@ def test_a_transfer_set_takes_it_as_unlabelled_text(folder, tmp_path, capsys):
     rows = pq.read_table(target)
     assert rows["text"].to_pylist()[2:] == [text for text in TEXTS if "skill" not in text]
     assert set(rows["origin"].to_pylist()[2:]) == {"unlabelled"}
+
+
+def test_a_task_takes_so_many_raw_texts_and_cuts_what_is_longer_than_its_own(tmp_path, train_table):
+    train, raw = tmp_path / "train.jsonl", tmp_path / "raw.txt"
+    train.write_text("".join(json.dumps(row) + "\n" for row in train_table.to_pylist()))
+    short = [f"a plot of {number} parts" for number in range(50)]
+    cut = ["One long text has two sentences in it.", "They are cut apart, as nobody wrote so much."]
+    raw.write_text("".join(f"{line}\n" for line in [*short, *short, " ".join(cut)]))
+    data = DataConfig(train=str(train), dev_fraction=0.2, unlabelled=(str(raw),))
+    found = {
+        rows: read_data(replace(data, unlabelled_rows=rows), seed)["unlabelled"]["text"].to_pylist()
+        for rows, seed in ((0, 1), (1000, 1), (20, 1), (20, 2), (21, 2))
+    }
+    assert found[0] == [*short, *short, " ".join(cut)]  # as they are
+    assert found[1000] == [*short, *cut]
+    assert len(set(found[20])) == 20
+    again = read_data(replace(data, unlabelled_rows=20), 1)["unlabelled"]["text"].to_pylist()
+    assert again != found[20]  # the last of the two seeds
+    assert [text for text in found[1000] if text in again] == again
+    with pytest.raises(InputError, match=r"unlabelled_rows is 5, but data\.unlabelled is empty"):
+        DataConfig(unlabelled_rows=5)
