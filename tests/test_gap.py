@@ -1,8 +1,11 @@
 """What a student misses of its teacher, and the advice that follows."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from distillkit import pipeline
+from distillkit.data.tables import with_mask
 from distillkit.doctor.examine import doctor
 from distillkit.doctor.gap import gap_finding, unexplained
 
@@ -44,3 +47,18 @@ def test_a_finished_run_is_examined(tiny_recipe, finished_run):
     assert 0 < metrics["unexplained_train"] < metrics["unexplained_dev"] < 1
     assert metrics["steps"] > 0
     assert "--training.steps 3000" in found["do"]
+
+
+def test_a_models_own_mask_stands_for_the_mask_of_variants(classifier_folder):
+    masked = with_mask(pa.table({"text": ["the [MASK] is good ."]}), "[MASK]")
+    own = pa.table({"text": ["the <mask> is good ."]})
+    found, wanted = (pipeline.classify(classifier_folder, t, "here")[0] for t in (masked, own))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_finished_run_with_a_teacher_of_other_labels_keeps_the_other_findings(
+    tiny_recipe, finished_run, build_classifier
+):
+    report = doctor(tiny_recipe, build_classifier(["spam", "ham"]), folder=finished_run)
+    assert any("what a student misses" in line for line in report["not_checked"])
+    assert any(one["check"] == "rows" for one in report["findings"])

@@ -134,14 +134,20 @@ class _Examination:
             folder / "student" / "model",
             folder / "transfer" / "transfer.parquet",
         )
-        if not (self.folder and self.teacher and student.is_dir() and transfer_set.is_file()):
+        needed = (student / "training" / "log.jsonl", transfer_set)
+        if not (self.folder and self.teacher and all(path.is_file() for path in needed)):
             self.not_checked.append("what a student misses of its teacher: the run is not finished")
             return []
         columns = ColumnsConfig(text_pair="text_pair" if self.recipe.data.columns.text_pair else "")
         tables = texts_for(
             self.tables["train"], self.tables["dev"], str(transfer_set), columns, self.recipe.seed
         )
-        return [gap_finding(gaps(str(student), self.teacher, tables), steps_of(student))]
+        try:
+            found = gaps(str(student), self.teacher, tables)
+        except InputError as error:  # a teacher that earlier checks have refused
+            self.not_checked.append(f"what a student misses of its teacher: {error}")
+            return []
+        return [gap_finding(found, steps_of(student))]
 
     def _reader(self) -> tuple[Any, Any, int]:
         """Return the teacher, its tokenizer, and where its input is truncated.

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from distillkit import pipeline
 from distillkit.data.logits import keys_of
-from distillkit.data.tables import read_table, write_table
+from distillkit.data.tables import read_table, with_mask, write_table
 from distillkit.doctor.findings import Finding, percent
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, ColumnsConfig, MixConfig
@@ -85,12 +85,14 @@ def _some(table: pa.Table, seed: int) -> pa.Table:
 
 def gaps(student: str, teacher: str, tables: Mapping[str, pa.Table]) -> dict[str, float]:
     """Return, for each kind of text, the share of the teacher's variance that a student misses."""
-    found = {}
-    for name, table in tables.items():
-        if len(table) > 1:
-            wanted, labels = pipeline.classify(teacher, table, name)
-            found[name] = unexplained(pipeline.classify(student, table, name, labels)[0], wanted)
-    return found
+    tables = {name: table for name, table in tables.items() if len(table) > 1}
+    plain = [table.replace_schema_metadata(None) for table in tables.values()]
+    every = with_mask(pa.concat_tables(plain), AugmentConfig().mask)
+    wanted, labels = pipeline.classify(teacher, every, "doctor")
+    found, _ = pipeline.classify(student, every, "doctor", labels)
+    ends = np.cumsum([len(table) for table in plain])[:-1]
+    parts = zip(np.split(found, ends), np.split(wanted, ends), strict=True)
+    return {name: unexplained(*both) for name, both in zip(tables, parts, strict=True)}
 
 
 def steps_of(student: Path) -> int:

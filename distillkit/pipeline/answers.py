@@ -9,7 +9,7 @@ import pyarrow as pa
 from distillkit.data.batches import encode
 from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
 from distillkit.data.labels import task_of_model
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
 from distillkit.pipeline.task import COLUMNS, check_reads
@@ -70,8 +70,9 @@ def classify(
             names = match_labels(names, label_names(table, source), model)
         check_labels_known(table, names, source)
     texts, pairs = texts_of(table)
+    limit = max_tokens_of(network, tokenizer)
     logits = predict_logits(
-        network, encode(tokenizer, texts, pairs, max_tokens_of(network, tokenizer))
+        network, encode(tokenizer, texts, pairs, limit, mask=mask_of(table))
     ).numpy()
     check_finite(model, logits, texts)
     if order is None:
