@@ -7,7 +7,8 @@ import pytest
 from distillkit import pipeline
 from distillkit.data.tables import with_mask
 from distillkit.doctor.examine import doctor
-from distillkit.doctor.gap import gap_finding, unexplained
+from distillkit.doctor.gap import gap_finding
+from distillkit.runs.gap import unexplained
 
 
 def test_the_share_is_0_for_a_copy_1_for_the_mean_and_blind_to_a_constant_a_row():

@@ -98,6 +98,9 @@ def test_every_row_is_measured_on_dev_and_test(climbed, recipe):
     assert result["ablations"]["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
     costs = {name: row["cost"] for name, row in result["ablations"].items()}
     assert costs["teacher"]["parameters"] > costs["full"]["parameters"]
+    taught = {name for name, cost in costs.items() if "unexplained_dev" in cost}
+    assert taught == set(STUDENTS) - {"gold"}
+    assert 0 < costs["full"]["unexplained_variants"] < costs["originals"]["unexplained_variants"]
 
 
 @pytest.mark.slow
@@ -160,7 +163,9 @@ def test_reports_are_written_and_nothing_else_is_left(climbed):
     folder, result = climbed
     home = folder / "ladder"
     assert json.loads((home / "ladder.json").read_text()) == result
-    assert "| student, gold labels " in (home / "ladder.md").read_text()
+    report = (home / "ladder.md").read_text()
+    assert "| student, gold labels " in report
+    assert " missed: variants " in report
     files = {path.name for path in (home / "full-seed-1").iterdir()}
     assert files == {"stage.json", "dev.npy", "test.npy"}
     assert not [path for path in home.iterdir() if path.name.startswith(".")]

@@ -24,7 +24,7 @@ from distillkit.doctor.answers import (
     check_store,
 )
 from distillkit.doctor.findings import Finding
-from distillkit.doctor.gap import gap_finding, gaps, steps_of, texts_for
+from distillkit.doctor.gap import gap_finding, steps_of
 from distillkit.doctor.order import ASKS, Rows, order_finding, word_order
 from distillkit.doctor.rows import check_rows
 from distillkit.doctor.text import (
@@ -35,6 +35,7 @@ from distillkit.doctor.text import (
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.measure.baselines import TfidfBaseline
 from distillkit.recipe import ColumnsConfig, Recipe
+from distillkit.runs.gap import Probe, texts_for
 from distillkit.student.vocabulary import build_tokenizer
 from distillkit.teacher.checkpoint import (
     labels_of,
@@ -143,7 +144,7 @@ class _Examination:
             self.tables["train"], self.tables["dev"], str(transfer_set), columns, self.recipe.seed
         )
         try:
-            found = gaps(str(student), self.teacher, tables)
+            found = Probe(self.teacher, tables).gaps(str(student))
         except InputError as error:  # a teacher that earlier checks have refused
             self.not_checked.append(f"what a student misses of its teacher: {error}")
             return []

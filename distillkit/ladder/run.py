@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ from distillkit.pipeline.transfer_set import TRANSFER_VERSION
 from distillkit.recipe import LossConfig, Recipe
 from distillkit.runs import RunFolder, Summary, Taught, at_work, log, look_ahead, teach, vectors_of
 from distillkit.runs.folder import relative
+from distillkit.runs.gap import Probe, texts_for
 from distillkit.teacher.checkpoint import load_classifier
 
 # Ablation rows that draw nothing have one cell each; students have one per seed.
@@ -329,6 +330,9 @@ class _Ladder:
                 )
             )
             summary = self._answer(str(model), out) | {"rows": min(lesson.rows, lesson.shown)}
+            if not lesson.gold:
+                gaps = self._probe.gaps(str(model))
+                summary |= {f"unexplained_{name}": share for name, share in gaps.items()}
             shown.unlink()
             shutil.rmtree(model)
             return summary
@@ -345,6 +349,17 @@ class _Ladder:
         read = self.stages.keys(*transfers, *([] if lesson.gold else ["logits"]))
         inputs = self.base | read | vectors_of(self.recipe)
         return self._stage(name, settings, inputs, student, CELL_VERSION, build)
+
+    @cached_property
+    def _probe(self) -> Probe:
+        texts = texts_for(
+            self.tables["train"],
+            self.tables["dev"],
+            self._transfer_path(self.own),
+            self.task.columns,
+            self.recipe.seed,
+        )
+        return Probe(self.task.model, texts)
 
     def _rows(self, lesson: Lesson) -> pa.Table:
         """Return the distinct rows of a lesson."""

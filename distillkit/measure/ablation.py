@@ -64,7 +64,9 @@ class Answers:
 
     Attributes:
         logits: Of each split, (N, C) float.
-        cost: `rows`, `epochs`, `steps`, `parameters`, `megabytes`, where they mean something.
+        cost: `rows`, `epochs`, `steps`, `parameters`, `megabytes`, where they mean something; for
+            students of a teacher `unexplained_train`, `_variants`, `_raw`, `_dev`: the share of the
+            variance of its logits that they miss.
     """
 
     logits: Mapping[str, np.ndarray]
@@ -104,10 +106,15 @@ def ladder_metrics(
     measured: dict[str, Any] = {}
     for name, ablation in ablations.items():
         costs = [answers.cost for answers in ablation.values()]
+        counted = set.intersection(*map(set, costs))  # earlier cells noted less
         measured[name] = {
             "title": titles.get(name, f"full without {name.removeprefix('no-')}"),
             "seeds": [seed for seed in ablation if seed is not None],
-            "cost": {key: float(np.mean([cost[key] for cost in costs])) for key in costs[0]},
+            "cost": {
+                key: float(np.mean([cost[key] for cost in costs]))
+                for key in costs[0]
+                if key in counted
+            },
         }
         for split in gold:
             measured[name][split] = study.scores(ablation, split)
@@ -199,8 +206,11 @@ def ladder_tables(measured: Mapping[str, Any], splits: Sequence[str]) -> str:
             cells = (_cell(row[split].get(key), form) for key, _, form in shown)
             rows.append([row["title"], *cells])
         parts.append(table(rows))
-    rows = [["training", "seeds", "rows", "epochs", "steps", "parameters", "MB"]]
-    rows += [_cost_row(row) for row in found]
+    costs = [key for key in _COSTS if any(key in row["cost"] for row in found)]
+    rows = [["training", "seeds", *(_COSTS[key][0] for key in costs)]]
+    for row in found:
+        cells = (_cell(row["cost"].get(key), _COSTS[key][1]) for key in costs)
+        rows.append([row["title"], ", ".join(map(str, row["seeds"])), *cells])
     return "\n\n".join([*parts, table(rows)])
 
 
@@ -226,17 +236,22 @@ _COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
     ("calibration_error_scaled", "ECE scaled", _percent),
 ]
 
+# Of the table of what training took: heading and format, by key.
+_COSTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "rows": ("rows", "{:,.0f}".format),
+    "epochs": ("epochs", "{:.1f}".format),
+    "steps": ("steps", "{:,.0f}".format),
+    "parameters": ("parameters", "{:,.0f}".format),
+    "megabytes": ("MB", "{:,.1f}".format),
+    **{
+        f"unexplained_{name}": (f"missed: {name}", _percent)
+        for name in ("train", "variants", "raw", "dev")
+    },
+}
+
 
 def _cell(value: Any, form: Callable[[Any], str]) -> str:
     return "" if value is None else form(value)
-
-
-def _cost_row(row: Mapping[str, Any]) -> list[str]:
-    cost = row["cost"]
-    forms = {"rows": ",.0f", "epochs": ".1f", "steps": ",.0f", "parameters": ",.0f"}
-    forms["megabytes"] = ",.1f"
-    found = [format(cost[key], form) if key in cost else "" for key, form in forms.items()]
-    return [row["title"], ", ".join(map(str, row["seeds"])), *found]
 
 
 def picture_size(measured: Mapping[str, Any], splits: Sequence[str]) -> tuple[float, float]:

@@ -56,6 +56,16 @@ def test_means_and_spread_are_over_seeds(metrics):
     assert metrics["teacher"]["seeds"] == []
 
 
+def test_costs_that_an_earlier_cell_did_not_note_are_left_out(ablations):
+    ablations["full"][2] = _answers([0, 1, 1, 1], [0, 1, 1, 0], unexplained_dev=0.25)
+    both = ladder_metrics(ablations, {"dev": DEV, "test": TEST}, ["no", "yes"])
+    assert both["full"]["cost"] == {"rows": 10}
+    assert "missed" not in ladder_tables(both, ["dev"])
+    del ablations["full"][1]
+    one = ladder_metrics(ablations, {"dev": DEV, "test": TEST}, ["no", "yes"])
+    assert "missed: dev" in ladder_tables(one, ["dev"])
+
+
 def test_differences_are_to_the_gold_student_of_the_same_seed(metrics):
     assert "difference" not in metrics["gold"]["dev"]
     assert metrics["full"]["dev"]["difference"]["mean"] == pytest.approx(0.875 - 0.625)
