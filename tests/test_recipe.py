@@ -1,6 +1,7 @@
 """Configuration from YAML: strict, each mistake said with file and line, and written back to the same object."""
 
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,9 @@ from distillkit import shelf
 from distillkit.cli import parse
 from distillkit.errors import _SAID, InputError
 from distillkit.recipe import (
+    AdaptConfig,
     AugmentConfig,
+    CompressJob,
     DataConfig,
     LossConfig,
     Recipe,
@@ -197,7 +200,19 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
             lambda: TrainingConfig(accumulation_steps=0),
             "training.accumulation_steps is 0: expected at least 1",
         ),
-        (lambda: TrainingConfig(epochs=-1), "training.epochs is -1: expected at least 0"),
+        (lambda: TrainingConfig(epochs=-2), "training.epochs is -2: expected at least -1"),
+        (
+            lambda: TeacherConfig(training=TrainingConfig(epochs=-1)),
+            "teacher.training.epochs is -1, which is a length for students: expected 0 or more",
+        ),
+        (
+            lambda: AdaptConfig(training=TrainingConfig(epochs=-1)),
+            "adapt.training.epochs is -1, which is a length for students: expected 0 or more",
+        ),
+        (
+            lambda: CompressJob("m", Path("o"), "d", max_mb=1.0, training=Recipe().training),
+            "training.epochs is -1, which is a length for students: expected 0 or more",
+        ),
         (
             lambda: TrainingConfig(learning_rate=-1.0),
             "training.learning_rate is -1.0: expected at least 0",
@@ -349,3 +364,20 @@ def test_old_shelf_name_finds_the_file_with_one_line(load, old_names, capsys):
     assert capsys.readouterr().err == (
         "distillkit: students/lstm is now students/bilstm; the old name works for one more release\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "given", "steps"),
+    [
+        (200, 128, {}, 3000),  # a small file: 1,875 passes
+        (128_000, 128, {}, 3000),  # three passes are as many
+        (600_000, 128, {}, 14_063),
+        (600_000, 64, {"accumulation_steps": 4}, 7032),
+        (200, 128, {"steps": 50}, 50),  # the user's length stands
+        (200, 128, {"epochs": 5}, 0),
+    ],
+)
+def test_a_students_length_follows_from_the_rows_unless_given(rows, batch, given, steps):
+    config = replace(Recipe().training, batch_size=batch, **given)
+    assert config.for_rows(rows).steps == steps
+    assert config.rows_shown(rows) == (steps * batch * config.accumulation_steps or 5 * rows)

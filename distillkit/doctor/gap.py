@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distillkit.doctor.findings import Finding, percent
+from distillkit.recipe.training import STUDENT_STEPS
 
-# Fewer optimizer steps than these left every student that was measured short of what it could be:
-# docs/doctor.md has the figures.
-STEPS = 3000
 NEAR = 0.05  # share of the teacher's variance that a student may miss on dev
 
 
@@ -26,9 +24,9 @@ def gap_finding(found: Mapping[str, float], steps: int) -> Finding:
         steps: Optimizer steps of its training.
     """
     dev, train, variants = found["dev"], found["train"], found.get("variants", 0.0)
-    if steps < STEPS:
+    if steps < STUDENT_STEPS:
         why = f"it trained for {steps:,} steps only"
-        do = f"train longer: --training.steps {max(STEPS, 2 * steps)}"
+        do = f"train longer: --training.steps {max(STUDENT_STEPS, 2 * steps)}"
     elif train >= dev / 2:
         why = "it has not even learnt what it was shown"
         do = "take a larger student (hidden_size, layers, subwords), or more steps"

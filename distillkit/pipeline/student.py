@@ -15,7 +15,7 @@ from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.processes import rank
-from distillkit.recipe import StudentJob, Task, dump
+from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
 from distillkit.student.build import build_student
 from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher.checkpoint import load_classifier
@@ -91,7 +91,7 @@ def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
         targets,
         dev,
         job.loss,
-        job.training,
+        _length(job),
         job.seed,
         mask=mask_of(table),
         progress=job.progress,
@@ -99,6 +99,12 @@ def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
         teacher_model=teacher[0] if teacher else None,
     )
     return task, weights
+
+
+def _length(job: StudentJob) -> TrainingConfig:
+    """Return how to train: gold labels, of which there are few, are soon known by heart."""
+    gold = job.logits is None and job.training.by_rows
+    return job.training.by_epochs(EvaluationConfig().gold_epochs) if gold else job.training
 
 
 def _kind_of_task(job: StudentJob) -> Task:

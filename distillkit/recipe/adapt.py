@@ -185,6 +185,7 @@ class AdaptConfig:
             raise InputError(
                 "adapt.training.sampling_weights is for students: adaptation has no transfer set"
             )
+        self.training.check_own_length("adapt.training")
         if self.training.steps:
             raise InputError(
                 "adapt.training.steps: adaptation draws its masks by epoch; give adapt.training.epochs"

@@ -10,7 +10,7 @@ from distillkit.recipe.data import DataConfig
 from distillkit.recipe.loss import LossConfig
 from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import LabelConfig, TeacherConfig
-from distillkit.recipe.training import TrainingConfig
+from distillkit.recipe.training import BY_ROWS, TrainingConfig
 
 Engine = Literal["local", "ray"]
 
@@ -48,7 +48,9 @@ class Recipe:
     label: LabelConfig = field(default_factory=LabelConfig)
     student: StudentConfig = field(default_factory=StudentConfig)
     training: TrainingConfig = field(
-        default_factory=lambda: TrainingConfig(batch_size=256, learning_rate=1e-3, weight_decay=0.0)
+        default_factory=lambda: TrainingConfig(
+            epochs=BY_ROWS, batch_size=128, learning_rate=1e-3, weight_decay=0.0
+        )
     )
     """How the student is trained."""
     loss: LossConfig = field(default_factory=LossConfig)

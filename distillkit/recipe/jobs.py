@@ -87,6 +87,7 @@ class CompressJob:
                 "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8, --compress.sparsity 0.5, "
                 "--compress.units 0.5 or, of a transformer, --compress.layers 2"
             )
+        self.training.check_own_length("training")
         if self.training.steps:
             raise InputError("--training.steps: compress trains again by --training.epochs")
         if self.max_mb < 0 or self.max_drop < 0:

@@ -24,6 +24,7 @@ class TeacherConfig:
 
     def __post_init__(self) -> None:
         check(self, "teacher")
+        self.training.check_own_length("teacher.training")
         if self.training.sampling_weights:
             raise InputError(
                 "teacher.training.sampling_weights is for students: a teacher learns from the training rows alone"

@@ -48,6 +48,10 @@ _DEAD = {
     "megatron": "Megatron-core's BERT runs on CUDA alone; tensor-parallel shares out the layers of a BERT-class teacher",
 }
 
+BY_ROWS = -1  # epochs
+# A student's length where the rows say it: docs/training.md has the figures.
+STUDENT_STEPS, STUDENT_EPOCHS = 3000, 3
+
 
 @dataclass(frozen=True)
 class LoaderConfig:
@@ -74,8 +78,9 @@ class LoaderConfig:
 class TrainingConfig:
     """How a model is trained: fine-tuning of the teacher, distillation of the student."""
 
-    epochs: CountOrZero = 3
-    """Passes over the training rows; 0 leaves the model as it is."""
+    epochs: Annotated[int, Range(-1)] = 3
+    """Passes over the training rows; 0 leaves the model as it is. -1, for students: 3, and more
+    where these would be fewer than 3,000 optimizer steps."""
     steps: CountOrZero = 0
     """Optimizer steps in all, in place of `epochs`: it does not grow with the rows; 0: by epochs."""
     batch_size: Count = 32
@@ -160,10 +165,37 @@ class TrainingConfig:
                     f"training.sampling_weights has {item!r}: expected one of {', '.join(_ORIGINS)}"
                 )
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether the rows say how long the training is."""
+        return self.epochs == BY_ROWS and not self.steps
+
+    def for_rows(self, rows: int) -> "TrainingConfig":
+        """Return the same training with its length for so many rows, if they say it."""
+        if not self.by_rows:
+            return self
+        batch = self.batch_size * self.accumulation_steps
+        steps = max(STUDENT_STEPS, math.ceil(STUDENT_EPOCHS * rows / batch))
+        return replace(self, steps=steps)
+
     def rows_shown(self, rows: int) -> int:
         """Return how many rows a training on so many rows reads in all."""
-        by_steps = self.steps * self.batch_size * self.accumulation_steps
-        return by_steps or self.epochs * rows
+        steps = self.for_rows(rows).steps
+        return steps * self.batch_size * self.accumulation_steps or self.epochs * rows
+
+    def check_own_length(self, where: str) -> None:
+        """Refuse a length that follows from the rows.
+
+        Args:
+            where: The section.
+
+        Raises:
+            InputError: The rows say how long the training is.
+        """
+        if self.by_rows:
+            raise InputError(
+                f"{where}.epochs is {BY_ROWS}, which is a length for students: expected 0 or more"
+            )
 
     def by_epochs(self, epochs: int) -> "TrainingConfig":
         """Return the same training over so many epochs."""

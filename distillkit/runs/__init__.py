@@ -1,11 +1,13 @@
 """`distillkit run`: all stages in order, each done once, whole or not at all."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from distillkit import __version__
 from distillkit.data.files import whole_file
-from distillkit.recipe import SCORES, Recipe
+from distillkit.recipe import SCORES, Recipe, dump
+from distillkit.recipe.training import STUDENT_EPOCHS, STUDENT_STEPS
 from distillkit.runs.evaluation import evaluate_models
 from distillkit.runs.folder import RunFolder, Summary, at_work, log
 from distillkit.runs.stages import Taught, label_transfer_set, look_ahead, teach
@@ -43,6 +45,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         models = look_ahead(recipe)
         task = teach(recipe, home, folder / "recipe.yaml")
         counts, transfer_set = label_transfer_set(recipe, home, task, models)
+        recipe = _with_length(recipe, counts["rows"], folder / "recipe.yaml")
         trained = {"teacher": task.teacher}
         if recipe.evaluation.gold_epochs:
             trained["student_gold"] = gold_student(recipe, home, task, transfer_set)
@@ -55,6 +58,19 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     report = (folder / "evaluation" / "report.md").read_text(encoding="utf-8")
     log(f"\n{report}\n{folder / 'result.json'}")
     return result
+
+
+def _with_length(recipe: Recipe, rows: int, saved: Path) -> Recipe:
+    """Settle how long the student is trained, and save it in the run's recipe with the reason."""
+    settled = replace(recipe, training=recipe.training.for_rows(rows))
+    if settled == recipe:
+        return recipe
+    steps = settled.training.steps
+    why = f"training.steps: {steps:,}, from {rows:,} rows of the transfer set: {STUDENT_EPOCHS} passes, but at least {STUDENT_STEPS:,} steps"
+    log(why)
+    with whole_file(saved) as partial:
+        partial.write_text(f"# {why}\n{dump(settled)}", encoding="utf-8")
+    return settled
 
 
 def _result(

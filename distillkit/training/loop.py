@@ -161,8 +161,8 @@ class _Trainer:
     """The state of one call of `fit`."""
 
     def __init__(self, strategy: Strategy, plan: FitPlan) -> None:
-        self.strategy, self.plan, self.config = strategy, plan, plan.config
-        rows, config = plan.rows, plan.config
+        self.strategy, self.plan, rows = strategy, plan, plan.rows
+        self.config = config = plan.config.for_rows(len(rows))
         self.callbacks: list[Callback] = []
         self.average: MovingAverage | None = None
         self.best: dict[str, Tensor] | None = None
