@@ -21,7 +21,7 @@ from distillkit.recipe import AugmentConfig
 
 BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
-# sequence of the seed's numbers that draws texts: 0 to 3 make variants, sentences, generated texts
+# Sequence of the seed's numbers that draws texts: 0 to 3 and 5 make variants and other rows.
 _DRAWN = 4
 
 

@@ -32,6 +32,7 @@ TITLES = {
     "no-infill": "full without infilling",
     "no-neighbours": "full without nearest neighbours",
     "no-generated": "full without generated texts",
+    "no-markov": "full without Markov chains",
     "no-swap": "full without swapped pairs",
     "full": "student, full transfer set",
     "in-domain": "student, full + in-domain text",

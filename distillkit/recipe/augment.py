@@ -33,6 +33,8 @@ class MixConfig:
     place of those texts."""
     generated: NotNegative = 0.0
     """Texts written by a causal language model fine-tuned on the training texts."""
+    markov: NotNegative = 0.0
+    """Texts written by a Markov chain over the words of the training texts; single texts only."""
 
     def __post_init__(self) -> None:
         check(self, "augment.mix")
@@ -129,6 +131,18 @@ class GeneratedConfig:
 
 
 @dataclass(frozen=True)
+class MarkovConfig:
+    """Texts of a Markov chain over the words of the training texts (Shannon 1948)."""
+
+    p_backoff: Fraction = 0.2
+    """Probability that a word is drawn from those that follow the one word before it, and not the
+    two before it, 0 to 1: more makes texts that are newer and less fluent."""
+
+    def __post_init__(self) -> None:
+        check(self, "augment.markov")
+
+
+@dataclass(frozen=True)
 class AugmentConfig:
     """The three rules of Tang et al. 2019, section 3.2, by the paper's values, and more methods."""
 
@@ -163,6 +177,7 @@ class AugmentConfig:
     neighbours: NeighboursConfig = field(default_factory=NeighboursConfig)
     sentences: SentencesConfig = field(default_factory=SentencesConfig)
     generated: GeneratedConfig = field(default_factory=GeneratedConfig)
+    markov: MarkovConfig = field(default_factory=MarkovConfig)
 
     def __post_init__(self) -> None:
         check(self, "augment")

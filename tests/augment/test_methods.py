@@ -73,7 +73,10 @@ def test_a_mix_with_another_s_method_is_saved_and_read_again(others, tmp_path):
             "{shuot: 1}",
             "r.yaml:1: unknown key 'augment.mix.shuot'; did you mean 'augment.mix.shout'",
         ),
-        ("{whisper: 1}", "'augment.mix.whisper'; known here: rules, .*generated, shout, double"),
+        (
+            "{whisper: 1}",
+            "'augment.mix.whisper'; known here: rules, .*generated, markov, shout, double",
+        ),
         ("{shout: -1}", "r.yaml:1: augment.mix.shout is -1.0: expected at least 0"),
     ],
 )

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from distillkit.augment.method import Method
 from distillkit.augment.methods.generated import GENERATED
 from distillkit.augment.methods.infill import INFILL
+from distillkit.augment.methods.markov import MARKOV
 from distillkit.augment.methods.neighbours import NEIGHBOURS
 from distillkit.augment.methods.rules import RULES
 from distillkit.augment.methods.sentences import SENTENCES
@@ -16,7 +17,7 @@ from distillkit.recipe import AugmentConfig
 
 # Their order is part of the bytes of a transfer set: add new ones at the end.
 METHODS: dict[str, Method] = {
-    method.name: method for method in (RULES, INFILL, NEIGHBOURS, SENTENCES, GENERATED)
+    method.name: method for method in (RULES, INFILL, NEIGHBOURS, SENTENCES, GENERATED, MARKOV)
 }
 
 
