@@ -137,6 +137,10 @@ def lay_out(
             if method.origin == origin == "unlabelled":
                 tables = rows_of(method, tables)
         layout.add(origin, tables)
+    pairs = True in layout.kinds
+    if pairs:
+        config = config.for_pairs()
+        methods = methods_of(config)
     for method in methods:
         if method.origin not in ("", "unlabelled"):
             layout.add(method.origin, rows_of(method, layout.originals_in_blocks()))
@@ -147,7 +151,6 @@ def lay_out(
     path = held_out_path(work)
     write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), path)
     layout.digest.update(fingerprint(path).encode())
-    pairs = True in layout.kinds
     return Job(work, config, options.seed, tuple(methods), pairs, layout.label), layout
 
 

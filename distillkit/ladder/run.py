@@ -40,7 +40,17 @@ from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.pipeline.teacher import LABEL_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
 from distillkit.recipe import LossConfig, Recipe
-from distillkit.runs import RunFolder, Summary, Taught, at_work, log, look_ahead, teach, vectors_of
+from distillkit.runs import (
+    RunFolder,
+    Summary,
+    Taught,
+    at_work,
+    log,
+    look_ahead,
+    teach,
+    vectors_of,
+    with_raw_text,
+)
 from distillkit.runs.folder import relative
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.teacher.checkpoint import load_classifier
@@ -70,6 +80,7 @@ def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: i
         InputError: Something given is wrong, the recipe has no such row, or another run is at work
             in the folder.
     """
+    recipe = with_raw_text(recipe)
     known = ablations_of(recipe)
     for name in ablations:
         if name not in known:

@@ -12,6 +12,7 @@ from distillkit.data.gold import label_names
 from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import read_table, split_dev
 from distillkit.errors import InputError
+from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.recipe import ColumnsConfig, DataConfig
 from distillkit.student.model import SiameseStudent, StudentModel
 from distillkit.teacher.checkpoint import resolve
@@ -39,6 +40,7 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         InputError: A source is wrong, has one class or score only, or has a label that train has
             not.
     """
+    data, _ = settle_raw_text(data)
     if not data.train:
         raise InputError(
             "no training data: give --data.train, a file with a text and a label column"

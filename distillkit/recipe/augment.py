@@ -34,7 +34,8 @@ class MixConfig:
     generated: NotNegative = 0.0
     """Texts written by a causal language model fine-tuned on the training texts."""
     markov: NotNegative = 0.0
-    """Texts written by a Markov chain over the words of the training texts; single texts only."""
+    """Texts written by a Markov chain over the words of the training texts. It writes single texts:
+    where the task is of pairs this counts as 0."""
 
     def __post_init__(self) -> None:
         check(self, "augment.mix")
@@ -189,3 +190,11 @@ class AugmentConfig:
             raise InputError(
                 "augment.mask must be a word that neither starts nor ends with a space"
             )
+
+    def for_pairs(self) -> "AugmentConfig":
+        """Return the same without what makes single texts alone.
+
+        Raises:
+            InputError: Nothing is left.
+        """
+        return dataclasses.replace(self, mix=dataclasses.replace(self.mix, markov=0.0))

@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import CountOrZero, Range, check
 
+AUTO_RAW = "auto"  # what `data.unlabelled` is where nobody says it
+AUTO_RAW_ROWS = 60_000
+
 Task = Literal["classification", "multi-label", "regression"]
 # What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every
 # model.
@@ -55,7 +58,8 @@ class DataConfig:
     """Labelled test data, same forms; empty: the report has dev only."""
     unlabelled: tuple[str, ...] = ()
     """More text for the transfer set, labelled by the teacher alone: same forms, .txt with one text
-    a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples."""
+    a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples. auto: 60,000
+    of WordNet's where it is installed and the task is of single English texts, else none."""
     unlabelled_rows: CountOrZero = 0
     """How many of them to take, at random; texts longer than any training text are cut into
     sentences first. 0: all, as they are."""
@@ -66,6 +70,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check(self, "data")
+        if AUTO_RAW in self.unlabelled and len(self.unlabelled) > 1:
+            raise InputError(
+                f"data.unlabelled is {', '.join(self.unlabelled)}: expected {AUTO_RAW} alone, or without it"
+            )
         if self.unlabelled_rows and not self.unlabelled:
             raise InputError(
                 f"data.unlabelled_rows is {self.unlabelled_rows}, but data.unlabelled is empty: name raw text, wordnet for one"

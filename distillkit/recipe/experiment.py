@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distillkit.recipe.adapt import AdaptConfig
-from distillkit.recipe.augment import AugmentConfig
+from distillkit.recipe.augment import AugmentConfig, MixConfig
 from distillkit.recipe.bounds import CountOrZero, check
-from distillkit.recipe.data import DataConfig
+from distillkit.recipe.data import AUTO_RAW, DataConfig
 from distillkit.recipe.loss import LossConfig
 from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import LabelConfig, TeacherConfig
@@ -41,10 +41,13 @@ class Recipe:
     workers: CountOrZero = 0
     """Processes that augment; 0: one per core, fewer for few texts. The bytes written do not depend
     on it."""
-    data: DataConfig = field(default_factory=DataConfig)
+    data: DataConfig = field(default_factory=lambda: DataConfig(unlabelled=(AUTO_RAW,)))
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    augment: AugmentConfig = field(
+        default_factory=lambda: AugmentConfig(mix=MixConfig(rules=1.0, markov=1.0))
+    )
+    """How the transfer set is made."""
     label: LabelConfig = field(default_factory=LabelConfig)
     student: StudentConfig = field(default_factory=StudentConfig)
     training: TrainingConfig = field(
@@ -58,3 +61,5 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check(self, "")
+        if self.data.columns.text_pair and self.augment.mix.markov:
+            object.__setattr__(self, "augment", self.augment.for_pairs())

@@ -10,7 +10,7 @@ from distillkit.recipe import SCORES, Recipe, dump
 from distillkit.recipe.training import STUDENT_EPOCHS, STUDENT_STEPS
 from distillkit.runs.evaluation import evaluate_models
 from distillkit.runs.folder import RunFolder, Summary, at_work, log
-from distillkit.runs.stages import Taught, label_transfer_set, look_ahead, teach
+from distillkit.runs.stages import Taught, label_transfer_set, look_ahead, teach, with_raw_text
 from distillkit.runs.students import distilled_student, gold_student, vectors_of
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "run",
     "teach",
     "vectors_of",
+    "with_raw_text",
 ]
 
 
@@ -42,6 +43,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         InputError: Something given is wrong, or another run is at work in the folder.
     """
     with at_work(folder) as home:
+        recipe = with_raw_text(recipe)
         models = look_ahead(recipe)
         task = teach(recipe, home, folder / "recipe.yaml")
         counts, transfer_set = label_transfer_set(recipe, home, task, models)

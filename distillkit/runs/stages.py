@@ -16,6 +16,7 @@ from distillkit.data.gold import label_summary
 from distillkit.data.readers import source_files
 from distillkit.data.tables import mask_of, read_table, write_table
 from distillkit.errors import InputError
+from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.pipeline.task import DATA_VERSION
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
@@ -38,6 +39,18 @@ class Taught:
     teacher: Summary
     model: str  # folder of the fine-tuned teacher
     adapted: Summary | None  # None: the recipe has no text to adapt to
+
+
+def with_raw_text(recipe: Recipe) -> Recipe:
+    """Settle what raw text a recipe takes where it does not say so, and log why.
+
+    Raises:
+        InputError: The training data cannot be read.
+    """
+    data, why = settle_raw_text(recipe.data)
+    if why:
+        log(f"data: {why}")
+    return replace(recipe, data=data)
 
 
 def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:

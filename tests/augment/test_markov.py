@@ -7,10 +7,17 @@ import pytest
 from distillkit import pipeline
 from distillkit.augment.markov import write_chains
 from distillkit.augment.method import AugmentOptions, RowsJob
-from distillkit.data.tables import read_table
+from distillkit.data.tables import read_table, write_table
 from distillkit.data.words import split_characters, split_words
 from distillkit.errors import InputError
-from distillkit.recipe import AugmentConfig, ColumnsConfig, MarkovConfig, MixConfig
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    DataConfig,
+    MarkovConfig,
+    MixConfig,
+    Recipe,
+)
 
 TEXTS = [
     "The plot is  thin, but it isn't bad.",
@@ -110,9 +117,20 @@ def test_a_transfer_set_has_chains_beside_variants_and_none_that_is_held_out(tmp
     assert texts[7] not in table["text"].to_pylist()
 
 
-def test_pairs_are_refused(train_table, tmp_path, write_tsv):
-    pairs = train_table.append_column("text_pair", train_table["text"])
-    source = write_tsv(tmp_path / "pairs.tsv", pairs)
-    config = AugmentConfig(mix=MixConfig(markov=1))
-    with pytest.raises(InputError, match=r"augment\.mix\.markov is 1, but the task is of pairs"):
-        pipeline.augment(source, tmp_path / "t.parquet", config, ColumnsConfig("text", "text_pair"))
+def test_of_pairs_there_are_no_chains_and_the_rules_make_all_variants(
+    train_table, tmp_path, write_tsv
+):
+    pairs = pa.table({"text": train_table["text"], "text_pair": train_table["text"]})
+    write_table(pairs, tmp_path / "pairs.parquet")
+    source, columns = str(tmp_path / "pairs.parquet"), ColumnsConfig("text", "text_pair")
+    made = []
+    for number, mix in enumerate((MixConfig(rules=1, markov=1), MixConfig())):
+        target = tmp_path / f"{number}.parquet"
+        pipeline.augment(source, target, AugmentConfig(n_iter=3, mix=mix), columns)
+        made.append(target.read_bytes())
+    assert made[0] == made[1]
+    config = AugmentConfig(mix=MixConfig(rules=0, markov=1))
+    with pytest.raises(InputError, match=r"augment\.mix\.rules and all other weights are 0"):
+        pipeline.augment(source, tmp_path / "t.parquet", config, columns)
+    of_pairs = Recipe(data=DataConfig(columns=columns))
+    assert (Recipe().augment.mix.markov, of_pairs.augment.mix.markov) == (1, 0)

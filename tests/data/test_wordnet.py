@@ -5,14 +5,17 @@ import zipfile
 from dataclasses import replace
 
 import nltk
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distillkit import runs
 from distillkit.cli import main
 from distillkit.data.readers import read_rows
 from distillkit.errors import InputError
 from distillkit.pipeline import read_data
-from distillkit.recipe import DataConfig
+from distillkit.pipeline.raw_text import settle_raw_text
+from distillkit.recipe import ColumnsConfig, DataConfig, Recipe, load_recipe
 
 LICENCE = "  1 This software and database is being provided to you, the LICENSEE | all of it\n"
 LINES = {
@@ -35,6 +38,85 @@ def folder(tmp_path):
     for name, line in LINES.items():
         (folder / name).write_text(LICENCE + line)
     return folder
+
+
+@pytest.fixture
+def installed(folder, tmp_path, monkeypatch):
+    """WordNet where nltk looks for it, and nowhere else."""
+    (tmp_path / "nltk" / "corpora").mkdir(parents=True)
+    folder.rename(tmp_path / "nltk" / "corpora" / "wordnet")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk")])
+    monkeypatch.setattr("distillkit.data.wordnet._DEBIAN", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def task(tmp_path):
+    """A function that writes texts as training data, and returns the section that names them."""
+
+    def write(*texts, pairs=False, **settings):
+        table = {"text": texts, "label": ["no", "yes"] * (len(texts) // 2)}
+        if pairs:
+            table["text_pair"] = texts
+        pq.write_table(pa.table(table), tmp_path / "train.parquet")
+        columns = ColumnsConfig(text_pair="text_pair" if pairs else "")
+        train = str(tmp_path / "train.parquet")
+        return DataConfig(train=train, dev=train, columns=columns, **settings)
+
+    return write
+
+
+ENGLISH = ("what is the end of it ?", "the plot is thin and so is this coffee .")
+
+
+def test_nobody_who_has_wordnet_need_name_it(installed, task):
+    settled, why = settle_raw_text(task(*ENGLISH, unlabelled=("auto",)))
+    assert (settled.unlabelled, settled.unlabelled_rows) == (("wordnet",), 60_000)
+    assert why == "60,000 texts of WordNet as raw text, as it is installed"
+    few = task(*ENGLISH, unlabelled=("auto",), unlabelled_rows=2)
+    assert settle_raw_text(few)[0].unlabelled_rows == 2
+    assert len(read_data(few)["unlabelled"]) == 2
+    assert settle_raw_text(settled) == (settled, "")  # what is said is left alone
+
+
+@pytest.mark.parametrize(
+    ("texts", "pairs", "why"),
+    [
+        (("was ist das hier ?", "der Film ist gut , und er ist lang ."), False, "are not English"),
+        (("这部电影很好看", "电影院的座位很好"), False, "are not English"),
+        (("good", "bad"), False, "are not English"),
+        (ENGLISH, True, "the task is of pairs"),
+    ],
+)
+def test_auto_takes_no_raw_text_that_is_unlike_the_task(installed, task, texts, pairs, why):
+    settled, said = settle_raw_text(task(*texts, pairs=pairs, unlabelled=("auto",)))
+    assert settled.unlabelled == ()
+    assert said.startswith("no raw text: ")
+    assert why in said
+
+
+def test_where_wordnet_is_absent_auto_says_the_command_and_goes_on(task, monkeypatch, tmp_path):
+    monkeypatch.setattr(nltk.data, "path", [])
+    monkeypatch.setattr("distillkit.data.wordnet._DEBIAN", str(tmp_path / "none"))
+    data = task(*ENGLISH, unlabelled=("auto",))
+    settled, why = settle_raw_text(data)
+    assert settled.unlabelled == ()
+    assert "python -m nltk.downloader wordnet" in why
+    assert "unlabelled" not in read_data(data)
+
+
+def test_auto_stands_alone():
+    with pytest.raises(InputError, match=r"data\.unlabelled is auto, more\.txt: expected auto alone"):
+        DataConfig(unlabelled=("auto", "more.txt"))
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_run_takes_wordnet_unasked_and_its_recipe_says_so(tiny_recipe, tmp_path, capsys):
+    data = replace(tiny_recipe.data, unlabelled=Recipe().data.unlabelled)
+    result = runs.run(replace(tiny_recipe, data=data), tmp_path / "run")
+    assert result["transfer_set"]["unlabelled"] == len(TEXTS)
+    saved = load_recipe(str(tmp_path / "run" / "recipe.yaml"))
+    assert (saved.data.unlabelled, saved.data.unlabelled_rows) == (("wordnet",), 60_000)
+    assert "data: 60,000 texts of WordNet as raw text" in capsys.readouterr().err
 
 
 def texts(source):
