@@ -111,11 +111,13 @@ class Layout:
             refuse_mask(column or [], self.config.mask)
         return table
 
-    def originals_in_blocks(self) -> Iterator[pa.Table]:
-        """Read the originals again."""
-        for block in self.blocks:
-            if block.origin == "original":
-                yield read_arrow(_rows_path(self.work, block.block))
+    def models(self) -> list[Unit]:
+        """Return the blocks that new texts are modelled on: the originals, and what is varied."""
+        return [block for block in self.blocks if block.origin == "original" or block.varied]
+
+    def tables(self, blocks: Iterable[Unit]) -> Iterator[pa.Table]:
+        """Read the rows of blocks again."""
+        return (read_arrow(_rows_path(self.work, block.block)) for block in blocks)
 
 
 def lay_out(
@@ -126,24 +128,29 @@ def lay_out(
     layout = Layout(work, config, {"text_pair" in table.column_names for table in held_out})
     methods = methods_of(config)
 
-    def rows_of(method: Method, tables: Iterable[pa.Table]) -> Iterable[pa.Table]:
+    def rows_of(
+        method: Method, tables: Iterable[pa.Table], rows: int, digest: str
+    ) -> Iterable[pa.Table]:
         assert method.rows is not None
-        wanted = share_of(config, method.name, layout.rows)
-        job = RowsJob(options, tables, wanted, first_texts(work), layout.originals, work)
-        return method.rows(job)
+        wanted = share_of(config, method.name, rows)
+        return method.rows(RowsJob(options, tables, wanted, first_texts(work), digest, work))
 
     for origin, tables in sources.items():
         for method in methods:
             if method.origin == origin == "unlabelled":
-                tables = rows_of(method, tables)
+                tables = rows_of(method, tables, layout.rows, layout.originals)
         layout.add(origin, tables)
     pairs = True in layout.kinds
     if pairs:
         config = config.for_pairs()
         methods = methods_of(config)
+    models = layout.models()
+    count = sum(block.stop for block in models)
+    digest = layout.originals if count == layout.rows else layout.digest.hexdigest()
     for method in methods:
         if method.origin not in ("", "unlabelled"):
-            layout.add(method.origin, rows_of(method, layout.originals_in_blocks()))
+            found = rows_of(method, layout.tables(models), count, digest)
+            layout.add(method.origin, found)
     rows = [row for table in held_out for row in paired(*texts_of(table))]
     if config.swap:  # a pair says the same the other way round
         rows += [(pair, text) for text, pair in rows if pair is not None]

@@ -69,10 +69,12 @@ class RowsJob:
     """What a method has that brings whole rows, and not variants of rows."""
 
     options: AugmentOptions
-    tables: Iterable[pa.Table]  # the unlabelled texts; of the origin `generated` the originals
+    # The unlabelled texts; of the origin `generated` the originals, and with `vary_unlabelled` the
+    # unlabelled texts too.
+    tables: Iterable[pa.Table]
     wanted: int  # rows
     sample: Sequence[str]  # some originals
-    digest: str  # hash of all originals
+    digest: str  # hash of all originals, and of what else `tables` has
     work: Path  # folder for files that a killed run goes on from
 
 

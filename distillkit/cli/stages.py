@@ -18,6 +18,7 @@ from distillkit.recipe import (
     DataConfig,
     Engine,
     LabelConfig,
+    Recipe,
     StudentConfig,
     StudentJob,
     TeacherConfig,
@@ -123,7 +124,9 @@ class Augment(Command):
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"
     """What a label is: one class a text, any number of labels, or a number."""
-    config: Annotated[AugmentConfig, arg(name="augment")] = field(default_factory=AugmentConfig)
+    config: Annotated[AugmentConfig, arg(name="augment")] = field(
+        default_factory=lambda: Recipe().augment
+    )
     engine: Engine = "local"
     """local: processes of this machine; ray: a Ray cluster (pip install 'distillkit[ray]'). The
     bytes written are the same."""

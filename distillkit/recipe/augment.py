@@ -167,7 +167,8 @@ class AugmentConfig:
     """For symmetric tasks: each pair stands in the transfer set the other way round as well, and
     half of the variants are turned."""
     vary_unlabelled: bool = False
-    """Draw variants from the unlabelled texts as well, not only from the training texts."""
+    """Draw variants from the unlabelled texts as well, not only from the training texts, and model
+    new texts on both."""
     mask: str = "[MASK]"
     """Stands for the mask in the transfer set; every model reads it as its own mask token."""
     memory_mb: Count = 50

@@ -134,3 +134,18 @@ def test_of_pairs_there_are_no_chains_and_the_rules_make_all_variants(
         pipeline.augment(source, tmp_path / "t.parquet", config, columns)
     of_pairs = Recipe(data=DataConfig(columns=columns))
     assert (Recipe().augment.mix.markov, of_pairs.augment.mix.markov) == (1, 0)
+
+
+def test_with_varied_unlabelled_texts_chains_are_of_their_words_too(tmp_path):
+    (tmp_path / "more.txt").write_text("zebras graze\nzebras graze here\nzebras here graze too\n")
+
+    def made(**settings):
+        config = AugmentConfig(n_iter=40, mix=MixConfig(rules=1, markov=1), **settings)
+        target = tmp_path / "transfer.parquet"
+        source, more = "embedded:reviews/dev", [str(tmp_path / "more.txt")]
+        pipeline.augment(source, target, config, unlabelled=more)
+        table = read_table(str(target), ColumnsConfig(), labels="ignored")
+        return " ".join(table.filter(pc.equal(table["origin"], "generated"))["text"].to_pylist())
+
+    assert "zebras" not in made()
+    assert "zebras" in made(vary_unlabelled=True)

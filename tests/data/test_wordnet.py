@@ -105,7 +105,9 @@ def test_where_wordnet_is_absent_auto_says_the_command_and_goes_on(task, monkeyp
 
 
 def test_auto_stands_alone():
-    with pytest.raises(InputError, match=r"data\.unlabelled is auto, more\.txt: expected auto alone"):
+    with pytest.raises(
+        InputError, match=r"data\.unlabelled is auto, more\.txt: expected auto alone"
+    ):
         DataConfig(unlabelled=("auto", "more.txt"))
 
 
