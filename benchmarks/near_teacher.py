@@ -1,115 +1,217 @@
 """Train one student on transfer sets of several kinds, and see how near each brings it to its teacher.
 
-python benchmarks/near_teacher.py quickstart --seeds 1 2 3
-python benchmarks/near_teacher.py trec-bilstm --seeds 1 --options --data.train trec6/train.tsv
+python benchmarks/near_teacher.py trec-bilstm --options --data.train trec6/train.tsv
+python benchmarks/near_teacher.py trec-bilstm --sets gold today rules both --raw imdb.txt --options ...
 
-By transfer set the table has dev scores, the share closed of what the teacher is above the gold
-student, and the share of the variance of the teacher's logits that the student misses on dev.
-Runs stand in runs/near and are kept, so it can be stopped and started again.
+One teacher labels all transfer sets; the students of a set differ in their seed. By transfer set the
+table has dev scores, the share that is closed of what the teacher is above the gold student, and the
+share of the variance of the teacher's logits that the student misses on dev. Finished students are
+kept in runs/near/NAME, so it can be stopped and started again.
 """
 
 import argparse
 import json
 import shutil
-import subprocess
-import sys
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from distillkit import pipeline
+from distillkit.cli import parse
+from distillkit.data.files import whole_file
+from distillkit.data.tables import read_table, write_table
 from distillkit.measure.report import table
+from distillkit.recipe import SCORES, LossConfig, MixConfig, Recipe
+from distillkit.runs import Taught, at_work, teach
+from distillkit.runs.gap import Probe
+from distillkit.runs.students import GOLD_BATCH
 
-RUNS = Path("runs") / "near"
-# Transfer sets, the recipe's own first: its teacher and gold student serve all others.
-SETS: dict[str, list[str]] = {
-    "recipe": [],
-    "rules, 3,000 steps": ["--training.steps", "3000"],
-    "rules, 6,000 steps": ["--training.steps", "6000"],
-    "30,000 glosses, 3,000 steps": ["--data.unlabelled-rows", "30000", "--training.steps", "3000"],
-    "120,000 glosses, 3,000 steps": [
-        *("--data.unlabelled-rows", "120000", "--training.steps", "3000")
-    ],
-    "120,000 glosses, 6,000 steps": [
-        *("--data.unlabelled-rows", "120000", "--training.steps", "6000")
-    ],
+
+@dataclass(frozen=True)
+class Set:
+    """A transfer set, and how long a student learns from it."""
+
+    rules: int = 0  # variants of each text by the paper's rules
+    chains: int = 0  # texts of a Markov chain for each text
+    raw: int = 0  # raw texts
+    epochs: int = -1  # by the rows
+    steps: int = 0
+
+    def of(self, recipe: Recipe, raw: str) -> Recipe:
+        """Return a recipe that makes it."""
+        mix = MixConfig(rules=float(self.rules) or 1.0, markov=float(self.chains))
+        augment = replace(recipe.augment, n_iter=self.rules + self.chains, mix=mix)
+        unlabelled = (raw,) if self.raw else ()
+        data = replace(recipe.data, unlabelled=unlabelled, unlabelled_rows=self.raw)
+        training = replace(recipe.training, epochs=self.epochs, steps=self.steps)
+        return replace(recipe, data=data, augment=augment, training=training)
+
+
+SETS = {
+    "gold": Set(),
+    "today": Set(rules=10, epochs=3),
+    "rules": Set(rules=20),
+    "chains": Set(rules=20, chains=20),
+    "raw": Set(rules=20, raw=30_000),
+    "both": Set(rules=20, chains=20, raw=30_000),
+    "half-chains": Set(rules=10, chains=10),
+    "half": Set(rules=10, chains=10, raw=30_000),
+    "no-rules": Set(chains=20, raw=30_000),
+    **{f"raw-{n}k": Set(rules=20, raw=1000 * n) for n in (10, 60, 100, 300)},
 }
 
 
-def run(recipe: str, name: str, options: list[str]) -> dict[str, Any]:
-    """Run a recipe; return what it measured of every model on dev, and of the student's gap."""
-    common = [recipe, "--runs", str(RUNS), "--name", name, *options]
-    command = [sys.executable, "-m", "distillkit"]
-    if not (RUNS / name / "gap.json").is_file():
-        subprocess.run([*command, "run", *common], check=True, stdout=subprocess.DEVNULL)
-        found = subprocess.run(
-            [*command, "doctor", *common], stdout=subprocess.PIPE, text=True, check=False
+class Experiment:
+    """One recipe's data and teacher, and the folder of all that is measured.
+
+    Args:
+        recipe: Data, teacher, student, batches.
+        task: What `runs.teach` left.
+        folder: Holds results.json, the logit store and the transfer sets.
+        raw: Source of raw text.
+    """
+
+    def __init__(self, recipe: Recipe, task: Taught, folder: Path, raw: str) -> None:
+        self.recipe, self.task, self.folder, self.raw = recipe, task, folder, raw
+        self.source = "" if raw == "wordnet" else f"-{Path(raw).stem}"
+        self.results = folder / "results.json"
+        dev = read_table(task.path["dev"], task.columns, task=recipe.data.task)
+        names = [name for name in ("text", "text_pair") if name in dev.column_names]
+        self.probe = Probe(task.model, {"dev": dev.select(names)})
+        self.done: dict[str, dict[str, float]] = {}
+        if self.results.is_file():
+            self.done = json.loads(self.results.read_text(encoding="utf-8"))
+
+    def student(self, name: str, seed: int) -> dict[str, float]:
+        """Return what one student scores; train it if it is not there."""
+        key = f"{name}{self.source if SETS[name].raw else ''} {seed}"
+        if key not in self.done:
+            self.done[key] = self._train(name, seed)
+            with whole_file(self.results) as unfinished:
+                unfinished.write_text(json.dumps(self.done, indent=1) + "\n", encoding="utf-8")
+        return self.done[key]
+
+    def _train(self, name: str, seed: int) -> dict[str, float]:
+        gold = name == "gold"
+        recipe = SETS[name].of(self.recipe, self.raw)
+        transfer_set, labelling = (self.task.path["train"], 0.0) if gold else self._transfer(name)
+        training, began = recipe.training, time.monotonic()
+        if gold:
+            training = replace(
+                training.by_epochs(recipe.evaluation.gold_epochs),
+                batch_size=min(training.batch_size, GOLD_BATCH),
+            )
+        model = self.folder / "student"
+        found = pipeline.train_student(
+            pipeline.StudentJob(
+                transfer_set,
+                self.task.path["dev"],
+                model,
+                recipe.student,
+                logits=None if gold else self.folder / "store",
+                teacher=self.task.model,
+                loss=LossConfig(alpha=1) if gold else recipe.loss,
+                training=training,
+                columns=self.task.columns,
+                task=recipe.data.task,
+                seed=seed,
+            )
         )
-        (gap,) = (
-            one["metrics"]
-            for one in json.loads(found.stdout)["findings"]
-            if one["check"] == "student-gap"
+        log = (model / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        scores = {
+            "score": 100 * found[f"dev_{SCORES[recipe.data.task]}"],
+            "missed": 100 * self.probe.gaps(str(model))["dev"],
+            "rows": len(read_table(transfer_set, self.task.columns, labels="ignored")),
+            "steps": max(json.loads(line)["step"] for line in log),
+            "labelling": labelling / 60,
+            "training": (time.monotonic() - began) / 60,
+        }
+        shutil.rmtree(model)
+        return scores
+
+    def _transfer(self, name: str) -> tuple[str, float]:
+        """Make and label a transfer set; return its path, and the seconds that labelling took."""
+        target = self.folder / f"{name}{self.source if SETS[name].raw else ''}.parquet"
+        took = target.with_suffix(".seconds")
+        if not took.is_file():
+            recipe, task, unlabelled = SETS[name].of(self.recipe, self.raw), self.task, []
+            if recipe.data.unlabelled:
+                here = replace(
+                    recipe.data,
+                    train=task.path["train"],
+                    dev=task.path["dev"],
+                    columns=task.columns,
+                )
+                raw = target.with_suffix(".raw.parquet")
+                write_table(pipeline.read_data(here, recipe.seed)["unlabelled"], raw)
+                unlabelled = [str(raw)]
+            pipeline.augment(
+                task.path["train"],
+                target,
+                recipe.augment,
+                task.columns,
+                [task.path["dev"]],
+                unlabelled,
+                recipe.seed,
+                task=recipe.data.task,
+            )
+            began = time.monotonic()
+            store = self.folder / "store"
+            pipeline.label(str(target), store, task.model, recipe.label, task.columns)
+            took.write_text(str(time.monotonic() - began), encoding="utf-8")
+        return str(target), float(took.read_text(encoding="utf-8"))
+
+
+def rows_of(found: dict[str, list[dict[str, float]]], teacher: float) -> list[list[str]]:
+    """Return the table: a line for each transfer set."""
+    gold = mean(one["score"] for one in found["gold"])
+    rows = [["dev", "rows", "steps", "score", "sd", "closed, %", "missed, %", "labelled in, min"]]
+    rows[0] += ["trained in, min"]
+    for name, cells in found.items():
+        scores = [cell["score"] for cell in cells]
+        closed = 100 * (mean(scores) - gold) / (teacher - gold) if teacher > gold else 0.0
+        about: dict[str, Any] = asdict(SETS[name])
+        what = ", ".join(f"{value:,} {key}" for key, value in about.items() if value > 0)
+        times = [f"{mean(c[key] for c in cells):.1f}" for key in ("labelling", "training")]
+        rows.append(
+            [
+                f"{name} ({what})" if what else name,
+                *(f"{mean(cell[key] for cell in cells):,.0f}" for key in ("rows", "steps")),
+                f"{mean(scores):.1f}",
+                f"{stdev(scores):.1f}" if len(scores) > 1 else "",
+                f"{closed:.0f}",
+                "" if name == "gold" else f"{mean(cell['missed'] for cell in cells):.1f}",
+                *times,
+            ]
         )
-        (RUNS / name / "gap.json").write_text(json.dumps(gap), encoding="utf-8")
-    result = json.loads((RUNS / name / "result.json").read_text(encoding="utf-8"))
-    gap = json.loads((RUNS / name / "gap.json").read_text(encoding="utf-8"))
-    dev = {model: 100 * of["dev"]["accuracy"] for model, of in result["models"].items()}
-    rows = result["transfer_set"]["rows"]
-    return {**dev, "rows": rows, "missed": 100 * gap["unexplained_dev"], "steps": gap["steps"]}
+    return [*rows, ["teacher", "", "", f"{teacher:.1f}", "", "100", "0", "", ""]]
 
 
-def runs_of(
-    recipe: str, seed: int, options: list[str], raw: str, sets: list[int]
-) -> dict[str, dict[str, Any]]:
-    """Run transfer sets with one seed."""
-    found = {}
-    first = f"{Path(recipe).stem}-seed{seed}-0"
-    for number, (title, own) in enumerate(SETS.items()):
-        if number not in sets:
-            continue
-        name = f"{Path(recipe).stem}-seed{seed}-{number}"
-        if number and not (RUNS / name).is_dir():
-            # Whatever the change leaves as it is, the teacher for one, is kept.
-            ignored = shutil.ignore_patterns("gap.json", ".lock")
-            shutil.copytree(RUNS / first, RUNS / name, ignore=ignored)
-        text = ["--data.unlabelled", raw] if "--data.unlabelled-rows" in own else []
-        once = ["--evaluation.gold-epochs", "0"] if number else []
-        found[title] = run(recipe, name, ["--seed", str(seed), *options, *text, *own, *once])
-    return found
-
-
-def main() -> int:
-    """Run what is missing, then print the table."""
+def main() -> None:
+    """Train what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument(
-        "--sets", type=int, nargs="+", default=[*range(len(SETS))], help="from 0, with 0 among them"
-    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of the students")
+    parser.add_argument("--sets", nargs="+", default=["gold", "today", "rules", "both"])
     parser.add_argument("--raw", default="wordnet", help="raw text, a source")
-    parser.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="of the runs")
+    parser.add_argument("--name", default="", help="folder below runs/near; empty: the recipe's")
+    parser.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="of distillkit run")
     given = parser.parse_args()
-    by_seed = [
-        runs_of(given.recipe, seed, given.options, given.raw, given.sets) for seed in given.seeds
-    ]
-    teacher, gold = (
-        mean(runs["recipe"][model] for runs in by_seed) for model in ("teacher", "student_gold")
-    )
-    rows = [["dev accuracy", "rows", "steps", "mean", "sd", "closed, %", "missed, %"]]
-    rows += [["gold", "", "", f"{gold:.1f}", "", "0", ""]]
-    for title in by_seed[0]:
-        cells = [runs[title] for runs in by_seed]
-        scores = [cell["student"] for cell in cells]
-        spread = f"{stdev(scores):.1f}" if len(scores) > 1 else ""
-        closed = 100 * (mean(scores) - gold) / (teacher - gold) if teacher > gold else 0.0
-        counts = [f"{mean(cell[key] for cell in cells):,.0f}" for key in ("rows", "steps")]
-        missed = mean(cell["missed"] for cell in cells)
-        rows.append(
-            [title, *counts, f"{mean(scores):.1f}", spread, f"{closed:.0f}", f"{missed:.1f}"]
-        )
-    rows.append(["teacher", "", "", f"{teacher:.1f}", "", "100", "0"])
-    print(table(rows))
-    return 0
+    name = given.name or Path(given.recipe).stem
+    recipe: Recipe = parse("run", [given.recipe, *given.options]).settings  # type: ignore[attr-defined]
+    recipe = replace(recipe, data=replace(recipe.data, unlabelled=(), unlabelled_rows=0))
+    with at_work(Path("runs") / "near" / name) as home:
+        task = teach(recipe, home, home.folder / "recipe.yaml")
+        experiment = Experiment(recipe, task, home.folder, given.raw)
+        found: dict[str, list[dict[str, float]]] = {}
+        for seed in given.seeds:
+            for one in dict.fromkeys(["gold", *given.sets]):
+                found.setdefault(one, []).append(experiment.student(one, seed))
+        teacher = 100 * task.teacher[f"dev_{SCORES[recipe.data.task]}"]
+        print(table(rows_of(found, teacher)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
