@@ -345,7 +345,7 @@ def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
     ],
 )
 def test_only_rows_that_differ_are_on_the_ladder(augment, expected):
-    found = ablations_of(Recipe(augment=AugmentConfig(**augment)))
+    found = ablations_of(Recipe(data=DataConfig(), augment=AugmentConfig(**augment)))
     assert found == ["majority", "tfidf", "gold", "hard", *expected.split(), "teacher"]
 
 

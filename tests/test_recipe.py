@@ -16,6 +16,7 @@ from distillkit.recipe import (
     CompressJob,
     DataConfig,
     LossConfig,
+    MixConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
@@ -381,3 +382,18 @@ def test_a_students_length_follows_from_the_rows_unless_given(rows, batch, given
     config = replace(Recipe().training, batch_size=batch, **given)
     assert config.for_rows(rows).steps == steps
     assert config.rows_shown(rows) == (steps * batch * config.accumulation_steps or 5 * rows)
+
+
+@pytest.mark.parametrize(("rows", "n_iter"), [(200, 100), (2000, 50), (4952, 21), (70_000, 20)])
+def test_variants_of_a_text_follow_from_the_rows_unless_given(rows, n_iter):
+    assert Recipe().augment.for_rows(rows).n_iter == n_iter
+    assert AugmentConfig(n_iter=7).for_rows(rows).n_iter == 7
+    assert AugmentConfig(n_iter=0).for_rows(rows).n_iter == 0
+
+
+def test_a_mix_that_is_given_is_the_whole_mix(load):
+    assert load("").augment.mix == MixConfig(rules=1.0, markov=1.0)
+    assert load("augment: {tagger: none}").augment.mix == MixConfig(rules=1.0, markov=1.0)
+    assert load("augment: {mix: {infill: 0.5}}").augment.mix == MixConfig(rules=1.0, infill=0.5)
+    more = parse("run", ["quickstart", "--augment.mix.infill", "0.5"]).settings.augment.mix
+    assert more == MixConfig(rules=1.0, markov=1.0, infill=0.5)

@@ -78,21 +78,28 @@ def test_saved_recipe_repeats_the_run(recipe, finished_run, tmp_path):
     ).read_bytes()
 
 
-def test_length_from_the_rows_stands_in_the_runs_recipe_with_its_reason(
+def test_what_follows_from_the_rows_stands_in_the_runs_recipe_with_its_reason(
     recipe, copied, monkeypatch
 ):
     monkeypatch.setattr("distillkit.recipe.training.STUDENT_STEPS", 40)
-    by_rows = replace(recipe, training=replace(recipe.training, epochs=-1))
+    monkeypatch.setattr("distillkit.recipe.augment.VARIANTS", 2100)
+    by_rows = replace(
+        recipe,
+        training=replace(recipe.training, epochs=-1),
+        augment=replace(recipe.augment, n_iter=-1),
+    )
     result = runs.run(by_rows, copied)
     saved = copied / "recipe.yaml"
     rows = result["transfer_set"]["rows"]
     steps = max(40, -(-3 * rows // 16))
-    assert f"# training.steps: {steps}, from {rows} rows" in saved.read_text()
-    assert load_recipe(str(saved)).training.steps == steps
+    assert "# augment.n_iter: 22, from 96 training texts" in saved.read_text()
+    assert f"# training.steps: {steps:,}, from {rows:,} rows" in saved.read_text()
+    settled = load_recipe(str(saved))
+    assert (settled.training.steps, settled.augment.n_iter) == (steps, 22)
     log = (copied / "student" / "model" / "training" / "log.jsonl").read_text().splitlines()
     assert max(json.loads(line)["step"] for line in log) == steps
     # The saved recipe is the same run: nothing is done again.
-    assert _redone(load_recipe(str(saved)), copied) == []
+    assert _redone(settled, copied) == []
     assert _redone(by_rows, copied) == []
 
 

@@ -77,7 +77,8 @@ class Augmenter:
         batches = [tagged_batch(side, tagger(side)) for side in sides]
         lexicon = Lexicon.build(batches, self.config.mask)
         blocks = [lexicon.block(batch) for batch in batches]
-        maker = VariantMaker(self.config, self.seed, {"rules": Rules(lexicon, self.config)})
+        config = self.config.for_rows(len(texts))
+        maker = VariantMaker(config, self.seed, {"rules": Rules(lexicon, config)})
         columns = [pa.array(side, pa.string()) for side in sides]
         table = pa.table(columns, ["text", "text_pair"][: len(sides)])
         yield from maker(blocks[0], blocks[1] if len(sides) > 1 else None, table, 0)

@@ -85,7 +85,7 @@ class Layout:
     def add(self, origin: str, tables: Iterable[pa.Table]) -> None:
         """Write a source's rows, block by block."""
         first = 0
-        varied = self.config.n_iter > 0 and (
+        varied = self.config.n_iter != 0 and (
             origin == "original" or (origin == "unlabelled" and self.config.vary_unlabelled)
         )
         for table in resized(tables, BLOCK_ROWS):
@@ -140,7 +140,7 @@ def lay_out(
             if method.origin == origin == "unlabelled":
                 tables = rows_of(method, tables, layout.rows, layout.originals)
         layout.add(origin, tables)
-    pairs = True in layout.kinds
+    config, pairs = config.for_rows(layout.rows), True in layout.kinds
     if pairs:
         config = config.for_pairs()
         methods = methods_of(config)

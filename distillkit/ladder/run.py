@@ -50,6 +50,7 @@ from distillkit.runs import (
     teach,
     vectors_of,
     with_raw_text,
+    with_variants,
 )
 from distillkit.runs.folder import relative
 from distillkit.runs.gap import Probe, texts_for
@@ -94,7 +95,9 @@ def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: i
     with at_work(folder) as home:
         look_ahead(recipe)
         task = teach(recipe, home, folder / "ladder" / "recipe.yaml")
-        return _Ladder(recipe, home, task).run(known, set(ablations or known), seeds)
+        return _Ladder(with_variants(recipe, task), home, task).run(
+            known, set(ablations or known), seeds
+        )
 
 
 class _Ladder:

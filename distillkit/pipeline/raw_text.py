@@ -33,9 +33,11 @@ def settle_raw_text(data: DataConfig) -> tuple[DataConfig, str]:
     Raises:
         InputError: The training data cannot be read.
     """
-    if data.unlabelled != (AUTO_RAW,) or not data.train:
+    if data.unlabelled != (AUTO_RAW,):
         return data, ""
     none = replace(data, unlabelled=(), unlabelled_rows=0)
+    if not data.train:
+        return none, ""
     first = next(read_blocks(data.train, data.columns, labels="ignored", rows=_SAMPLE), None)
     if first is None:
         return none, "no raw text: there is no training text either"

@@ -1,6 +1,7 @@
 """Section `augment`: how the transfer set is made."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -8,6 +9,7 @@ from typing import Annotated, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import (
+    BY_ROWS,
     Count,
     CountOrZero,
     Fraction,
@@ -16,6 +18,9 @@ from distillkit.recipe.bounds import (
     Range,
     check,
 )
+
+# Variants of a text where the rows say it: docs/transfer-set.md has the figures.
+LEAST_VARIANTS, MOST_VARIANTS, VARIANTS = 20, 100, 100_000
 
 
 @dataclass(frozen=True)
@@ -158,8 +163,9 @@ class AugmentConfig:
     """Probability that a sentence is cut to one random n-gram of it, 0 to 1."""
     max_ngram: Count = 5
     """Longest n-gram kept; n is uniform over 1 to this."""
-    n_iter: CountOrZero = 20
-    """Variants drawn from each text before duplicates are dropped; 0: no augmentation."""
+    n_iter: Annotated[int, Range(-1)] = 20
+    """Variants drawn from each text before duplicates are dropped; 0: no augmentation. -1: 20, and
+    up to 100 where these would be fewer than 100,000 variants."""
     pair_sides: Literal["turn", "first", "second", "both"] = "turn"
     """Which texts of a pair are changed: first, second, both; turn: the first, the second, then
     both, iteration by iteration."""
@@ -191,6 +197,13 @@ class AugmentConfig:
             raise InputError(
                 "augment.mask must be a word that neither starts nor ends with a space"
             )
+
+    def for_rows(self, rows: int) -> "AugmentConfig":
+        """Return the same with the variants that so many texts ask for, if they say it."""
+        if self.n_iter != BY_ROWS:
+            return self
+        n_iter = min(MOST_VARIANTS, max(LEAST_VARIANTS, math.ceil(VARIANTS / max(rows, 1))))
+        return dataclasses.replace(self, n_iter=n_iter)
 
     def for_pairs(self) -> "AugmentConfig":
         """Return the same without what makes single texts alone.

@@ -42,6 +42,9 @@ class Range:
         return f"{start}, and {'less than' if self.open_high else 'at most'} {self.high}"
 
 
+# What a number is that follows from the rows of the data.
+BY_ROWS = -1
+
 Count = Annotated[int, Range(1)]
 CountOrZero = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, open_low=True)]

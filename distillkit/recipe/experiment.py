@@ -5,12 +5,12 @@ from typing import Literal
 
 from distillkit.recipe.adapt import AdaptConfig
 from distillkit.recipe.augment import AugmentConfig, MixConfig
-from distillkit.recipe.bounds import CountOrZero, check
+from distillkit.recipe.bounds import BY_ROWS, CountOrZero, check
 from distillkit.recipe.data import AUTO_RAW, DataConfig
 from distillkit.recipe.loss import LossConfig
 from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import LabelConfig, TeacherConfig
-from distillkit.recipe.training import BY_ROWS, TrainingConfig
+from distillkit.recipe.training import TrainingConfig
 
 Engine = Literal["local", "ray"]
 
@@ -45,7 +45,7 @@ class Recipe:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
     augment: AugmentConfig = field(
-        default_factory=lambda: AugmentConfig(mix=MixConfig(rules=1.0, markov=1.0))
+        default_factory=lambda: AugmentConfig(n_iter=BY_ROWS, mix=MixConfig(rules=1.0, markov=1.0))
     )
     """How the transfer set is made."""
     label: LabelConfig = field(default_factory=LabelConfig)

@@ -102,8 +102,8 @@ class _Loader:
         nodes = self._nodes(node, _known_keys(default, node), prefix)
         if "use" in nodes:
             default = self._from_shelf(nodes.pop("use"), default)
-        if isinstance(default, MixConfig):
-            default = default.with_methods(nodes)  # type: ignore[assignment]
+        if isinstance(default, MixConfig):  # a mix that is given is the whole mix
+            default = MixConfig().with_methods(nodes)  # type: ignore[assignment]
         hints = typing.get_type_hints(type(default))
         values: dict[str, Any] = {}
         for key, value in nodes.items():

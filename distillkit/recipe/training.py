@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import (
+    BY_ROWS,
     Count,
     CountOrZero,
     Fraction,
@@ -48,7 +49,6 @@ _DEAD = {
     "megatron": "Megatron-core's BERT runs on CUDA alone; tensor-parallel shares out the layers of a BERT-class teacher",
 }
 
-BY_ROWS = -1  # epochs
 # A student's length where the rows say it: docs/training.md has the figures.
 STUDENT_STEPS, STUDENT_EPOCHS = 3000, 3
 

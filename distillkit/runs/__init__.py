@@ -7,10 +7,18 @@ from pathlib import Path
 from distillkit import __version__
 from distillkit.data.files import whole_file
 from distillkit.recipe import SCORES, Recipe, dump
+from distillkit.recipe.augment import LEAST_VARIANTS, MOST_VARIANTS, VARIANTS
 from distillkit.recipe.training import STUDENT_EPOCHS, STUDENT_STEPS
 from distillkit.runs.evaluation import evaluate_models
 from distillkit.runs.folder import RunFolder, Summary, at_work, log
-from distillkit.runs.stages import Taught, label_transfer_set, look_ahead, teach, with_raw_text
+from distillkit.runs.stages import (
+    Taught,
+    label_transfer_set,
+    look_ahead,
+    teach,
+    with_raw_text,
+    with_variants,
+)
 from distillkit.runs.students import distilled_student, gold_student, vectors_of
 
 __all__ = [
@@ -25,6 +33,7 @@ __all__ = [
     "teach",
     "vectors_of",
     "with_raw_text",
+    "with_variants",
 ]
 
 
@@ -47,7 +56,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         models = look_ahead(recipe)
         task = teach(recipe, home, folder / "recipe.yaml")
         counts, transfer_set = label_transfer_set(recipe, home, task, models)
-        recipe = _with_length(recipe, counts["rows"], folder / "recipe.yaml")
+        recipe = _settled(recipe, task, counts["rows"], folder / "recipe.yaml")
         trained = {"teacher": task.teacher}
         if recipe.evaluation.gold_epochs:
             trained["student_gold"] = gold_student(recipe, home, task, transfer_set)
@@ -62,16 +71,25 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     return result
 
 
-def _with_length(recipe: Recipe, rows: int, saved: Path) -> Recipe:
-    """Settle how long the student is trained, and save it in the run's recipe with the reason."""
-    settled = replace(recipe, training=recipe.training.for_rows(rows))
-    if settled == recipe:
-        return recipe
-    steps = settled.training.steps
-    why = f"training.steps: {steps:,}, from {rows:,} rows of the transfer set: {STUDENT_EPOCHS} passes, but at least {STUDENT_STEPS:,} steps"
-    log(why)
-    with whole_file(saved) as partial:
-        partial.write_text(f"# {why}\n{dump(settled)}", encoding="utf-8")
+def _settled(recipe: Recipe, task: Taught, rows: int, saved: Path) -> Recipe:
+    """Settle what follows from the rows, and save it in the run's recipe with the reasons."""
+    settled = with_variants(recipe, task)
+    settled = replace(settled, training=recipe.training.for_rows(rows))
+    reasons = []
+    if settled.augment != recipe.augment:
+        texts = task.data["rows"]["train"]
+        reasons.append(
+            f"augment.n_iter: {settled.augment.n_iter}, from {texts:,} training texts: about {VARIANTS:,} variants, {LEAST_VARIANTS} to {MOST_VARIANTS} of each"
+        )
+    if settled.training != recipe.training:
+        reasons.append(
+            f"training.steps: {settled.training.steps:,}, from {rows:,} rows of the transfer set: {STUDENT_EPOCHS} passes, but at least {STUDENT_STEPS:,} steps"
+        )
+    if reasons:
+        with whole_file(saved) as partial:
+            lines = "".join(f"# {why}\n" for why in reasons)
+            partial.write_text(lines + dump(settled), encoding="utf-8")
+        log("\n".join(reasons))
     return settled
 
 

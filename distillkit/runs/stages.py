@@ -135,6 +135,11 @@ def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summar
     )
 
 
+def with_variants(recipe: Recipe, task: Taught) -> Recipe:
+    """Settle how many variants of a text a recipe makes, where the training texts say it."""
+    return replace(recipe, augment=recipe.augment.for_rows(task.data["rows"]["train"]))
+
+
 def label_transfer_set(
     recipe: Recipe, home: RunFolder, task: Taught, models: Models
 ) -> tuple[Summary, str]:
@@ -150,6 +155,7 @@ def label_transfer_set(
         What the transfer set yielded, and its path.
     """
     transfer_set = str(home.folder / "transfer" / "transfer.parquet")
+    recipe = with_variants(recipe, task)
 
     def transfer(out: Path) -> Summary:
         held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]

@@ -59,7 +59,7 @@ def test_another_s_methods_take_part_by_the_weights_of_a_recipe(
 
 def test_a_mix_with_another_s_method_is_saved_and_read_again(others, tmp_path):
     mix = mix_of(tmp_path, "{rules: 0, shout: 2}")
-    assert mix == replace(Recipe().augment.mix.with_methods(["shout"]), rules=0.0, shout=2.0)
+    assert mix == replace(MixConfig().with_methods(["shout"]), rules=0.0, shout=2.0)
     recipe = Recipe(augment=AugmentConfig(mix=mix))
     (tmp_path / "saved.yaml").write_text(dump(recipe))
     assert load_recipe(str(tmp_path / "saved.yaml")) == recipe
