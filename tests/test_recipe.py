@@ -384,7 +384,7 @@ def test_a_students_length_follows_from_the_rows_unless_given(rows, batch, given
     assert config.rows_shown(rows) == (steps * batch * config.accumulation_steps or 5 * rows)
 
 
-@pytest.mark.parametrize(("rows", "n_iter"), [(200, 100), (2000, 50), (4952, 21), (70_000, 20)])
+@pytest.mark.parametrize(("rows", "n_iter"), [(200, 40), (5000, 40), (7000, 29), (70_000, 20)])
 def test_variants_of_a_text_follow_from_the_rows_unless_given(rows, n_iter):
     assert Recipe().augment.for_rows(rows).n_iter == n_iter
     assert AugmentConfig(n_iter=7).for_rows(rows).n_iter == 7

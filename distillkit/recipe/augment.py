@@ -20,7 +20,7 @@ from distillkit.recipe.bounds import (
 )
 
 # Variants of a text where the rows say it: docs/transfer-set.md has the figures.
-LEAST_VARIANTS, MOST_VARIANTS, VARIANTS = 20, 100, 100_000
+LEAST_VARIANTS, MOST_VARIANTS, VARIANTS = 20, 40, 200_000
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class AugmentConfig:
     """Longest n-gram kept; n is uniform over 1 to this."""
     n_iter: Annotated[int, Range(-1)] = 20
     """Variants drawn from each text before duplicates are dropped; 0: no augmentation. -1: 20, and
-    up to 100 where these would be fewer than 100,000 variants."""
+    up to 40 where these would be fewer than 200,000 variants."""
     pair_sides: Literal["turn", "first", "second", "both"] = "turn"
     """Which texts of a pair are changed: first, second, both; turn: the first, the second, then
     both, iteration by iteration."""

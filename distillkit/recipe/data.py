@@ -7,7 +7,7 @@ from distillkit.errors import InputError
 from distillkit.recipe.bounds import CountOrZero, Range, check
 
 AUTO_RAW = "auto"  # what `data.unlabelled` is where nobody says it
-AUTO_RAW_ROWS = 60_000
+AUTO_RAW_ROWS = 30_000
 
 Task = Literal["classification", "multi-label", "regression"]
 # What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every
@@ -58,7 +58,7 @@ class DataConfig:
     """Labelled test data, same forms; empty: the report has dev only."""
     unlabelled: tuple[str, ...] = ()
     """More text for the transfer set, labelled by the teacher alone: same forms, .txt with one text
-    a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples. auto: 60,000
+    a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples. auto: 30,000
     of WordNet's where it is installed and the task is of single English texts, else none."""
     unlabelled_rows: CountOrZero = 0
     """How many of them to take, at random; texts longer than any training text are cut into

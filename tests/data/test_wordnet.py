@@ -70,8 +70,8 @@ ENGLISH = ("what is the end of it ?", "the plot is thin and so is this coffee ."
 
 def test_nobody_who_has_wordnet_need_name_it(installed, task):
     settled, why = settle_raw_text(task(*ENGLISH, unlabelled=("auto",)))
-    assert (settled.unlabelled, settled.unlabelled_rows) == (("wordnet",), 60_000)
-    assert why == "60,000 texts of WordNet as raw text, as it is installed"
+    assert (settled.unlabelled, settled.unlabelled_rows) == (("wordnet",), 30_000)
+    assert why == "30,000 texts of WordNet as raw text, as it is installed"
     few = task(*ENGLISH, unlabelled=("auto",), unlabelled_rows=2)
     assert settle_raw_text(few)[0].unlabelled_rows == 2
     assert len(read_data(few)["unlabelled"]) == 2
@@ -117,8 +117,8 @@ def test_a_run_takes_wordnet_unasked_and_its_recipe_says_so(tiny_recipe, tmp_pat
     result = runs.run(replace(tiny_recipe, data=data), tmp_path / "run")
     assert result["transfer_set"]["unlabelled"] == len(TEXTS)
     saved = load_recipe(str(tmp_path / "run" / "recipe.yaml"))
-    assert (saved.data.unlabelled, saved.data.unlabelled_rows) == (("wordnet",), 60_000)
-    assert "data: 60,000 texts of WordNet as raw text" in capsys.readouterr().err
+    assert (saved.data.unlabelled, saved.data.unlabelled_rows) == (("wordnet",), 30_000)
+    assert "data: 30,000 texts of WordNet as raw text" in capsys.readouterr().err
 
 
 def texts(source):
