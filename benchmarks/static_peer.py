@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.bench.forms import Answer, Form, load, prepare
-from distillkit.bench.measure import speed, times
+from distillkit.bench.measure import speed
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import read_table, texts_of
+from distillkit.measure.cost import times
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import resolve

@@ -1,6 +1,7 @@
 """The rank of this process among those started together, and how they connect."""
 
 import os
+import sys
 import time
 import uuid
 from datetime import timedelta
@@ -15,6 +16,11 @@ def rank() -> int:
 def world() -> int:
     """Return how many processes were started together."""
     return int(os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", "1")))
+
+
+def log(message: str) -> None:
+    """Say a line on stderr; stdout is for results."""
+    sys.stderr.write(message + "\n")
 
 
 def cores() -> int:

@@ -30,8 +30,9 @@ from distillkit.measure.card import About, model_card
 from distillkit.measure.cost import megabytes
 from distillkit.measure.metrics import metrics
 from distillkit.pipeline.export import PARITY
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_config, load_recipe
-from distillkit.runs import Summary, at_work, log
+from distillkit.runs import Summary, at_work
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runtime.bundle import read_bundle, write_bundle
 from distillkit.teacher.checkpoint import (

@@ -8,10 +8,11 @@ import pytest
 from distillkit import pipeline
 from distillkit.bench import measure
 from distillkit.bench.forms import FORMS, Form, load, prepare
-from distillkit.bench.measure import speed, start, times
+from distillkit.bench.measure import speed, start
 from distillkit.bench.run import _name
 from distillkit.cli import main
 from distillkit.errors import InputError
+from distillkit.measure.cost import times
 
 pytestmark = pytest.mark.slow
 

@@ -1,19 +1,16 @@
 """Forms of a model: torch in two precisions, ONNX Runtime in two, or a bundle as it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from distillkit.measure.cost import Answer, answer_of
 from distillkit.runtime.bundle import described, is_bundle, read_bundle, write_bundle
 
 FORMS = ("torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8")
 BUNDLE = "bundle"
-
-# Texts, and second texts, to logits, tokenising included.
-Answer = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -84,21 +81,12 @@ def _torch(path: str, threads: int, *, half: bool) -> Answer:
     from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
     from distillkit.training.inference import on_threads
 
-    model: Any
     model, tokenizer = load_classifier(path)
-    limit = max_tokens_of(model, tokenizer)
+    tokenizer.model_max_length = max_tokens_of(model, tokenizer)
+    ask = answer_of(model, tokenizer)
 
     def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
-        inputs = tokenizer(
-            list(texts),
-            None if pairs is None else list(pairs),
-            padding=True,
-            truncation=True,
-            max_length=limit,
-            return_tensors="pt",
-        )
-        bf16 = torch.autocast("cpu", torch.bfloat16, enabled=half)
-        with on_threads(threads), torch.inference_mode(), bf16:
-            return model(**inputs).logits.float().numpy()
+        with on_threads(threads), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return ask(texts, pairs)
 
     return answer

@@ -8,11 +8,11 @@ from typing import Any
 
 from distillkit import __version__
 from distillkit.bench.forms import FORMS, Form, load, prepare
-from distillkit.bench.measure import Row, speed, start, times
+from distillkit.bench.measure import speed, start
 from distillkit.bench.report import bench_tables, draw_bench
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
-from distillkit.measure.cost import megabytes, parameter_counts
+from distillkit.measure.cost import Row, megabytes, parameter_counts, times
 from distillkit.measure.results import write_results
 from distillkit.processes import cores
 from distillkit.recipe import ColumnsConfig

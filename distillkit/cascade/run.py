@@ -1,7 +1,6 @@
 """`distillkit cascade`: when to ask the teacher after all, and what that costs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +10,19 @@ import pyarrow as pa
 
 from distillkit import __version__, pipeline
 from distillkit.bench.forms import BUNDLE, Form, load
-from distillkit.bench.measure import times
 from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, first_reaching
-from distillkit.data.files import whole_file
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
+from distillkit.measure.cost import milliseconds
 from distillkit.measure.report import table
 from distillkit.measure.results import write_results
 from distillkit.measure.statistics import fit_temperature
+from distillkit.pipeline.export import change_manifest
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig
-from distillkit.runs import log
 from distillkit.runtime import Predictor
-from distillkit.runtime.bundle import MANIFEST, is_bundle, read_bundle, write_bundle
+from distillkit.runtime.bundle import is_bundle
 from distillkit.teacher.checkpoint import task_of
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def cascade(
     write_results("cascade", output, result, _table(result), (6, 4), partial(_draw, result))
     if is_bundle(Path(student)):
         kept = ("temperature", "threshold", "accuracy", "deferral_rate")
-        _keep(Path(student), {key: result[key] for key in kept})
+        change_manifest(Path(student), cascade={key: result[key] for key in kept})
     return result
 
 
@@ -174,19 +173,7 @@ def _milliseconds(student: str, teacher: str, rows: pa.Table) -> dict[str, float
     for who, model in (("student", student), ("teacher", teacher)):
         form = Form(who, BUNDLE if is_bundle(Path(model)) else "torch-fp32", model)
         answers[who] = load(form, 1)
-    taken = times(answers, list(paired(*texts_of(rows.slice(0, _TIMED)))), 1)
-    return {who: float(np.median(seconds)) * 1000 for who, seconds in taken.items()}
-
-
-def _keep(bundle: Path, rule: dict[str, float]) -> None:
-    """Leave a rule in a bundle's manifest."""
-    manifest, files = read_bundle(bundle)
-    manifest = replace(manifest, cascade=rule)
-    with whole_file(bundle if bundle.is_file() else bundle / MANIFEST) as unfinished:
-        if bundle.is_file():
-            write_bundle(unfinished, manifest, files, one_file=True)
-        else:  # beside whatever else its owner keeps there
-            unfinished.write_text(manifest.text(), encoding="utf-8")
+    return milliseconds(answers, list(paired(*texts_of(rows.slice(0, _TIMED)))))
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit import __version__
-from distillkit.bench.measure import times
 from distillkit.compress.quantise import keep_quantised, quantise_in_training
 from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
@@ -28,11 +27,11 @@ from distillkit.data.scores import dev_score
 from distillkit.data.tables import mask_of, paired, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
+from distillkit.measure.cost import milliseconds
 from distillkit.measure.metrics import agreement
 from distillkit.pipeline.export import check_fast, check_installed, export_model
-from distillkit.processes import rank
+from distillkit.processes import log, rank
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, dump
-from distillkit.runs import log
 from distillkit.runtime import Predictor
 from distillkit.student.train import DistillationTask, prepare
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
@@ -226,9 +225,9 @@ class _Steps:
         """Time all bundles in turn, one row a call on one thread, and return all metrics."""
         numbers = range(len(self.done))
         answers = {str(i): Predictor(self.work / f"{i}.zip", threads=1).logits for i in numbers}
-        taken = times(answers, paired(*texts_of(self.dev))[:_TIMED], 1)
+        took = milliseconds(answers, paired(*texts_of(self.dev))[:_TIMED])
         for number, metrics in enumerate(self.done):
-            metrics["milliseconds"] = float(np.median(taken[str(number)])) * 1000
+            metrics["milliseconds"] = took[str(number)]
         return self.done
 
 

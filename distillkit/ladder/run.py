@@ -39,13 +39,13 @@ from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.pipeline.teacher import LABEL_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
+from distillkit.processes import log
 from distillkit.recipe import LossConfig, Recipe
 from distillkit.runs import (
     RunFolder,
     Summary,
     Taught,
     at_work,
-    log,
     look_ahead,
     teach,
     vectors_of,

@@ -15,7 +15,16 @@ from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.pipeline.task import COLUMNS, check_reads
 from distillkit.recipe import ColumnsConfig
-from distillkit.runtime.bundle import ENCODER, MODEL, TOKENIZER, Manifest, described, write_bundle
+from distillkit.runtime.bundle import (
+    ENCODER,
+    MANIFEST,
+    MODEL,
+    TOKENIZER,
+    Manifest,
+    described,
+    read_bundle,
+    write_bundle,
+)
 from distillkit.student.model import SiameseStudent, StudentModel
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
 from distillkit.training.inference import predict_logits
@@ -156,6 +165,17 @@ def export_model(
         target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
     )
     return {"output": str(target), "parity": parity, "megabytes": size / 1e6}
+
+
+def change_manifest(place: Path, **changes: Any) -> None:
+    """Replace fields of the manifest of a bundle, folder or file."""
+    manifest, files = read_bundle(place)
+    manifest = replace(manifest, **changes)
+    with whole_file(place if place.is_file() else place / MANIFEST) as unfinished:
+        if place.is_file():
+            write_bundle(unfinished, manifest, files, one_file=True)
+        else:  # beside whatever else its owner keeps there
+            unfinished.write_text(manifest.text(), encoding="utf-8")
 
 
 def check_installed(command: str) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from distillkit import __version__
 from distillkit.data.files import whole_file
+from distillkit.processes import log
 from distillkit.recipe import SCORES, Recipe, dump
 from distillkit.recipe.augment import LEAST_VARIANTS, MOST_VARIANTS, VARIANTS
 from distillkit.recipe.training import STUDENT_EPOCHS, STUDENT_STEPS
 from distillkit.runs.evaluation import evaluate_models
-from distillkit.runs.folder import RunFolder, Summary, at_work, log
+from distillkit.runs.folder import RunFolder, Summary, at_work
 from distillkit.runs.stages import (
     Taught,
     label_transfer_set,
@@ -27,7 +28,6 @@ __all__ = [
     "Taught",
     "at_work",
     "label_transfer_set",
-    "log",
     "look_ahead",
     "run",
     "teach",

@@ -8,11 +8,12 @@ from distillkit import pipeline
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.measure.baselines import TfidfBaseline, majority_logits
-from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
+from distillkit.measure.cost import answer_of, megabytes, milliseconds, parameter_counts
 from distillkit.measure.metrics import metrics
 from distillkit.measure.report import comparison_table
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Recipe
-from distillkit.runs.folder import RunFolder, Summary, log
+from distillkit.runs.folder import RunFolder, Summary
 from distillkit.runs.stages import Taught
 from distillkit.teacher.checkpoint import labels_of, load_classifier
 
@@ -83,10 +84,8 @@ def _measure(
             "megabytes": megabytes(folders[name]),
         }
     log("evaluation: milliseconds a sentence")
-    answers = {name: answer_one(*pair) for name, pair in loaded.items()}
-    answers["tfidf"] = lambda text, second: tfidf.logits(
-        [text], None if second is None else [second]
-    )
+    answers = {name: answer_of(*pair) for name, pair in loaded.items()}
+    answers["tfidf"] = tfidf.logits
     timed = paired(*texts_of(tables["dev"].slice(0, recipe.evaluation.latency_sentences)))
     latency = milliseconds(answers, timed) if timed else {}
     return {"models": models}, latency

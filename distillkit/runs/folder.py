@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from distillkit.data.files import (
     whole_file,
 )
 from distillkit.errors import InputError
+from distillkit.processes import log
 
 Summary = dict[str, Any]
 
@@ -181,11 +181,6 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def log(message: str) -> None:
-    """Say a line on stderr; stdout is for results."""
-    sys.stderr.write(message + "\n")
 
 
 def relative(summary: Summary) -> Summary:

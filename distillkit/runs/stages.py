@@ -20,8 +20,9 @@ from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.pipeline.task import DATA_VERSION
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, DataConfig, LabelConfig, Recipe, dump
-from distillkit.runs.folder import RunFolder, Summary, log, relative
+from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
 

@@ -34,6 +34,7 @@ class Manifest:
         made_from: What was exported, and how.
         parity: How far the graph's answers were from torch's.
         cascade: What `distillkit cascade` chose; None: nothing.
+        temperature: What `Predictor.predict` divides the logits by, fitted on labelled rows.
     """
 
     task: str
@@ -46,10 +47,14 @@ class Manifest:
     parity: dict[str, Any] = field(default_factory=dict)
     cascade: dict[str, Any] | None = None
     format: int = FORMAT
+    temperature: float = 1.0
 
     def text(self) -> str:
         """Return the manifest as JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+        said = asdict(self)
+        if self.temperature == 1:  # earlier versions, which know no temperature, read it
+            del said["temperature"]
+        return json.dumps(said, ensure_ascii=False, indent=1) + "\n"
 
 
 def described(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:

@@ -97,7 +97,7 @@ class Predictor:
         """Return the answers of N texts or pairs; with a teacher also `by`: student or teacher."""
         logits = self.logits(texts, text_pairs)
         if self._teacher is None or self.manifest.cascade is None:
-            return list(answers(self.task, logits, self.labels))
+            return list(answers(self.task, logits / self.manifest.temperature, self.labels))
         rule = self.manifest.cascade
         asked = np.flatnonzero(confidence(logits, rule["temperature"]) < rule["threshold"])
         logits = logits / rule["temperature"]

@@ -23,9 +23,10 @@ from distillkit import __version__, pipeline
 from distillkit.data.files import whole_file
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
-from distillkit.measure.cost import answer_one, megabytes, milliseconds, parameter_counts
+from distillkit.measure.cost import answer_of, megabytes, milliseconds, parameter_counts
 from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
+from distillkit.processes import log
 from distillkit.recipe import SCORES, Recipe, dump, load_recipe
 from distillkit.runs import (
     RunFolder,
@@ -33,7 +34,6 @@ from distillkit.runs import (
     Taught,
     at_work,
     label_transfer_set,
-    log,
     look_ahead,
     teach,
     vectors_of,
@@ -349,9 +349,9 @@ class _Study:
         dev = read_table(self.task.path["dev"], self.task.columns, labels="ignored")
         rows = list(paired(*texts_of(dev.slice(0, self.recipe.evaluation.latency_sentences))))
         rows *= -(-_ROUND_ROWS // len(rows))
-        answers = {"student": answer_one(*load_classifier(str(model)))}
+        answers = {"student": answer_of(*load_classifier(str(model)))}
         if number:
-            answers["own"] = answer_one(*load_classifier(str(self.place / "trial-0" / "model")))
+            answers["own"] = answer_of(*load_classifier(str(self.place / "trial-0" / "model")))
         with on_threads(1):
             rounds = [milliseconds(answers, rows) for _ in range(_ROUNDS)]
         found = [times["student"] for times in rounds]

@@ -21,7 +21,7 @@ from distillkit import pipeline
 from distillkit.cli import main
 from distillkit.errors import InputError
 from distillkit.runtime import Predictor
-from distillkit.runtime.answers import check_finite
+from distillkit.runtime.answers import check_finite, softmax
 from distillkit.runtime.bundle import described, read_bundle, write_bundle
 from distillkit.runtime.predictor import parts_of
 
@@ -255,6 +255,16 @@ def test_a_manifest_that_does_not_fit_is_refused(copied):
         _changed(copied, **values)
         with pytest.raises(InputError, match=said):
             Predictor(copied)
+
+
+def test_a_temperature_softens_the_probabilities_and_no_logits(folder, copied, wanted):
+    _changed(copied, temperature=2.0)
+    cool, warm = Predictor(folder), Predictor(copied)
+    assert (warm.logits(TEXTS) == cool.logits(TEXTS)).all()
+    for text, found in zip(TEXTS, warm.predict(TEXTS), strict=True):
+        halved = softmax(cool.logits([text]) / 2)[0]
+        assert list(found["probabilities"].values()) == pytest.approx(halved.tolist(), abs=1e-6)
+    assert "temperature" not in json.loads((folder / "manifest.json").read_text())  # older readers
 
 
 def test_a_graph_that_cannot_be_loaded_is_refused_by_name(copied):
