@@ -184,6 +184,7 @@ def tiny_recipe(tmp_path_factory, write_tsv, encoder_folder, train_table, dev_ta
         EvaluationConfig,
         LabelConfig,
         Recipe,
+        ShipConfig,
         StudentConfig,
         TeacherConfig,
         TrainingConfig,
@@ -202,6 +203,7 @@ def tiny_recipe(tmp_path_factory, write_tsv, encoder_folder, train_table, dev_ta
         student=StudentConfig(hidden_size=8, head_size=8, embeddings=EmbeddingConfig(dimension=8)),
         training=TrainingConfig(epochs=3, batch_size=16, learning_rate=1e-2, precision="fp32"),
         evaluation=EvaluationConfig(gold_epochs=3, latency_sentences=5),
+        ship=ShipConfig("none"),  # seconds each time; tests/test_ship.py makes bundles
     )
 
 

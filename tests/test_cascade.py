@@ -8,10 +8,10 @@ import pytest
 
 from distillkit import pipeline
 from distillkit.cascade import cascade
-from distillkit.cascade.curve import asks, best_within, cascade_curve, first_reaching
 from distillkit.cascade.run import _held_out
 from distillkit.cli import main
 from distillkit.errors import InputError
+from distillkit.measure.deferral import asks, best_within, cascade_curve, first_reaching
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
 from distillkit.runtime.answers import confidence, softmax

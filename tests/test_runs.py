@@ -55,13 +55,14 @@ def _stamps(folder):
 
 def test_result_holds_every_model_on_the_same_dev_rows(finished_run, dev_table):
     models = json.loads((finished_run / "result.json").read_text())["models"]
-    assert list(models) == ["majority", "tfidf", "student_gold", "student", "teacher"]
+    assert list(models) == ["majority", "tfidf", "frozen", "student_gold", "student", "teacher"]
     assert {model["dev"]["rows"] for model in models.values()} == {len(dev_table)}
     assert models["teacher"]["dev"]["agreement"] == 1
     assert models["majority"]["dev"]["accuracy"] == pytest.approx(0.5)
     assert models["student"]["parameters"]["total"] < models["teacher"]["parameters"]["total"]
     assert set(json.loads((finished_run / "evaluation" / "latency.json").read_text())) == {
         "tfidf",
+        "frozen",
         "student_gold",
         "student",
         "teacher",

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from distillkit import __version__, pipeline
 from distillkit.bench.forms import BUNDLE, Form, load
-from distillkit.cascade.curve import Curve, asks, best_within, cascade_curve, first_reaching
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import milliseconds
+from distillkit.measure.deferral import Curve, asks, best_within, cascade_curve, first_reaching
 from distillkit.measure.report import table
 from distillkit.measure.results import write_results
 from distillkit.measure.statistics import fit_temperature

@@ -86,6 +86,10 @@ class Run(_RecipeCommand):
             name: {split: model[split][score] for split in ("dev", "test") if split in model}
             for name, model in result["models"].items()
         }
+        if result["collapsed"]:
+            raise InputError(
+                f"{self.folder}: the student has collapsed: it answers no better than one answer to all rows would"
+            )
         return {"output": str(self.folder), score: scores}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from distillkit.cli.command import Columns, Command
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, CompressConfig, CompressJob
 from distillkit.serve.limits import Limits
 
@@ -55,9 +56,12 @@ class Compress(CompressJob, Command):
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> dict[str, Any]:
+        from distillkit.compress.report import steps_table
         from distillkit.compress.run import compress
 
-        return {"output": str(self.output), "steps": compress(self)["steps"]}
+        result = compress(self)
+        log(f"\n{steps_table(result)}\n\n{self.output / 'compress.json'}")
+        return {"output": str(self.output), "steps": result["steps"]}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from distillkit.compress.quantise import keep_quantised, quantise_in_training
 from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
 from distillkit.compress.storage import stored_graph
-from distillkit.compress.target import find_plans
+from distillkit.compress.target import NotMetError, find_plans
 from distillkit.data.files import check_replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
@@ -56,7 +56,8 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
             the uncompressed model, MB, and milliseconds a row.
 
     Raises:
-        InputError: Something given is wrong, or the target is not met. Nothing is written then.
+        InputError: Something given is wrong. Nothing is written then.
+        NotMetError: The size is not met, or not with that little loss. Nothing is written then.
     """
     if not isinstance(job, CompressJob):
         say_renamed("", "compress(MODEL, ...)", "compress(CompressJob(MODEL, ...))")
@@ -248,7 +249,7 @@ def _met(
             return plan, trial
         near.append(f"{found['megabytes']:.2f} MB with {drop:.2f} points lost")
     how = "" if steps.job.retrains else "; --transfer-set and --logits would train it again"
-    raise InputError(
+    raise NotMetError(
         f"--max-mb {max_mb:g} --max-drop {max_drop:g}: not met, the nearest: {'; '.join(near)}{how}"
     )
 
@@ -257,10 +258,9 @@ def _write(
     output: Path, result: dict[str, Any], settings: CompressConfig, model: Model, bundle: Path
 ) -> None:
     """Write the compressed model, its bundle and the metrics of each step."""
-    shown = steps_table(result)
     files = {
         "compress.json": json.dumps(result, indent=1) + "\n",
-        "compress.md": shown + "\n",
+        "compress.md": steps_table(result) + "\n",
         "compress.yaml": dump(settings),
     }
     with whole_folder(output) as folder:
@@ -268,8 +268,6 @@ def _write(
         (folder / BUNDLE).write_bytes(bundle.read_bytes())
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-    log("\n" + shown + "\n")
-    log(str(output / "compress.json"))
 
 
 def _lists(table: pa.Table) -> tuple[list[str], list[str] | None]:

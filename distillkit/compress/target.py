@@ -29,6 +29,10 @@ _LARGE = 0.6  # of the wanted size; smaller plans have lost more than they had t
 _OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither weights nor words
 
 
+class NotMetError(InputError):
+    """No settings come to the wanted size, or those that do lose too much."""
+
+
 def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
     """Estimate the size of a model's one-file bundle, stored so, in MB (10^6 bytes)."""
     total = _OVERHEAD + len(zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 9))
@@ -81,7 +85,7 @@ def find_plans(
         seed: As for `steps.shrink`.
 
     Raises:
-        InputError: No settings come to it; names the smallest size.
+        NotMetError: No settings come to it; names the smallest size.
     """
     own = predict_logits(model.network, texts.rows(model)).numpy()
     sizes: list[tuple[float, CompressConfig, float]] = []
@@ -118,7 +122,7 @@ def find_plans(
     )
     if not fitting:
         smallest = min(size for size, _, _ in sizes)
-        raise InputError(
+        raise NotMetError(
             f"--max-mb {max_mb:g}: the smallest that these steps come to is {smallest:.2f} MB; distil a smaller student"
         )
     return [sizes[number][1] for _, _, number in fitting]

@@ -1,4 +1,4 @@
-"""Baselines without a network: one answer to all, and TF-IDF with a linear model."""
+"""Baselines without a trained network: one answer to all, and linear models over features."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,8 +37,37 @@ def majority_logits(
     return np.tile(np.log(np.maximum(share, 1e-9)), (rows, 1))
 
 
+class LinearModel:
+    """Logistic regression (one a label), or ridge regression for scores, over given features.
+
+    Args:
+        features: Of N rows, (N, D), dense or sparse.
+        gold: Their labels as `data.gold.gold_of` gives them, nothing missing.
+        classes: C.
+        task: The kind of task.
+    """
+
+    def __init__(
+        self, features: Any, gold: np.ndarray, classes: int, task: Task = "classification"
+    ) -> None:
+        self._task, self._classes = task, classes
+        self._model = _MODELS[task]()
+        self._model.fit(features, gold)
+
+    def logits(self, features: Any) -> np.ndarray:
+        """Return log probabilities, the log odds of each label, or scores, (N, C) float."""
+        if self._task == "regression":
+            return self._model.predict(features)[:, None]
+        if self._task == "multi-label":
+            # For a single label scikit-learn returns both answers, no and yes.
+            return _log_odds(self._model.predict_proba(features)[:, -self._classes :])
+        out = np.full((features.shape[0], self._classes), -1e9)
+        out[:, self._model.classes_] = self._model.predict_log_proba(features)
+        return out
+
+
 class TfidfBaseline:
-    """TF-IDF of one and two words, and logistic regression (one a label), or ridge for scores.
+    """TF-IDF of one and two words, and a `LinearModel`.
 
     Unsegmented scripts have characters for words. The features of a pair are both vectors, their
     product and their absolute difference, as in the siamese student.
@@ -55,9 +84,7 @@ class TfidfBaseline:
         split = split_characters if is_unsegmented(texts) else split_words
         self._tfidf = TfidfVectorizer(ngram_range=(1, 2), tokenizer=split, token_pattern=None)
         self._tfidf.fit([*texts, *(text_pairs or [])])
-        self._task, self._classes = task, classes
-        self._model = _MODELS[task]()
-        self._model.fit(self._features(texts, text_pairs), gold)
+        self._model = LinearModel(self._features(texts, text_pairs), gold, classes, task)
 
     def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> Any:
         a = self._tfidf.transform(texts)
@@ -67,16 +94,44 @@ class TfidfBaseline:
         return csr_matrix(hstack([a, b, a.multiply(b), abs(a - b)]))
 
     def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
-        """Return log probabilities, the log odds of each label, or scores, (N, C) float."""
-        features = self._features(texts, text_pairs)
-        if self._task == "regression":
-            return self._model.predict(features)[:, None]
-        if self._task == "multi-label":
-            # For a single label scikit-learn returns both answers, no and yes.
-            return _log_odds(self._model.predict_proba(features)[:, -self._classes :])
-        out = np.full((len(texts), self._classes), -1e9)
-        out[:, self._model.classes_] = self._model.predict_log_proba(features)
-        return out
+        """Return the answers of the linear model, (N, C) float."""
+        return self._model.logits(self._features(texts, text_pairs))
+
+
+class FrozenBaseline:
+    """Vectors of texts that nothing has trained for the task, and a `LinearModel`.
+
+    Args:
+        vectors: N texts to vectors, (N, D) float; a pair's features are as in `TfidfBaseline`.
+        texts: Training texts.
+        text_pairs: Their second texts, or None.
+        gold: As for `LinearModel`.
+        classes: C.
+        task: The kind of task.
+    """
+
+    def __init__(
+        self,
+        vectors: Callable[[Sequence[str]], np.ndarray],
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None,
+        gold: np.ndarray,
+        classes: int,
+        task: Task = "classification",
+    ) -> None:
+        self._vectors = vectors
+        self._model = LinearModel(self._features(texts, text_pairs), gold, classes, task)
+
+    def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> np.ndarray:
+        a = self._vectors(texts)
+        if text_pairs is None:
+            return a
+        b = self._vectors(text_pairs)
+        return np.hstack([a, b, a * b, abs(a - b)])
+
+    def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
+        """Return the answers of the linear model, (N, C) float."""
+        return self._model.logits(self._features(texts, text_pairs))
 
 
 _MODELS: dict[Task, Callable[[], Any]] = {

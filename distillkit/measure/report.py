@@ -5,15 +5,21 @@ from typing import Any
 _ROWS = {
     "majority": "one answer to all",
     "tfidf": "TF-IDF + logistic regression",
+    "frozen": "frozen teacher + logistic regression",
     "student_gold": "student on gold labels",
     "student": "student, distilled",
+    "shipped": "student, compressed: bundle.zip",
     "teacher": "teacher",
 }
 # Titles of the rows without a network that differ by task; a task is known by its score.
 BASELINES = {
     "accuracy": {"majority": "majority class"},
     "micro_f1": {"majority": "commonest labels"},
-    "pearson": {"majority": "mean score", "tfidf": "TF-IDF + ridge regression"},
+    "pearson": {
+        "majority": "mean score",
+        "tfidf": "TF-IDF + ridge regression",
+        "frozen": "frozen teacher + ridge regression",
+    },
 }
 # Titles of the comparison's columns; a task has some of them.
 SCORE_NAMES = {
@@ -40,6 +46,11 @@ _METRICS = (
 )
 
 
+def titles(score: str) -> dict[str, str]:
+    """Return the models' names in tables, from the simplest to the teacher, by their keys."""
+    return _ROWS | BASELINES[score]
+
+
 def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
     """Lay a run's result out as a Markdown table, scores and agreement times 100.
 
@@ -49,12 +60,11 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
     """
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
     scored = [key for key in SCORE_NAMES if key in result["models"]["teacher"][splits[-1]]]
-    titles = _ROWS | BASELINES[scored[0]]
     columns = [f"{split} {SCORE_NAMES[key]}" for split in splits for key in scored]
     sizes = ["parameters", "without embeddings", "MB", "ms a sentence"]
     head = ["model", *columns, "agreement", *sizes]
     rows = [head]
-    for name, title in titles.items():
+    for name, title in titles(scored[0]).items():
         if name not in result["models"]:
             continue
         model = result["models"][name]

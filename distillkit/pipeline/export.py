@@ -178,8 +178,8 @@ def change_manifest(place: Path, **changes: Any) -> None:
             unfinished.write_text(manifest.text(), encoding="utf-8")
 
 
-def check_installed(command: str) -> None:
-    """Refuse a command where what writes bundles is not installed.
+def check_installed(command: str, otherwise: str = "") -> None:
+    """Refuse a command where what writes bundles is not installed; say what to do without it.
 
     Raises:
         InputError: It is not.
@@ -187,7 +187,9 @@ def check_installed(command: str) -> None:
     if missing := [
         name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None
     ]:
-        raise InputError(f"{command} needs {', '.join(missing)}: pip install 'distillkit[export]'")
+        raise InputError(
+            f"{command} needs {', '.join(missing)}: pip install 'distillkit[export]'{otherwise}"
+        )
 
 
 def check_fast(model: str, tokenizer: Any) -> None:

@@ -26,6 +26,7 @@ from distillkit.recipe.experiment import Engine, EvaluationConfig, Recipe
 from distillkit.recipe.jobs import CompressJob, StudentJob
 from distillkit.recipe.loader import dump, load_config, load_recipe
 from distillkit.recipe.loss import LossConfig
+from distillkit.recipe.ship import ShipConfig
 from distillkit.recipe.student import EmbeddingConfig, StudentConfig, VocabularyConfig
 from distillkit.recipe.teacher import TEACHER_NAME, LabelConfig, TeacherConfig
 from distillkit.recipe.training import STRATEGIES, LoaderConfig, Precision, TrainingConfig
@@ -57,6 +58,7 @@ __all__ = [
     "Recipe",
     "ScratchConfig",
     "SentencesConfig",
+    "ShipConfig",
     "Storage",
     "StudentConfig",
     "StudentJob",

@@ -8,6 +8,7 @@ from distillkit.recipe.augment import AugmentConfig, MixConfig
 from distillkit.recipe.bounds import BY_ROWS, CountOrZero, check
 from distillkit.recipe.data import AUTO_RAW, DataConfig
 from distillkit.recipe.loss import LossConfig
+from distillkit.recipe.ship import ShipConfig
 from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import LabelConfig, TeacherConfig
 from distillkit.recipe.training import TrainingConfig
@@ -58,6 +59,7 @@ class Recipe:
     """How the student is trained."""
     loss: LossConfig = field(default_factory=LossConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    ship: ShipConfig = field(default_factory=ShipConfig)
 
     def __post_init__(self) -> None:
         check(self, "")

@@ -14,6 +14,7 @@ from distillkit.recipe.augment import MixConfig
 from distillkit.recipe.experiment import Recipe
 from distillkit.recipe.kinds import load_methods
 from distillkit.recipe.renamed import new_key
+from distillkit.recipe.ship import ShipConfig
 from distillkit.recipe.student import StudentConfig
 from distillkit.recipe.teacher import TeacherConfig
 
@@ -95,6 +96,8 @@ class _Loader:
     def _section(self, node: yaml.Node, default: T, prefix: str) -> T:
         if isinstance(node, yaml.ScalarNode) and type(default) in _ON_SHELF:
             return self._from_shelf(node, default)
+        if isinstance(node, yaml.ScalarNode) and isinstance(default, ShipConfig):
+            return self._form(node, default)  # type: ignore[return-value]
         if not isinstance(node, yaml.MappingNode):
             raise self._fail(
                 node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values"
@@ -122,6 +125,13 @@ class _Loader:
             raise self._fail(
                 next((n for key, n in nodes.items() if f".{key} " in f".{said}"), node), said
             ) from None
+
+    def _form(self, node: yaml.ScalarNode, default: ShipConfig) -> ShipConfig:
+        """Return the section that `ship: none` means."""
+        try:
+            return dataclasses.replace(default, form=node.value)
+        except InputError as error:
+            raise self._fail(node, str(error)) from None
 
     def _nodes(self, node: yaml.MappingNode, known: list[str], prefix: str) -> dict[str, yaml.Node]:
         nodes: dict[str, yaml.Node] = {}

@@ -1,17 +1,20 @@
 """`distillkit run`: all stages in order, each done once, whole or not at all."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from distillkit import __version__
 from distillkit.data.files import whole_file
+from distillkit.measure.closing import closing_lines, collapsed
+from distillkit.pipeline.export import check_installed
 from distillkit.processes import log
 from distillkit.recipe import SCORES, Recipe, dump
 from distillkit.recipe.augment import LEAST_VARIANTS, MOST_VARIANTS, VARIANTS
 from distillkit.recipe.training import STUDENT_EPOCHS, STUDENT_STEPS
 from distillkit.runs.evaluation import evaluate_models
-from distillkit.runs.folder import RunFolder, Summary, at_work
+from distillkit.runs.folder import BUNDLE, RunFolder, Summary, at_work
 from distillkit.runs.stages import (
     Taught,
     label_transfer_set,
@@ -52,6 +55,8 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         InputError: Something given is wrong, or another run is at work in the folder.
     """
     with at_work(folder) as home:
+        if recipe.ship.form == "bundle":
+            check_installed("run", ", or leave the bundle out with --ship.form none")
         recipe = with_raw_text(recipe)
         models = look_ahead(recipe)
         task = teach(recipe, home, folder / "recipe.yaml")
@@ -61,13 +66,23 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         if recipe.evaluation.gold_epochs:
             trained["student_gold"] = gold_student(recipe, home, task, transfer_set)
         trained["student"] = distilled_student(recipe, home, task, transfer_set)
+        if recipe.ship.form == "bundle":
+            # It imports packages that students are made without.
+            from distillkit.runs.ship import shipped_student
+
+            shipped = shipped_student(recipe, home, task, transfer_set)
         evaluated = evaluate_models(recipe, home, task)
         result = _result(recipe, task, counts, trained, evaluated)
+        if recipe.ship.form == "bundle":
+            result["shipped"] = shipped
+            with whole_file(folder / BUNDLE) as partial:
+                shutil.copyfile(folder / "ship" / BUNDLE, partial)
+        result["collapsed"] = collapsed(result["models"], SCORES[recipe.data.task])
     with whole_file(folder / "result.json") as partial:
         text = json.dumps(result, ensure_ascii=False, indent=1)
         partial.write_text(text + "\n", encoding="utf-8")
-    report = (folder / "evaluation" / "report.md").read_text(encoding="utf-8")
-    log(f"\n{report}\n{folder / 'result.json'}")
+    latency = json.loads((folder / "evaluation" / "latency.json").read_text(encoding="utf-8"))
+    log("\n" + "\n".join(closing_lines(result, latency, folder)))
     return result
 
 

@@ -1,24 +1,34 @@
 """The stage that measures every model of a run on dev and test."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from distillkit import pipeline
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import paired, read_table, texts_of
-from distillkit.measure.baselines import TfidfBaseline, majority_logits
-from distillkit.measure.cost import answer_of, megabytes, milliseconds, parameter_counts
+from distillkit.measure.baselines import FrozenBaseline, TfidfBaseline, majority_logits
+from distillkit.measure.cost import (
+    Answer,
+    answer_of,
+    megabytes,
+    milliseconds,
+    parameter_counts,
+)
 from distillkit.measure.metrics import metrics
 from distillkit.measure.report import comparison_table
 from distillkit.processes import log
-from distillkit.recipe import ColumnsConfig, Recipe
-from distillkit.runs.folder import RunFolder, Summary
+from distillkit.recipe import Recipe
+from distillkit.runs.folder import BUNDLE, RunFolder, Summary
 from distillkit.runs.stages import Taught
 from distillkit.teacher.checkpoint import labels_of, load_classifier
+from distillkit.teacher.text_vectors import TextVectors
+from distillkit.training.inference import on_threads
 
 # Raise it when the same models and rows give other metrics: runs then do the stage again.
-EVALUATION_VERSION = 1
+EVALUATION_VERSION = 2
 
 
 def evaluation_folder(run: Path) -> Path:
@@ -31,61 +41,86 @@ def evaluate_models(recipe: Recipe, home: RunFolder, task: Taught) -> Summary:
     """Bring the stage `evaluation` up to date; return its summary."""
 
     def build(out: Path) -> Summary:
-        summary, latency = _measure(recipe, home.folder, task.data["rows"], task.columns)
+        summary, latency = _measure(recipe, home.folder, task)
         (out / "latency.json").write_text(json.dumps(latency, indent=1) + "\n", encoding="utf-8")
         (out / "report.md").write_text(comparison_table(summary, latency) + "\n", encoding="utf-8")
         return summary
 
     tables = {split: found for split, found in task.tables.items() if split != "unlabelled"}
-    gold = ["student-gold"] if recipe.evaluation.gold_epochs else []
+    stages = ["student-gold"] if recipe.evaluation.gold_epochs else []
+    stages += ["student", "ship"] if recipe.ship.form == "bundle" else ["student"]
     if (old := evaluation_folder(home.folder)).name == "proof":
         old.rename(home.folder / "evaluation")
-    inputs = tables | home.keys("teacher", *gold, "student")
+    inputs = tables | home.keys("teacher", *stages)
     return home.stage(
         "evaluation", asdict(recipe.evaluation), inputs, build, version=EVALUATION_VERSION
     )
 
 
-def _measure(
-    recipe: Recipe, folder: Path, rows: dict[str, int], columns: ColumnsConfig
-) -> tuple[Summary, dict[str, float]]:
-    """Measure every model on dev and test; return scores and milliseconds a sentence."""
-    task = recipe.data.task
+def _measure(recipe: Recipe, folder: Path, task: Taught) -> tuple[Summary, dict[str, float]]:
+    """Measure every model on dev and test; return scores and milliseconds a row."""
+    kind = recipe.data.task
     tables = {
-        split: read_table(str(folder / "data" / f"{split}.parquet"), columns, task=task)
-        for split in rows
-        if split != "unlabelled"
+        split: read_table(task.path[split], task.columns, task=kind)
+        for split in ("train", "dev", "test")
+        if split in task.tables
     }
-    stages = {"student_gold": "student-gold", "student": "student", "teacher": "teacher"}
+    train = tables.pop("train")
+    names = labels_of(load_classifier(task.model)[0])
+    train_gold = gold_of(train, names, kind)
+    answers = _without_training(recipe, task, (*texts_of(train), train_gold, len(names), kind))
+    models: dict[str, Summary] = {name: {} for name in ("majority", *answers)}
+    folders = {"student_gold": "student-gold", "student": "student", "teacher": "teacher"}
     if not recipe.evaluation.gold_epochs:
-        del stages["student_gold"]
-    folders = {name: folder / stage / "model" for name, stage in stages.items()}
-    loaded = {name: load_classifier(str(path)) for name, path in folders.items()}
-    names = labels_of(loaded["teacher"][0])
-    train_gold = gold_of(tables["train"], names, task)
-    log("evaluation: TF-IDF")
-    tfidf = TfidfBaseline(*texts_of(tables["train"]), train_gold, len(names), task)
-    models: dict[str, Summary] = {name: {} for name in ("majority", "tfidf", *folders)}
+        del folders["student_gold"]
+    for name, stage in folders.items():
+        model = folder / stage / "model"
+        network, tokenizer = load_classifier(str(model))
+        models[name] = {"parameters": parameter_counts(network), "megabytes": megabytes(model)}
+        answers[name] = answer_of(network, tokenizer)
+    if recipe.ship.form == "bundle":
+        bundle = folder / "ship" / BUNDLE
+        models["shipped"] = {"megabytes": bundle.stat().st_size / 1e6}
+        answers["shipped"] = _calibrated(bundle, names)
     for split, table in tables.items():
-        if split == "train":
-            continue
         logits = {
-            name: pipeline.classify(str(path), table, split, names)[0]
-            for name, path in folders.items()
+            name: pipeline.classify(str(folder / folders[name] / "model"), table, split, names)[0]
+            if name in folders
+            else answer(*texts_of(table))
+            for name, answer in answers.items()
         }
-        logits["majority"] = majority_logits(train_gold, len(names), len(table), task)
-        logits["tfidf"] = tfidf.logits(*texts_of(table))
-        gold = gold_of(table, names, task)
+        logits["majority"] = majority_logits(train_gold, len(names), len(table), kind)
+        gold = gold_of(table, names, kind)
         for name, found in logits.items():
-            models[name][split] = metrics(task, found, gold, names, logits["teacher"])
-    for name, (model, _) in loaded.items():
-        models[name] |= {
-            "parameters": parameter_counts(model),
-            "megabytes": megabytes(folders[name]),
-        }
-    log("evaluation: milliseconds a sentence")
-    answers = {name: answer_of(*pair) for name, pair in loaded.items()}
-    answers["tfidf"] = tfidf.logits
+            models[name][split] = metrics(kind, found, gold, names, logits["teacher"])
+    log("evaluation: milliseconds a row")
     timed = paired(*texts_of(tables["dev"].slice(0, recipe.evaluation.latency_sentences)))
-    latency = milliseconds(answers, timed) if timed else {}
+    with on_threads(1):
+        latency = milliseconds(answers, timed) if timed else {}
     return {"models": models}, latency
+
+
+def _without_training(recipe: Recipe, task: Taught, train: tuple[Any, ...]) -> dict[str, Answer]:
+    """Fit the baselines that train no network, to (texts, second texts, gold, classes, task)."""
+    log("evaluation: TF-IDF, and the teacher's encoder as it was before the task")
+    model = recipe.teacher.model
+    encoder = (
+        model
+        if task.adapted is None
+        else str(Path(task.path["train"]).parents[1] / "adapted" / "model")
+    )
+    vectors = TextVectors(encoder, recipe.teacher.max_tokens)
+    return {
+        "tfidf": TfidfBaseline(*train).logits,
+        "frozen": FrozenBaseline(vectors, *train).logits,
+    }
+
+
+def _calibrated(bundle: Path, names: Sequence[str]) -> Answer:
+    """Return what answers with a bundle's logits, in the order of `names`, over its temperature."""
+    from distillkit.runtime import Predictor
+
+    student = Predictor(bundle)
+    order = [student.labels.index(name) for name in names]
+    temperature = student.manifest.temperature
+    return lambda texts, pairs: student.logits(texts, pairs)[:, order] / temperature

@@ -24,6 +24,7 @@ from distillkit.errors import InputError
 from distillkit.processes import log
 
 Summary = dict[str, Any]
+BUNDLE = "bundle.zip"  # what a run ends with
 
 
 @dataclass

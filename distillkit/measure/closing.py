@@ -1,0 +1,119 @@
+"""What a run says at its end: what was made, how good it is, what to do next."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import binomtest
+
+from distillkit.measure.report import SCORE_NAMES, titles
+
+# What could be shipped in the student's place, and how.
+_RIVALS = {
+    "student_gold": "the same student on gold labels",
+    "frozen": "a linear model over the frozen teacher",
+    "tfidf": "a linear model over TF-IDF",
+}
+_PLACES = {"shipped": "bundle.zip", "student": "student/model"}
+_SHOWN = ("teacher", "student_gold", "frozen", "tfidf")
+
+
+def closing_lines(result: dict[str, Any], latency: dict[str, float], folder: Path) -> list[str]:
+    """Return the ten lines that a run ends with.
+
+    Args:
+        result: What `result.json` holds.
+        latency: Median milliseconds a row, by model.
+        folder: The run's.
+    """
+    models = result["models"]
+    score = next(key for key in SCORE_NAMES if key in models["teacher"]["dev"])
+    splits = [split for split in ("dev", "test") if split in models["teacher"]]
+    names = titles(score)
+    own = "shipped" if "shipped" in models else "student"
+    shown = [own, *(name for name in _SHOWN if name in models)]
+    lines = [_made(models, latency, folder, own)]
+    heads = [f"{split}, {models['teacher'][split]['rows']:,} rows" for split in splits]
+    width = max(len(names[name]) for name in shown)
+    lines.append(" ".join([SCORE_NAMES[score].ljust(width), *(head.rjust(24) for head in heads)]))
+    for name in shown:
+        cells = (_with_interval(score, models[name][split]).rjust(24) for split in splits)
+        lines.append(" ".join([names[name].ljust(width), *cells]))
+    lines.append(verdict(models, score))
+    main = folder / _PLACES[own]
+    lines.append(f"all figures: {folder / 'evaluation' / 'report.md'}")
+    lines.append(f"next: echo 'a text' | distillkit predict {main}, or distillkit serve {main}")
+    return lines
+
+
+def _made(models: dict[str, Any], latency: dict[str, float], folder: Path, name: str) -> str:
+    """Name what was made, its size and its speed."""
+    line = f"{folder / _PLACES[name]}: {models[name]['megabytes']:.2f} MB"
+    smaller = models["teacher"]["megabytes"] / models[name]["megabytes"]
+    line += f", {smaller:,.0f} times smaller than the teacher"
+    if name in latency:
+        faster = latency["teacher"] / latency[name]
+        line += f"; {latency[name]:.2f} ms a row on one thread, {faster:,.0f} times faster"
+    return line
+
+
+def interval(score: str, found: dict[str, Any], level: float = 0.95) -> tuple[float, float] | None:
+    """Return the interval of a score over rows: Wilson's of an accuracy, Fisher's of a correlation.
+
+    Args:
+        score: A key of `SCORE_NAMES`.
+        found: A model's metrics on one split.
+        level: Of confidence, 0 to 1.
+
+    Returns:
+        Lower and upper bound, 0 to 1; None where the score has no such interval, or rows are few.
+    """
+    value, rows = found[score], found["rows"]
+    if score == "accuracy":
+        wilson = binomtest(round(value * rows), rows).proportion_ci(level, method="wilson")
+        return float(wilson.low), float(wilson.high)
+    if score == "pearson" and rows > 3 and abs(value) < 1:
+        middle, half = math.atanh(value), 1.96 / math.sqrt(rows - 3)
+        return math.tanh(middle - half), math.tanh(middle + half)
+    return None
+
+
+def _with_interval(score: str, found: dict[str, Any]) -> str:
+    bounds = interval(score, found)
+    shown = f" ({100 * bounds[0]:.1f} to {100 * bounds[1]:.1f})" if bounds else ""
+    return f"{100 * found[score]:.1f}{shown}"
+
+
+def collapsed(models: dict[str, Any], score: str) -> bool:
+    """Say whether the student is no better on dev than one answer to all rows."""
+    floor = models["majority"]["dev"][score]
+    own = models["student"]["dev"][score]
+    return not own > (0.0 if math.isnan(floor) else floor)
+
+
+def verdict(models: dict[str, Any], score: str) -> str:
+    """Say in one sentence what the figures mean for what is shipped.
+
+    Dev alone decides: test is there to be read, not to choose by.
+    """
+    name = "shipped" if "shipped" in models else "student"
+    found, teacher = models[name]["dev"], models["teacher"]["dev"][score]
+    if collapsed(models, score):
+        return (
+            "COLLAPSED: the student answers no better than the commonest label does; train it"
+            " longer (--training.steps 3000), or see distillkit doctor"
+        )
+    best = max(
+        (rival for rival in _RIVALS if rival in models), key=lambda r: models[r]["dev"][score]
+    )
+    lead = 100 * (models[best]["dev"][score] - found[score])
+    bounds = interval(score, found)
+    if lead > 0:
+        noise = bounds is not None and models[best]["dev"][score] <= bounds[1]
+        sure = "within the noise of so few rows" if noise else "beyond noise"
+        return (
+            f"{_RIVALS[best]} scores {lead:.1f} points more on dev, {sure}: compare before you ship"
+        )
+    short = 100 * (teacher - found[score])
+    kept = f"{short:.1f} points below" if short > 0 else f"{-short:.1f} points above"
+    return f"what is shipped is {kept} its teacher on dev and {-lead:.1f} above {_RIVALS[best]}"

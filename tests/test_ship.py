@@ -1,0 +1,132 @@
+"""The end of `distillkit run`: a bundle, its figures, and what is said of them."""
+
+import json
+import re
+import shutil
+import sys
+from contextlib import redirect_stderr
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+
+from distillkit import runs
+from distillkit.errors import InputError
+from distillkit.measure.closing import collapsed, interval, verdict
+from distillkit.recipe import ShipConfig, dump, load_recipe
+from distillkit.runtime import Predictor
+from distillkit.teacher.checkpoint import load_classifier
+
+
+@pytest.fixture(scope="module")
+def shipped(finished_run, tiny_recipe, tmp_path_factory):
+    """A run that ends with a bundle of at most 0.02 MB, and what it says on stderr."""
+    folder = tmp_path_factory.mktemp("shipped") / "run"
+    shutil.copytree(finished_run, folder)
+    ship = ShipConfig(max_mb=0.05, max_drop=50.0, cascade=True)
+    with redirect_stderr(StringIO()) as said:
+        runs.run(replace(tiny_recipe, ship=ship), folder)
+    return folder, said.getvalue()
+
+
+def test_a_run_ends_with_a_calibrated_bundle_of_its_compressed_student(shipped, dev_table):
+    folder, _ = shipped
+    bundle = folder / "bundle.zip"
+    assert bundle.stat().st_size <= 50_000
+    predictor = Predictor(bundle)
+    texts = dev_table["text"].to_pylist()
+    result = json.loads((folder / "result.json").read_text())
+    models, found = result["models"], result["shipped"]
+    assert predictor.manifest.temperature == found["temperature"] != 1
+    assert predictor.manifest.cascade == found["cascade"]
+    assert "milliseconds" not in json.dumps(result)  # the same run has the same bytes
+    assert models["shipped"]["megabytes"] == bundle.stat().st_size / 1e6
+    answers = [answer["label"] for answer in predictor.predict(texts)]
+    right = sum(a == b for a, b in zip(answers, dev_table["label"].to_pylist(), strict=True))
+    assert models["shipped"]["dev"]["accuracy"] == pytest.approx(right / len(texts))
+    network, _ = load_classifier(str(folder / "ship" / "compressed" / "model"))
+    assert network.config.model_type == "distillkit-bilstm"
+
+
+def test_the_last_lines_say_what_was_made_how_good_it_is_and_what_is_next(shipped):
+    folder, said = shipped
+    lines = said.strip().splitlines()[-10:]
+    assert re.fullmatch(
+        rf"{folder}/bundle.zip: 0.0\d MB, [\d,]+ times smaller than the teacher; "
+        r"\d+\.\d\d ms a row on one thread, [\d,]+ times faster",
+        lines[0],
+    )
+    assert lines[1].split() == ["accuracy", "dev,", "48", "rows"]
+    assert [line[:7] for line in lines[2:5]] == ["student", "teacher", "student"]
+    assert f"distillkit predict {folder}/bundle.zip" in lines[-1]
+
+
+def test_a_bundle_that_was_deleted_is_put_back_and_nothing_is_made_again(
+    shipped, tiny_recipe, capsys
+):
+    folder, _ = shipped
+    before = (folder / "bundle.zip").read_bytes()
+    (folder / "bundle.zip").unlink()
+    runs.run(load_recipe(str(folder / "recipe.yaml")), folder)
+    assert (folder / "bundle.zip").read_bytes() == before
+    assert "ship: nothing has changed, kept" in capsys.readouterr().err
+
+
+def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
+    finished_run, tiny_recipe, tmp_path, capsys
+):
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    result = runs.run(replace(tiny_recipe, ship=ShipConfig(max_mb=0.001)), folder)
+    assert "--max-mb 0.001: the smallest" in capsys.readouterr().err
+    assert result["shipped"]["steps"][-1]["step"] == "embeddings int8, weights int8"
+    assert (folder / "bundle.zip").stat().st_size > 1000
+
+
+def test_none_in_a_recipe_leaves_the_bundle_out(tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("ship: none\n")
+    assert load_recipe(str(recipe)).ship == ShipConfig("none")
+    recipe.write_text("ship: {max_mb: 2, cascade: true}\n")
+    assert load_recipe(str(recipe)).ship == ShipConfig(max_mb=2.0, cascade=True)
+    recipe.write_text(dump(load_recipe(str(recipe))))
+    assert load_recipe(str(recipe)).ship.max_mb == 2
+    recipe.write_text("ship: zip\n")
+    with pytest.raises(InputError, match=r"mine.yaml:1: ship.form is 'zip'"):
+        load_recipe(str(recipe))
+
+
+def test_a_run_without_the_packages_of_bundles_says_so_first(tiny_recipe, tmp_path, monkeypatch):
+    # `pipeline.export` is the function.
+    monkeypatch.setattr(sys.modules["distillkit.pipeline.export"], "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"run needs onnx.*--ship\.form none"):
+        runs.run(replace(tiny_recipe, ship=ShipConfig()), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def _models(**scores):
+    return {name: {"dev": {"accuracy": value, "rows": 100}} for name, value in scores.items()}
+
+
+def test_the_verdict_names_what_is_better_than_the_student():
+    own = {"majority": 0.5, "tfidf": 0.7, "frozen": 0.72, "student": 0.8, "teacher": 0.9}
+    assert verdict(_models(**own), "accuracy") == (
+        "what is shipped is 10.0 points below its teacher on dev and 8.0 above a linear model over "
+        "the frozen teacher"
+    )
+    assert "gold labels scores 2.0 points more on dev, within the noise" in verdict(
+        _models(**own, student_gold=0.82), "accuracy"
+    )
+    assert "beyond noise" in verdict(_models(**own, student_gold=0.95), "accuracy")
+    assert verdict(_models(**own | {"student": 0.5}), "accuracy").startswith("COLLAPSED")
+    assert collapsed(
+        {"majority": {"dev": {"pearson": float("nan")}}, "student": {"dev": {"pearson": -0.1}}},
+        "pearson",
+    )
+
+
+def test_intervals_are_wilsons_and_fishers():
+    low, high = interval("accuracy", {"accuracy": 0.8, "rows": 100})
+    assert (low, high) == pytest.approx((0.711, 0.867), abs=1e-3)
+    low, high = interval("pearson", {"pearson": 0.5, "rows": 103})
+    assert (low, high) == pytest.approx((0.339, 0.632), abs=1e-3)
+    assert interval("micro_f1", {"micro_f1": 0.5, "rows": 9}) is None
