@@ -35,7 +35,7 @@ from distillkit.recipe import (
 )
 
 STUDENTS = ["gold", "hard", "originals", "no-mask", "no-pos", "no-ngram", "full", "in-domain"]
-ABLATIONS = ["majority", "tfidf", *STUDENTS, "teacher"]
+ABLATIONS = ["majority", "tfidf", "frozen", *STUDENTS, "teacher"]
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +346,7 @@ def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
 )
 def test_only_rows_that_differ_are_on_the_ladder(augment, expected):
     found = ablations_of(Recipe(data=DataConfig(), augment=AugmentConfig(**augment)))
-    assert found == ["majority", "tfidf", "gold", "hard", *expected.split(), "teacher"]
+    assert found == ["majority", "tfidf", "frozen", "gold", "hard", *expected.split(), "teacher"]
 
 
 def test_the_teachers_hard_answers_are_no_row_where_they_are_its_scores():

@@ -105,7 +105,7 @@ class Ladder(_RecipeCommand):
     """
 
     ablations: tuple[str, ...] = ()
-    """Which rows to train: majority, tfidf, gold, hard, originals, no-RULE, full, in-domain,
+    """Which rows to train: majority, tfidf, frozen, gold, hard, originals, no-RULE, full, in-domain,
     teacher; none: all that the recipe has."""
     seeds: int = 3
     """Students of each row, with the seeds --seed, --seed + 1, ...; the teacher has --seed."""

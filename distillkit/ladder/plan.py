@@ -46,7 +46,7 @@ class Lesson:
 def ablations_of(recipe: Recipe) -> list[str]:
     """List the ablation rows of a recipe's ladder, the simplest first."""
     variants = transfer_variants(recipe)
-    known = {"majority", "tfidf", "gold", "teacher", *variants}
+    known = {"majority", "tfidf", "frozen", "gold", "teacher", *variants}
     # A regression teacher's answer is its score, which `full` learns.
     if recipe.data.task != "regression":
         known.add("hard")

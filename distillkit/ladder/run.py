@@ -33,7 +33,7 @@ from distillkit.measure.ablation import (
     ladder_tables,
     picture_size,
 )
-from distillkit.measure.baselines import TfidfBaseline, majority_logits
+from distillkit.measure.baselines import majority_logits
 from distillkit.measure.cost import megabytes, parameter_counts
 from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
@@ -52,12 +52,13 @@ from distillkit.runs import (
     with_raw_text,
     with_variants,
 )
+from distillkit.runs.evaluation import baseline
 from distillkit.runs.folder import relative
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.teacher.checkpoint import load_classifier
 
 # Ablation rows that draw nothing have one cell each; students have one per seed.
-_SEEDLESS = ("majority", "tfidf", "teacher")
+_SEEDLESS = ("majority", "tfidf", "frozen", "teacher")
 # Raise the 1 when a cell of the same settings, inputs and student gives other answers.
 CELL_VERSION = STUDENT_VERSION + 1
 
@@ -276,14 +277,14 @@ class _Ladder:
         classes = len(self.labels)
         if name == "teacher":
             return self._answer(self.task.model, out) | {"rows": len(train)}
-        if name == "tfidf":
-            baseline = TfidfBaseline(*texts_of(train), gold, classes, task)
+        if name != "majority":
+            answer = baseline(name, self.recipe, self.task, (*texts_of(train), gold, classes, task))
         for split in self.splits:
             table = self.tables[split]
             logits = (
-                baseline.logits(*texts_of(table))
-                if name == "tfidf"
-                else majority_logits(gold, classes, len(table), task)
+                majority_logits(gold, classes, len(table), task)
+                if name == "majority"
+                else answer(*texts_of(table))
             )
             np.save(out / f"{split}.npy", logits, allow_pickle=False)
         return {"rows": len(train)}

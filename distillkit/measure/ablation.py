@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TITLES = {
     "majority": "majority class",
     "tfidf": "TF-IDF + logistic regression",
+    "frozen": "frozen teacher + logistic regression",
     "gold": "student, gold labels",
     "hard": "student, teacher's hard labels",
     "originals": "student, logits of the originals alone",

@@ -68,7 +68,8 @@ def _measure(recipe: Recipe, folder: Path, task: Taught) -> tuple[Summary, dict[
     train = tables.pop("train")
     names = labels_of(load_classifier(task.model)[0])
     train_gold = gold_of(train, names, kind)
-    answers = _without_training(recipe, task, (*texts_of(train), train_gold, len(names), kind))
+    labelled = (*texts_of(train), train_gold, len(names), kind)
+    answers = {name: baseline(name, recipe, task, labelled) for name in ("tfidf", "frozen")}
     models: dict[str, Summary] = {name: {} for name in ("majority", *answers)}
     folders = {"student_gold": "student-gold", "student": "student", "teacher": "teacher"}
     if not recipe.evaluation.gold_epochs:
@@ -100,20 +101,22 @@ def _measure(recipe: Recipe, folder: Path, task: Taught) -> tuple[Summary, dict[
     return {"models": models}, latency
 
 
-def _without_training(recipe: Recipe, task: Taught, train: tuple[Any, ...]) -> dict[str, Answer]:
-    """Fit the baselines that train no network, to (texts, second texts, gold, classes, task)."""
-    log("evaluation: TF-IDF, and the teacher's encoder as it was before the task")
+def baseline(name: str, recipe: Recipe, task: Taught, train: tuple[Any, ...]) -> Answer:
+    """Fit a baseline that trains no network.
+
+    Args:
+        name: tfidf; or frozen, the teacher's encoder as it was before it was fine-tuned.
+        recipe: Names the encoder.
+        task: What `teach` left.
+        train: Texts, second texts or None, gold, C, task.
+    """
+    log(f"baseline: {name}")
+    if name == "tfidf":
+        return TfidfBaseline(*train).logits
     model = recipe.teacher.model
-    encoder = (
-        model
-        if task.adapted is None
-        else str(Path(task.path["train"]).parents[1] / "adapted" / "model")
-    )
-    vectors = TextVectors(encoder, recipe.teacher.max_tokens)
-    return {
-        "tfidf": TfidfBaseline(*train).logits,
-        "frozen": FrozenBaseline(vectors, *train).logits,
-    }
+    if task.adapted is not None:
+        model = str(Path(task.model).parents[1] / "adapted" / "model")
+    return FrozenBaseline(TextVectors(model, recipe.teacher.max_tokens), *train).logits
 
 
 def _calibrated(bundle: Path, names: Sequence[str]) -> Answer:
