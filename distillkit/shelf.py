@@ -59,8 +59,9 @@ def find(shelf: str, name: str) -> Path:
     if name not in there:
         close = get_close_matches(name, there, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
+        also = ", and so does OWNER/NAME or a folder" if shelf == "teachers" else ""
         raise InputError(
-            f"{name!r} is not on the shelf {shelf}/: {hint}it holds {', '.join(there)}; a path to a .yaml file works too"
+            f"{name!r} is not on the shelf {shelf}/: {hint}it holds {', '.join(there)}; a path to a .yaml file works too{also}"
         )
     return there[name]
 

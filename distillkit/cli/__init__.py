@@ -5,51 +5,44 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import redirect_stdout, suppress
-from dataclasses import MISSING, fields
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from typing import Any
 
-import tyro
-from tyro.conf import OmitSubcommandPrefixes
-
-from distillkit.cli import recipes, ship, stages
+from distillkit.cli import parsing, recipes, ship, stages
 from distillkit.cli.command import Command
 from distillkit.errors import InputError, Preempted
 from distillkit.processes import rank
-from distillkit.recipe.renamed import rename_flags
 
 # None of them loads torch before it is called.
-COMMANDS: dict[str, type[Command]] = {
-    "list": recipes.List,
-    "run": recipes.Run,
-    "ladder": recipes.Ladder,
-    "doctor": recipes.Doctor,
-    "tune": recipes.Tune,
-    "adapt-teacher": stages.AdaptTeacher,
-    "train-teacher": stages.TrainTeacher,
-    "augment": stages.Augment,
-    "label": stages.Label,
-    "train-student": stages.TrainStudent,
-    "evaluate": stages.Evaluate,
-    "predict": stages.Predict,
-    "export": ship.Export,
-    "compress": ship.Compress,
-    "bench": ship.Bench,
-    "cascade": ship.Cascade,
-    "serve": ship.Serve,
-    "push": ship.Push,
+GROUPS: dict[str, dict[str, type[Command]]] = {
+    "make": {
+        "run": recipes.Run,
+        "adapt-teacher": stages.AdaptTeacher,
+        "train-teacher": stages.TrainTeacher,
+        "augment": stages.Augment,
+        "label": stages.Label,
+        "train-student": stages.TrainStudent,
+        "tune": recipes.Tune,
+    },
+    "look": {
+        "list": recipes.List,
+        "doctor": recipes.Doctor,
+        "predict": stages.Predict,
+        "evaluate": stages.Evaluate,
+        "ladder": recipes.Ladder,
+        "bench": ship.Bench,
+    },
+    "ship": {
+        "compress": ship.Compress,
+        "export": ship.Export,
+        "cascade": ship.Cascade,
+        "serve": ship.Serve,
+        "push": ship.Push,
+    },
 }
-
-# tyro leaves each line of an indented docstring, and each that begins with a sign, on its own. Only
-# the look of --help depends on this.
-with suppress(ImportError, AttributeError):
-    from tyro import _strings
-
-    _strings.remove_single_line_breaks = lambda helptext: "\n\n".join(
-        " ".join(paragraph.split()) for paragraph in helptext.split("\n\n")
-    )
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,14 +81,25 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _call(name: str, argv: list[str]) -> None:
-    arguments = parse(name, argv)
+    readable = sys.stdout.isatty() and "--json" not in argv
+    arguments = parse(name, [word for word in argv if word != "--json"])
     out = sys.stdout
     # deepspeed, imported by transformers wherever it is installed, logs to stdout
     with redirect_stdout(sys.stderr):
         result = arguments()
-        for line in result if isinstance(result, Iterator) else [result]:
+        lines = result if isinstance(result, Iterator) else iter([result])
+        for line in arguments.readable(lines) if readable else _json(lines):
             if rank() == 0:  # of the processes that torchrun starts one prints
-                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+                out.write(line + "\n")
+
+
+def parse(name: str, argv: list[str]) -> Command:
+    """Return a command's arguments as its dataclass; see `parsing.parse`."""
+    return parsing.parse(name, COMMANDS[name], argv)
+
+
+def _json(lines: Iterable[Any]) -> Iterator[str]:
+    return (json.dumps(line, ensure_ascii=False) for line in lines)
 
 
 def _status(name: str, error: BaseException) -> int:
@@ -121,43 +125,6 @@ def _status(name: str, error: BaseException) -> int:
     return status
 
 
-def parse(name: str, argv: list[str]) -> Command:
-    """Return a command's arguments as its dataclass; a shelf file that is named gives the defaults.
-
-    Raises:
-        InputError: There is no such shelf file, or it is wrong.
-        SystemExit: The arguments are wrong; stderr says which.
-    """
-    kind = COMMANDS[name]
-    argv = rename_flags(name, argv)
-    options: dict[str, Any] = {"prog": f"distillkit {name}", "config": (OmitSubcommandPrefixes,)}
-    general_help = argv[:1] in ([], ["-h"], ["--help"])
-    if not kind.shelf_word or general_help:
-        return tyro.cli(kind, args=argv, **options)
-    fixed = kind.from_shelf(_first_word(kind, argv, options))
-
-    # What the shelf file says stands in for the defaults; a field without a default is still
-    # required.
-    required = (
-        f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
-    )
-    missing = {name: tyro.MISSING for name in required if name not in fixed}
-    return tyro.cli(kind, args=argv, default=kind(**fixed, **missing), **options)
-
-
-def _first_word(kind: type[Command], argv: list[str], options: dict[str, Any]) -> str:
-    """Return the name of the shelf file, which may stand behind options."""
-    if not argv[0].startswith("-"):
-        return argv[0]
-    try:
-        return getattr(tyro.cli(kind, args=argv, **options), kind.shelf_word)
-    except SystemExit:
-        # Options that fit the shelf file need not fit the general defaults.
-        word = kind.shelf_word.partition("_")[0].upper()
-        sys.stderr.write(f"distillkit: with {word} before the options its values count as well\n")
-        raise
-
-
 def _quieten() -> None:
     """Silence the bars and reports of other libraries, unless the user has asked for them."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -173,15 +140,17 @@ def _overview() -> str:
         "distillkit: labelled text -> teacher -> transfer set -> logits -> student -> evaluation",
         "",
         "usage: distillkit COMMAND ...",
-        "",
     ]
-    lines += [
-        f"  {name:<14} {(command.__doc__ or '').partition(chr(10))[0]}"
-        for name, command in COMMANDS.items()
-    ]
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:"]
+        lines += [
+            f"  {name:<14} {(command.__doc__ or '').partition(chr(10))[0]}"
+            for name, command in commands.items()
+        ]
     lines += [
         "",
         "distillkit COMMAND --help shows a command's options, their defaults and an example.",
+        "On a terminal results are tables; in a pipe, or with --json, one JSON object a line.",
         "Start here: distillkit run quickstart",
         "",
     ]

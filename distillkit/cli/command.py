@@ -1,6 +1,6 @@
 """What a command is to the command line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -21,12 +21,36 @@ class Command:
 
     Attributes:
         shelf_word: Field of the argument that names a shelf file; empty: none does.
-        from_shelf: How that file's values become the defaults.
+        sections: Options that name another shelf file for a section of that one.
+        from_shelf: How those files' values, the sections' by name, become the defaults.
     """
 
     shelf_word: ClassVar[str] = ""
-    from_shelf: ClassVar[Callable[[str], dict[str, Any]]] = lambda _: {}
+    sections: ClassVar[tuple[str, ...]] = ()
+    from_shelf: ClassVar[Callable[[str, dict[str, str]], dict[str, Any]]] = lambda *_: {}
 
     def __call__(self) -> Any:
         """Do the work, by one call of the library."""
         raise NotImplementedError
+
+    def readable(self, results: Iterator[Any]) -> Iterator[str]:
+        """Lay results out for a terminal, where nobody wants JSON."""
+        for result in results:
+            yield from _lines(result)
+
+
+def _lines(value: Any, indent: str = "") -> Iterator[str]:
+    """Lay nested values out, one a line, those that belong together below their name."""
+    if not isinstance(value, dict):
+        yield f"{indent}{value}"
+        return
+    width = max(
+        (len(str(name)) for name, of in value.items() if not isinstance(of, dict)), default=0
+    )
+    for name, of in value.items():
+        if isinstance(of, dict):
+            yield f"{indent}{name}"
+            yield from _lines(of, indent + "  ")
+        else:
+            shown = f"{of:.4g}" if isinstance(of, float) else of
+            yield f"{indent}{name:<{width}}  {shown}"

@@ -2,9 +2,9 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, arg
 
@@ -12,13 +12,17 @@ from distillkit import shelf
 from distillkit.cli.command import Command
 from distillkit.errors import InputError
 from distillkit.processes import world
-from distillkit.recipe import SCORES, Recipe, load_recipe
+from distillkit.recipe import SCORES, Recipe, load_config, load_recipe
 from distillkit.recipe.kinds import load_kinds
 from distillkit.tune.space import SearchConfig
 
 
-def _recipe(name: str) -> dict[str, Any]:
-    return {"recipe": name, "settings": load_recipe(name)}
+def _recipe(name: str, sections: dict[str, str]) -> dict[str, Any]:
+    settings = load_recipe(name)
+    for section, other in sections.items():
+        config = load_config(f"{section}s", other, getattr(Recipe(), section))
+        settings = replace(settings, **{section: config})
+    return {"recipe": name, "settings": settings}
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,16 @@ class _RecipeCommand(Command):
     """Name of the run's folder; empty: the recipe's."""
     runs: Path = Path("runs")
     """Folder that holds the folders of runs."""
+    student: str = ""
+    """A student of the shelf, or a .yaml file, in place of the recipe's."""
+    teacher: str = ""
+    """A teacher of the shelf, a .yaml file, or a checkpoint (hub name, folder), in place of the
+    recipe's."""
     settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
     """Every setting of a recipe."""
 
     shelf_word = "recipe"
+    sections: ClassVar[tuple[str, ...]] = ("student", "teacher")
     from_shelf = _recipe
 
     @property
@@ -141,6 +151,7 @@ class Doctor(_RecipeCommand):
     """A fine-tuned checkpoint to examine; empty: that of the run's folder, if it is there."""
     logits: str = ""
     """A logit store to examine; empty: that of the run's folder, if it is there."""
+    sections: ClassVar[tuple[str, ...]] = ("student",)
     rows: int = 1000
     """Dev rows to give to the teacher, at most; about half of them ten times more, with words
     masked or in another order."""

@@ -26,15 +26,15 @@ from distillkit.recipe import (
 )
 
 
-def _teacher(name: str) -> dict[str, Any]:
+def _teacher(name: str, _: dict[str, str]) -> dict[str, Any]:
     return {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())}
 
 
-def _student(name: str) -> dict[str, Any]:
+def _student(name: str, _: dict[str, str]) -> dict[str, Any]:
     return {"student_name": name, "student": load_config("students", name, StudentConfig())}
 
 
-def _encoder(name: str) -> dict[str, Any]:
+def _encoder(name: str, _: dict[str, str]) -> dict[str, Any]:
     return {"teacher_name": name, "model": load_config("teachers", name, TeacherConfig()).model}
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from distillkit import shelf
 from distillkit.errors import InputError, say_renamed
+from distillkit.processes import log
 from distillkit.recipe.augment import MixConfig
 from distillkit.recipe.experiment import Recipe
 from distillkit.recipe.kinds import load_methods
@@ -29,11 +30,34 @@ _ABOVE: dict[type, str] = {TeacherConfig: "teacher.", StudentConfig: "student."}
 def load_recipe(name: str) -> Recipe:
     """Load a recipe from the shelf or a path.
 
+    A relative path in it counts from the working folder; where nothing is there, from the folder of
+    the recipe, which a line on stderr says.
+
     Raises:
         InputError: No such recipe, or a key or value in it is wrong; the message says file and
             line.
     """
-    return load_config("recipes", name, Recipe())
+    recipe = load_config("recipes", name, Recipe())
+    folder = shelf.find("recipes", name).parent
+
+    def found(path: str) -> str:
+        beside = folder / path
+        if not path or Path(path).exists() or not beside.exists():
+            return path
+        log(f"{name}: {path} is taken from the recipe's folder, as {beside}")
+        return str(beside)
+
+    data, text = recipe.data, recipe.adapt.text
+    single = {split: found(getattr(data, split)) for split in ("train", "dev", "test")}
+    unlabelled = tuple(found(source) for source in data.unlabelled)
+    sources = tuple(found(source) for source in text.sources)
+    replace = dataclasses.replace
+    return replace(
+        recipe,
+        data=replace(data, **single, unlabelled=unlabelled),
+        adapt=replace(recipe.adapt, text=replace(text, sources=sources)),
+        teacher=replace(recipe.teacher, model=found(recipe.teacher.model)),
+    )
 
 
 def load_config(shelf_name: str, name: str, default: T) -> T:
@@ -41,14 +65,32 @@ def load_config(shelf_name: str, name: str, default: T) -> T:
 
     Args:
         shelf_name: One of `shelf.SHELVES`.
-        name: Shelf name or path.
+        name: Shelf name or path; of a teacher also its checkpoint: a hub name, package:NAME or a
+            folder.
         default: A frozen dataclass instance that fills what the YAML leaves out.
 
     Raises:
         InputError: No such file, not YAML, an unknown key, a value of the wrong type or out of
             range.
     """
-    return _Loader(shelf.find(shelf_name, name)).load(default)
+    return _load(shelf_name, name, default, ())
+
+
+def _load(shelf_name: str, name: str, default: T, above: tuple[Path, ...]) -> T:
+    if isinstance(default, TeacherConfig) and _is_checkpoint(name):
+        return dataclasses.replace(default, model=name)
+    path = shelf.find(shelf_name, name)
+    if path in above:
+        raise InputError(f"{path} uses itself")
+    return _Loader(path, above).load(default)
+
+
+def _is_checkpoint(teacher: str) -> bool:
+    """Say whether a teacher is named by its checkpoint; a mistyped shelf name is none."""
+    there = [*shelf.entries("teachers"), *shelf.RENAMED["teachers"]]
+    if teacher.endswith((".yaml", ".yml")) or teacher in there:
+        return False
+    return "/" in teacher or ":" in teacher or not get_close_matches(teacher, there, 1, 0.88)
 
 
 def dump(config: object) -> str:
@@ -70,6 +112,17 @@ def _known_keys(default: object, node: yaml.MappingNode) -> list[str]:
     if isinstance(default, MixConfig) and any(key.value not in known for key, _ in node.value):
         known += [name for name in load_methods() if name not in known]
     return known
+
+
+def _nearest(key: str, known: list[str], prefix: str, default: object) -> str:
+    """Say which key was meant: one of a section below with just this name, or the nearest here."""
+    below = [
+        f"{name}.{key}"
+        for name in known
+        if key in getattr(getattr(default, name, None), "__dataclass_fields__", ())
+    ]
+    close = below[:1] or get_close_matches(key, known, 1)
+    return f"did you mean '{prefix}{close[0]}'?" if close else f"known here: {', '.join(known)}"
 
 
 class _Loader:
@@ -102,7 +155,7 @@ class _Loader:
             raise self._fail(
                 node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values"
             )
-        nodes = self._nodes(node, _known_keys(default, node), prefix)
+        nodes = self._nodes(node, default, prefix)
         if "use" in nodes:
             default = self._from_shelf(nodes.pop("use"), default)
         if isinstance(default, MixConfig):  # a mix that is given is the whole mix
@@ -133,18 +186,14 @@ class _Loader:
         except InputError as error:
             raise self._fail(node, str(error)) from None
 
-    def _nodes(self, node: yaml.MappingNode, known: list[str], prefix: str) -> dict[str, yaml.Node]:
+    def _nodes(self, node: yaml.MappingNode, default: object, prefix: str) -> dict[str, yaml.Node]:
         nodes: dict[str, yaml.Node] = {}
+        known = _known_keys(default, node)
         for key_node, value_node in node.value:
             old = str(key_node.value)
             key = self._today(key_node, known, prefix)
             if key not in known:
-                close = get_close_matches(key, known, 1)
-                mend = (
-                    f"did you mean '{prefix}{close[0]}'?"
-                    if close
-                    else f"known here: {', '.join(known)}"
-                )
+                mend = _nearest(key, known, prefix, default)
                 raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
             if key in nodes:
                 also = "" if key == old else f", once by its old name '{prefix}{old}'"
@@ -163,10 +212,8 @@ class _Loader:
 
     def _from_shelf(self, node: yaml.Node, default: T) -> T:
         try:
-            path = shelf.find(_ON_SHELF[type(default)], str(node.value))
-            if path in (self.path, *self.above):
-                raise InputError(f"{path} uses itself")
-            return _Loader(path, (self.path, *self.above)).load(default)
+            files = (self.path, *self.above)
+            return _load(_ON_SHELF[type(default)], str(node.value), default, files)
         except InputError as error:
             raise self._fail(node, str(error)) from None
 
