@@ -1,6 +1,7 @@
 """The rank of this process among those started together, and how they connect."""
 
 import os
+import shutil
 import sys
 import time
 import uuid
@@ -19,8 +20,17 @@ def world() -> int:
 
 
 def log(message: str) -> None:
-    """Say a line on stderr; stdout is for results."""
-    sys.stderr.write(message + "\n")
+    """Say a line on stderr, above any progress bar there; stdout is for results."""
+    bars = sys.modules.get("tqdm")
+    if bars is not None and sys.stderr.isatty():
+        bars.tqdm.write(message, file=sys.stderr)
+    else:
+        sys.stderr.write(message + "\n")
+
+
+def terminal_width() -> int | None:
+    """Return how many columns the terminal of stderr has; None: it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stderr.isatty() else None
 
 
 def cores() -> int:

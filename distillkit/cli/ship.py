@@ -55,6 +55,8 @@ class Compress(CompressJob, Command):
     )
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    tells = True
+
     def __call__(self) -> dict[str, Any]:
         from distillkit.compress.report import steps_table
         from distillkit.compress.run import compress
@@ -89,6 +91,8 @@ class Bench(Command):
     """Of the source, at most."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    tells = True
+
     def __call__(self) -> dict[str, Any]:
         from distillkit.bench.run import bench
 
@@ -122,6 +126,8 @@ class Cascade(Command):
     output: Path = Path("runs/cascade")
     """Folder for cascade.json and cascade.svg."""
     columns: Columns = field(default_factory=ColumnsConfig)
+
+    tells = True
 
     def __call__(self) -> dict[str, Any]:
         from distillkit.cascade import cascade

@@ -11,6 +11,7 @@ from tyro.conf import Positional, Suppress, arg
 
 from distillkit.cli.command import Columns, Command, TaskKind
 from distillkit.errors import InputError
+from distillkit.processes import terminal_width
 from distillkit.recipe import (
     AdaptConfig,
     AugmentConfig,
@@ -221,12 +222,14 @@ class Evaluate(Command):
     """Another classifier, to report agreement with."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
+    tells = True
+
     def __call__(self) -> dict[str, Any]:
         from distillkit import pipeline
-        from distillkit.measure.report import metrics_table
+        from distillkit.measure.report import metrics_table, narrow
 
         report = pipeline.evaluate(self.model, self.source, self.columns, self.teacher)
-        sys.stderr.write(metrics_table(report) + "\n")
+        sys.stderr.write(narrow(metrics_table(report), terminal_width()) + "\n")
         return report
 
 
@@ -273,6 +276,15 @@ class Predict(Command):
         from distillkit import pipeline
 
         return pipeline.predict(self.model, self._rows(), batch_rows)
+
+    def readable(self, results: Iterator[dict[str, Any]]) -> Iterator[str]:
+        """Write an answer a line: what is answered, how probable it is, and the text."""
+        for row in results:
+            answer = row.get("label", row.get("score", ", ".join(row.get("labels", ()))))
+            share = row.get("probabilities", {}).get(answer)
+            shown = f"{answer:.4g}" if isinstance(answer, float) else answer
+            text = "\t".join(row[name] for name in ("text", "text_pair") if name in row)
+            yield f"{shown}  {'' if share is None else f'{share:.2f}  '}{text}"
 
     def _rows(self, pairs: bool | None = None) -> Iterable[tuple[str, str | None]]:
         """Return the rows to answer; `pairs`: what the model takes, None for either."""

@@ -1,5 +1,6 @@
 """What a check found, and the table of all findings."""
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -53,17 +54,25 @@ def percent(share: float) -> str:
     return f"{100 * share:.{1 if share >= 0.01 or not share else 2}f} %"
 
 
-def findings_table(report: Mapping[str, Any]) -> str:
+def findings_table(report: Mapping[str, Any], columns: int | None = None) -> str:
     """Lay a report out for reading, the worst first; what to do stands below what was seen.
 
     Args:
         report: What `examine.doctor` returns.
+        columns: Of the terminal; None: lines are as long as they are.
     """
     findings = sorted(report["findings"], key=lambda one: SEVERITIES.index(one["severity"]))
     width = max((len(one["check"]) for one in findings), default=0)
-    lines = []
+    lines, indent = [], " " * (width + 11)
     for one in findings:
         lines.append(f"{one['severity']:<8} {one['check']:<{width}}  {one['seen']}")
         if one["do"]:
-            lines.append(f"{'':<8} {'':<{width}}  -> {one['do']}")
-    return "\n".join([*lines, *(f"not checked: {what}" for what in report["not_checked"])])
+            lines.append(f"{indent}-> {one['do']}")
+    lines += [f"not checked: {what}" for what in report["not_checked"]]
+    if columns is not None:
+        cut = (
+            textwrap.fill(line, max(columns, 60), subsequent_indent=indent, break_on_hyphens=False)
+            for line in lines
+        )
+        lines = list(cut)
+    return "\n".join(lines)

@@ -1,5 +1,8 @@
 """Tables of a run's metrics: every model a row, from the commonest class to the teacher."""
 
+import re
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 _ROWS = {
@@ -115,3 +118,38 @@ def table(rows: list[list[str]]) -> str:
         lines.append(" | ".join([first.ljust(widths[0]), *right]))
     rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
     return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
+
+
+def narrow(shown: str, width: int | None) -> str:
+    """Cut the tables in a text that are wider than a terminal into several, one below the other.
+
+    Args:
+        shown: Lines, some of them tables as `table` writes them.
+        width: Columns of the terminal; None: there is none, and nothing is cut.
+    """
+    if width is None:
+        return shown
+    parts = []
+    for is_table, block in groupby(shown.split("\n"), lambda line: line.startswith("|")):
+        lines = list(block)
+        if not is_table or max(map(len, lines)) <= width:
+            parts += lines
+            continue
+        rows = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in lines if line[1] != "-"]
+        parts += "\n\n".join(map(table, _parts(rows, width))).split("\n")
+    return "\n".join(parts)
+
+
+def _parts(rows: list[list[str]], width: int) -> Iterator[list[list[str]]]:
+    """Yield the columns of a table in groups that fit, each behind the first column."""
+    columns = [
+        [cell.strip().replace("\\|", "|") for cell in column] for column in zip(*rows, strict=True)
+    ]
+    first, *others = columns
+    group = [first]
+    for column in others:
+        if len(group) > 1 and sum(max(map(len, c)) + 3 for c in [*group, column]) + 1 > width:
+            yield [list(row) for row in zip(*group, strict=True)]
+            group = [first]
+        group.append(column)
+    yield [list(row) for row in zip(*group, strict=True)]

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distillkit.data.files import whole_file
+from distillkit.measure.report import narrow
+from distillkit.processes import terminal_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +38,7 @@ def write_results(
     ):
         with whole_file(folder / f"{command}.{suffix}") as partial:
             partial.write_text(text + "\n", encoding="utf-8")
-    sys.stderr.write(f"\n{shown}\n\n")
+    sys.stderr.write(f"\n{narrow(shown, terminal_width())}\n\n")
     try:
         write_picture(folder / f"{command}.svg", size, draw)
     except ImportError:

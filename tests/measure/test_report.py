@@ -6,7 +6,7 @@ from distillkit.measure.metrics import (
     multi_label_metrics,
     regression_metrics,
 )
-from distillkit.measure.report import comparison_table, metrics_table, table
+from distillkit.measure.report import comparison_table, metrics_table, narrow, table
 
 
 def cells(markdown):
@@ -97,3 +97,11 @@ def test_the_comparison_has_the_scores_of_its_task():
     assert head[:4] == ["model", "dev Pearson", "dev Spearman", "agreement"]
     assert [row[0] for row in rows] == ["mean score", "TF-IDF + ridge regression", "teacher"]
     assert rows[0][1:4] == ["50.0", "25.0", "75.0"]
+
+
+def test_a_table_wider_than_the_terminal_is_cut_into_several_with_the_first_column():
+    rows = [["model", "one", "two | a", "three"], ["x", "1", "2", "3"], ["yy", "4", "5", "6"]]
+    text = f"before\n\n{table(rows)}\n\nafter"
+    assert narrow(text, None) == narrow(text, 80) == text
+    parts = [table([[row[0], *row[a:b]] for row in rows]) for a, b in ((1, 2), (2, 3), (3, 4))]
+    assert narrow(text, 18) == "\n\n".join(["before", *parts, "after"])
