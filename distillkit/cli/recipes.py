@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 
 from distillkit import shelf
 from distillkit.cli.command import Command
+from distillkit.cli.places import TEACHER, model_in
 from distillkit.errors import InputError
 from distillkit.processes import terminal_width, world
 from distillkit.recipe import SCORES, Recipe, load_config, load_recipe
@@ -181,7 +182,8 @@ class Doctor(_RecipeCommand):
         from distillkit.doctor.findings import findings_table
 
         self.check_one_process()
-        report = doctor(self.settings, self.teacher, self.logits, self.folder, self.rows)
+        teacher = model_in(self.teacher, TEACHER)
+        report = doctor(self.settings, teacher, self.logits, self.folder, self.rows)
         sys.stderr.write(findings_table(report, terminal_width()) + "\n")
         yield report
         if report["errors"]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from distillkit.cli.command import Columns, Command
+from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, CompressConfig, CompressJob
 from distillkit.serve.limits import Limits
@@ -21,8 +22,8 @@ class Export(Command):
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or
-    teacher."""
+    """Folder, package:NAME or hub name of a classifier with a fast tokenizer, student or teacher; a
+    run's folder means its student."""
     target: Annotated[Path, Positional, arg(metavar="TARGET")]
     """Folder to write; with --one-file a file."""
     source: str = ""
@@ -32,12 +33,16 @@ class Export(Command):
     int8: bool = False
     """Compute in int8: faster for wide models, and no longer within 0.0001 of torch; how far away
     is said."""
+    overwrite: bool = False
+    """Replace a finished bundle of another model, or one with a temperature or threshold."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> dict[str, Any]:
         from distillkit import pipeline
 
-        return pipeline.export(**vars(self))
+        model = model_in(self.model, STUDENT)
+        columns = columns_of(model, self.source, self.columns)
+        return pipeline.export(**vars(self) | {"model": model, "columns": columns})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +80,7 @@ class Bench(Command):
     """
 
     models: Annotated[tuple[str, ...], Positional, arg(metavar="MODEL...")]
-    """Classifiers (folder, package:NAME, hub name) or bundles; the last is what the others are
+    """Classifiers (folder, package:NAME, hub name), bundles or runs' folders; the last is what the others are
     compared with."""
     source: str
     """Texts or pairs to answer, yours if you can."""
@@ -96,7 +101,9 @@ class Bench(Command):
     def __call__(self) -> dict[str, Any]:
         from distillkit.bench.run import bench
 
-        result = bench(**vars(self))
+        models = tuple(model_in(model, STUDENT) for model in self.models)
+        columns = columns_of(models[0], self.source, self.columns) if models else self.columns
+        result = bench(**vars(self) | {"models": models, "columns": columns})
         first = f"{result['threads'][0]} x {self.batch_sizes[0]}"
         rates = {
             form["name"]: round(form["speed"][first]["rows_per_second"], 1)
@@ -132,7 +139,13 @@ class Cascade(Command):
     def __call__(self) -> dict[str, Any]:
         from distillkit.cascade import cascade
 
-        result = cascade(**vars(self))
+        student = model_in(self.student, BUNDLE, STUDENT)
+        found = {
+            "student": student,
+            "teacher": model_in(self.teacher, TEACHER),
+            "columns": columns_of(student, self.source, self.columns),
+        }
+        result = cascade(**vars(self) | found)
         shown = (
             "threshold",
             "temperature",
@@ -154,7 +167,7 @@ class Serve(Command):
     """
 
     bundle: Annotated[str, Positional, arg(metavar="BUNDLE")]
-    """What distillkit export wrote."""
+    """What distillkit run, compress or export wrote; a run's folder means its bundle."""
     teacher: str = ""
     """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the
     student is not confident."""
@@ -167,7 +180,7 @@ class Serve(Command):
     def __call__(self) -> dict[str, int]:
         from distillkit.serve.server import serve
 
-        return serve(**vars(self))
+        return serve(**vars(self) | {"bundle": model_in(self.bundle, BUNDLE, "bundle")})
 
 
 @dataclass(frozen=True)

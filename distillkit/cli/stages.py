@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, Suppress, arg
 
 from distillkit.cli.command import Columns, Command, TaskKind
+from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
 from distillkit.errors import InputError
 from distillkit.processes import terminal_width
 from distillkit.recipe import (
@@ -179,7 +180,9 @@ class Label(Command):
     def __call__(self) -> dict[str, Any]:
         from distillkit import pipeline
 
-        return pipeline.label(**vars(self))
+        teacher = model_in(self.teacher, TEACHER)
+        columns = columns_of(teacher, self.source, self.columns)
+        return pipeline.label(**vars(self) | {"teacher": teacher, "columns": columns})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +206,7 @@ class TrainStudent(StudentJob, Command):
     def __call__(self) -> dict[str, Any]:
         from distillkit import pipeline
 
-        return pipeline.train_student(self)
+        return pipeline.train_student(replace(self, teacher=model_in(self.teacher, TEACHER)))
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ class Evaluate(Command):
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier."""
+    """Folder, package:NAME or hub name of a classifier, a bundle, or a run's folder."""
     source: Annotated[str, Positional, arg(metavar="SOURCE")]
     """Labelled data."""
     teacher: str = ""
@@ -228,7 +231,9 @@ class Evaluate(Command):
         from distillkit import pipeline
         from distillkit.measure.report import metrics_table, narrow
 
-        report = pipeline.evaluate(self.model, self.source, self.columns, self.teacher)
+        model, teacher = model_in(self.model, BUNDLE, STUDENT), model_in(self.teacher, TEACHER)
+        columns = columns_of(model, self.source, self.columns)
+        report = pipeline.evaluate(model, self.source, columns, teacher)
         sys.stderr.write(narrow(metrics_table(report), terminal_width()) + "\n")
         return report
 
@@ -241,8 +246,7 @@ class Predict(Command):
     """
 
     model: Annotated[str, Positional, arg(metavar="MODEL")]
-    """Folder, package:NAME or hub name of a classifier, or a bundle that distillkit export
-    wrote."""
+    """Folder, package:NAME or hub name of a classifier, a bundle, or a run's folder."""
     source: Annotated[str, Positional, arg(metavar="SOURCE")] = "-"
     """A source, or - for stdin: one text a line, the two texts of a pair split by a tab."""
     teacher: str = ""
@@ -253,29 +257,30 @@ class Predict(Command):
     def __call__(self) -> Iterator[dict[str, Any]]:
         from distillkit.runtime.bundle import is_bundle
 
+        model = model_in(self.model, BUNDLE, STUDENT)
         # A person at a terminal wants each answer at once; a pipe wants them fast.
         batch_rows = 1 if self.source == "-" and sys.stdin.isatty() else 64
-        if is_bundle(Path(self.model)):  # needs neither torch nor transformers
+        if is_bundle(Path(model)):  # needs neither torch nor transformers
             from distillkit.runtime import Predictor
 
             teacher = Predictor(self.teacher) if self.teacher else None
-            predictor = Predictor(self.model, teacher=teacher)
-            return predictor.stream(self._rows(predictor.manifest.pairs), batch_rows)
+            predictor = Predictor(model, teacher=teacher)
+            return predictor.stream(self._rows(model, predictor.manifest.pairs), batch_rows)
         if self.teacher:
             raise InputError(
-                f"--teacher: {self.model} is not a bundle; distillkit export writes one, distillkit cascade gives it a threshold"
+                f"--teacher: {model} is not a bundle; distillkit export writes one, distillkit cascade gives it a threshold"
             )
         if (
             find_spec("torch") is None
-            and not self.model.startswith("package:")
-            and not Path(self.model).exists()
+            and not model.startswith("package:")
+            and not Path(model).exists()
         ):
             raise InputError(
-                f"{self.model}: no such folder or file; expected a distillkit export bundle (other models need torch: pip install 'distillkit[train]')"
+                f"{model}: no such folder or file; expected a distillkit export bundle (other models need torch: pip install 'distillkit[train]')"
             )
         from distillkit import pipeline
 
-        return pipeline.predict(self.model, self._rows(), batch_rows)
+        return pipeline.predict(model, self._rows(model), batch_rows)
 
     def readable(self, results: Iterator[dict[str, Any]]) -> Iterator[str]:
         """Write an answer a line: what is answered, how probable it is, and the text."""
@@ -286,7 +291,7 @@ class Predict(Command):
             text = "\t".join(row[name] for name in ("text", "text_pair") if name in row)
             yield f"{shown}  {'' if share is None else f'{share:.2f}  '}{text}"
 
-    def _rows(self, pairs: bool | None = None) -> Iterable[tuple[str, str | None]]:
+    def _rows(self, model: str, pairs: bool | None = None) -> Iterable[tuple[str, str | None]]:
         """Return the rows to answer; `pairs`: what the model takes, None for either."""
         if self.source == "-":
             return _stdin_rows(pairs)
@@ -296,7 +301,8 @@ class Predict(Command):
             )
         from distillkit.data.tables import paired, read_table, texts_of
 
-        return paired(*texts_of(read_table(self.source, self.columns, labels="ignored")))
+        columns = columns_of(model, self.source, self.columns)
+        return paired(*texts_of(read_table(self.source, columns, labels="ignored")))
 
 
 def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:

@@ -65,6 +65,7 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
         job = CompressJob(job, **{key: given for key, given in named.items() if given is not None})
     check_installed("compress")
     check_replaceable(job.output, "compress.json")
+    _check_finished(job)
     network, tokenizer = load_classifier(job.model)
     check_fast(job.model, tokenizer)
     tokenizer.model_max_length = max_tokens_of(network, tokenizer)
@@ -83,6 +84,7 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
             "distillkit": __version__,
             "model": job.model,
             "dev": job.dev,
+            "asked": _asked(job),
             "rows": len(steps.dev),
             "compress": asdict(settings),
             "steps": steps.timed(),
@@ -91,6 +93,28 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
             _write(job.output, result, settings, model, steps.last)
             shutil.rmtree(checkpoint_folder(job.output), ignore_errors=True)
     return result
+
+
+def _asked(job: CompressJob) -> dict[str, Any]:
+    """Return what a job says of its result."""
+    where = ("output", "resume", "overwrite")
+    asked = {name: value for name, value in asdict(job).items() if name not in where}
+    return json.loads(json.dumps(asked, default=str))
+
+
+def _check_finished(job: CompressJob) -> None:
+    """Refuse to replace a finished result that other settings made.
+
+    Raises:
+        InputError: It would be replaced.
+    """
+    finished = job.output / "compress.json"
+    if job.overwrite or not finished.is_file():
+        return
+    if json.loads(finished.read_text(encoding="utf-8")).get("asked") != _asked(job):
+        raise InputError(
+            f"{job.output}: holds a finished result of other settings; choose another folder, or give --overwrite to replace it"
+        )
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """`evaluate` and `predict`: what a model, student or teacher, answers."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,10 @@ from distillkit.data.labels import task_of_model
 from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
-from distillkit.pipeline.task import COLUMNS, check_reads
-from distillkit.recipe import ColumnsConfig
+from distillkit.pipeline.task import COLUMNS, check_pairs, check_reads
+from distillkit.recipe import ColumnsConfig, Task
 from distillkit.runtime.answers import answers, check_finite, groups
+from distillkit.runtime.bundle import is_bundle, read_bundle
 from distillkit.teacher.checkpoint import (
     labels_of,
     load_classifier,
@@ -31,7 +33,8 @@ def evaluate(
     """Measure a model, student or teacher, on labelled text.
 
     Args:
-        model: Folder, package or hub name of a fine-tuned model, which says itself what a label is.
+        model: Folder, package or hub name of a fine-tuned model, or a bundle; it says itself what a
+            label is.
         source: Labelled source.
         columns: Names of its columns.
         teacher: Another model of the same task, to report agreement with.
@@ -39,7 +42,8 @@ def evaluate(
     Returns:
         What `measure.metrics.metrics` does.
     """
-    task = task_of(model)
+    own = Path(model)
+    task = cast(Task, read_bundle(own)[0].task) if is_bundle(own) else task_of(model)
     table = read_table(source, columns, task=task)
     logits, names = classify(model, table, source)
     other = classify(teacher, table, source, names)[0] if teacher else None
@@ -52,7 +56,8 @@ def classify(
     """Return a model's logits for a canonical table, (N, C) float32, and the C labels they are for.
 
     Args:
-        model: Folder, package or hub name of a fine-tuned model.
+        model: Folder, package or hub name of a fine-tuned model, or a bundle, whose logits are
+            divided by its temperature.
         table: N rows.
         source: Named in errors.
         order: Labels in the order wanted; None: the model's own.
@@ -61,19 +66,22 @@ def classify(
         InputError: The table has a label that the model has not, or of another task, or the model's
             labels are not those of `order`, or a logit is NaN or infinite.
     """
-    network, tokenizer = load_classifier(model)
-    check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
-    names = labels_of(network)
-    if "label" in table.column_names:
-        check_task(table, task_of_model(network.config), source)
-        if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
-            names = match_labels(names, label_names(table, source), model)
-        check_labels_known(table, names, source)
     texts, pairs = texts_of(table)
-    limit = max_tokens_of(network, tokenizer)
-    logits = predict_logits(
-        network, encode(tokenizer, texts, pairs, limit, mask=mask_of(table))
-    ).numpy()
+    if is_bundle(Path(model)):
+        from distillkit.runtime import Predictor
+
+        bundle = Predictor(model, threads=0)
+        check_pairs(model, bundle.manifest.pairs, pairs=pairs is not None, source=source)
+        task = cast(Task, bundle.manifest.task)
+        names = _fitting(model, bundle.manifest.labels, table, task, source)
+        logits = bundle.logits(texts, pairs) / bundle.manifest.temperature
+    else:
+        network, tokenizer = load_classifier(model)
+        check_reads(model, network, pairs=pairs is not None, source=source)
+        names = _fitting(model, labels_of(network), table, task_of_model(network.config), source)
+        limit = max_tokens_of(network, tokenizer)
+        encoded = encode(tokenizer, texts, pairs, limit, mask=mask_of(table))
+        logits = predict_logits(network, encoded).numpy()
     check_finite(model, logits, texts)
     if order is None:
         return logits, names
@@ -82,6 +90,17 @@ def classify(
             f"{model}: its labels ({', '.join(names)}) are not those it is compared with ({', '.join(order)})"
         )
     return logits[:, [names.index(name) for name in order]], list(order)
+
+
+def _fitting(model: str, names: list[str], table: pa.Table, task: Task, source: str) -> list[str]:
+    """Check that a table's labels are a model's, and return what its logits are for."""
+    if "label" not in table.column_names:
+        return names
+    check_task(table, task, source)
+    if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
+        names = match_labels(names, label_names(table, source), model)
+    check_labels_known(table, names, source)
+    return names
 
 
 def predict(

@@ -67,6 +67,7 @@ def export(
     *,
     one_file: bool = False,
     int8: bool = False,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write a bundle, which `runtime.Predictor` answers from.
 
@@ -78,14 +79,15 @@ def export(
         columns: Names of the source's columns.
         one_file: Write one file.
         int8: Compute in int8, weights and activations.
+        overwrite: Replace a finished bundle of another model, or with a temperature or threshold.
 
     Returns:
         `output`, `parity` (`rows`, `largest` and `mean` difference of a logit, `same_answer`, the
         share of equal answers), `megabytes`.
 
     Raises:
-        InputError: A package is missing, the model has no fast tokenizer, or the bundle does not
-            answer as torch does; nothing is written then.
+        InputError: A package is missing, the model has no fast tokenizer, the bundle does not
+            answer as torch does, or another bundle would be replaced; nothing is written then.
     """
     check_installed("export")
     if not one_file:
@@ -102,7 +104,9 @@ def export(
     check_fast(model, tokenizer)
     if table is not None:
         check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
-    return export_model(network, tokenizer, target, rows, one_file=one_file, int8=int8)
+    return export_model(
+        network, tokenizer, target, rows, one_file=one_file, int8=int8, overwrite=overwrite
+    )
 
 
 def export_model(
@@ -115,6 +119,7 @@ def export_model(
     int8: bool = False,
     rewrite: Callable[[bytes], bytes] | None = None,
     made_from: Mapping[str, str] | None = None,
+    overwrite: bool = True,
 ) -> dict[str, Any]:
     """Write a bundle of a model in memory.
 
@@ -127,6 +132,7 @@ def export_model(
         int8: Compute in int8, weights and activations.
         rewrite: Stores a graph's weights in another form, with the same answers; None: in fp32.
         made_from: What the manifest says of that form.
+        overwrite: As in `export`.
 
     Returns:
         As `export`.
@@ -155,6 +161,8 @@ def export_model(
             **({"arithmetic": "int8"} if int8 else {}),
         },
     )
+    if not overwrite:
+        _check_finished(target, manifest)
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)
         parity = _held_against(
@@ -165,6 +173,22 @@ def export_model(
         target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
     )
     return {"output": str(target), "parity": parity, "megabytes": size / 1e6}
+
+
+def _check_finished(target: Path, new: Manifest) -> None:
+    """Refuse to replace a bundle of another model, or one that was given more since its export.
+
+    Raises:
+        InputError: It would be replaced.
+    """
+    try:
+        old, _ = read_bundle(target)
+    except InputError:  # absent, or not whole
+        return
+    if (old.files, old.cascade, old.temperature) != (new.files, None, 1.0):
+        raise InputError(
+            f"{target}: holds another finished bundle; choose another name, or give --overwrite to replace it"
+        )
 
 
 def change_manifest(place: Path, **changes: Any) -> None:

@@ -120,7 +120,12 @@ def check_reads(model: str, network: Any = None, *, pairs: bool, source: str) ->
     Raises:
         InputError: They do not fit.
     """
-    if reads_pairs(model, network) in (None, pairs):
+    check_pairs(model, reads_pairs(model, network), pairs=pairs, source=source)
+
+
+def check_pairs(model: str, reads: bool | None, *, pairs: bool, source: str) -> None:
+    """Refuse as `check_reads` does where it is known what a model reads; None: unknown, or both."""
+    if reads in (None, pairs):
         return
     if pairs:
         raise InputError(

@@ -75,6 +75,8 @@ class CompressJob:
     """Seed of order, dropout, and the rows that curvature is taken on."""
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""
+    overwrite: bool = False
+    """Replace a finished result that other settings made."""
 
     def __post_init__(self) -> None:
         if self.logits is not None and not self.transfer_set:

@@ -301,3 +301,22 @@ def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):
     predictor = Predictor(tmp_path / "out" / "bundle.zip")
     assert predictor.logits(["the film is good ."], ["this story was bad ."]).shape == (1, 2)
     assert steps_of(capsys)[-1]["agreement"] > 0.5
+
+
+def test_a_finished_result_is_replaced_only_by_the_same_settings_or_when_told(
+    work, tmp_path, capsys
+):
+    output = tmp_path / "small"
+    int8, int4 = (
+        command(work, output, f"--compress.embeddings {form}", taught=False)
+        for form in ("int8", "int4")
+    )
+    assert main(int8) == 0
+    assert main(int8) == 0
+    before = (output / "bundle.zip").read_bytes()
+    capsys.readouterr()
+    assert main(int4) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert (output / "bundle.zip").read_bytes() == before
+    assert main([*int4, "--overwrite"]) == 0
+    assert (output / "bundle.zip").read_bytes() != before

@@ -1,0 +1,95 @@
+"""Commands on a run's folder: the model in it, its columns, its finished work."""
+
+import io
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import pytest
+
+from distillkit import pipeline
+from distillkit.cli import main
+from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
+from distillkit.pipeline.export import change_manifest
+from distillkit.recipe import ColumnsConfig
+from distillkit.runtime.bundle import read_bundle
+
+ROWS = "review,stars\na good one,positive\na bad one,negative\n"
+
+
+@pytest.fixture
+def run(tmp_path, classifier_folder):
+    """A run's folder with a student, and a file with the run's columns."""
+    for place in (STUDENT, TEACHER):
+        shutil.copytree(classifier_folder, tmp_path / "run" / place)
+    columns = "{text: review, label: stars}"
+    (tmp_path / "run" / "data").mkdir()
+    (tmp_path / "run" / "recipe.yaml").write_text(f"data: {{columns: {columns}}}\n")
+    (tmp_path / "new.csv").write_text(ROWS)
+    return tmp_path / "run"
+
+
+def result(capsys):
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_a_folder_of_a_run_means_the_first_place_that_is_there(run, tmp_path, capsys):
+    assert model_in(str(run), BUNDLE, STUDENT) == str(run / STUDENT)
+    assert f"{run / STUDENT} is taken" in capsys.readouterr().err
+    (run / BUNDLE).touch()
+    assert model_in(str(run), BUNDLE, STUDENT) == str(run / BUNDLE)
+    assert model_in(str(run), TEACHER) == str(run / TEACHER)
+    for other in (run / STUDENT, tmp_path, tmp_path / "none"):
+        assert model_in(str(other), BUNDLE, STUDENT) == str(other)
+    assert model_in("", TEACHER) == ""
+
+
+def test_a_run_is_evaluated_by_its_student_or_bundle_with_the_columns_it_knows(run, capsys):
+    asked = ["evaluate", str(run), str(run.parent / "new.csv"), "--teacher", str(run)]
+    assert main(asked) == 0
+    student = result(capsys)
+    assert (student["rows"], student["agreement"]) == (2, 1.0)
+    pipeline.export(str(run / STUDENT), run / BUNDLE, one_file=True)
+    assert main(asked) == 0
+    assert result(capsys)["accuracy"] == student["accuracy"]
+
+
+def test_a_bundle_is_evaluated_at_its_temperature(run, dev_table):
+    pipeline.export(str(run / STUDENT), run / BUNDLE, one_file=True)
+    logits, names = pipeline.classify(str(run / STUDENT), dev_table, "dev")
+    change_manifest(run / BUNDLE, temperature=2.0)
+    found, labels = pipeline.classify(str(run / BUNDLE), dev_table, "dev", names)
+    assert labels == names
+    assert abs(found - logits / 2).max() < 1e-4
+
+
+def test_predict_takes_a_run(run, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a good one\n")))
+    assert main(["predict", str(run)]) == 0
+    assert result(capsys)["label"] == "positive"
+
+
+def test_columns_that_are_given_or_that_a_source_lacks_are_not_the_runs(run, capsys):
+    known, model = ColumnsConfig(text="review", label="stars"), str(run / STUDENT)
+    source = str(run.parent / "new.csv")
+    assert columns_of(model, source, ColumnsConfig()) == known
+    assert "its columns are those of" in capsys.readouterr().err
+    given = ColumnsConfig(text="other")
+    assert columns_of(model, source, given) == given
+    assert columns_of(model, "embedded:reviews/dev", ColumnsConfig()) == ColumnsConfig()
+    assert columns_of("elsewhere/model", source, ColumnsConfig()) == ColumnsConfig()
+
+
+def test_a_finished_bundle_is_replaced_only_by_the_same_or_when_told(run, capsys):
+    model, target = str(run / STUDENT), run / "bundle"
+    assert main(["export", str(run), str(target)]) == 0
+    assert main(["export", str(run), str(target)]) == 0
+    before, _ = read_bundle(target)
+    capsys.readouterr()
+    change_manifest(target, temperature=2.0)
+    assert main(["export", model, str(target)]) == 1
+    assert "--overwrite" in capsys.readouterr().err.splitlines()[-1]
+    assert read_bundle(target)[0] == replace(before, temperature=2.0)
+    assert main(["export", model, str(target), "--int8", "--overwrite"]) == 0
+    assert read_bundle(target)[0].made_from["arithmetic"] == "int8"
