@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import wrapt
 
 if TYPE_CHECKING:
+    from distillkit.api import Run as Run
+    from distillkit.api import distill as distill
+    from distillkit.api import load as load
     from distillkit.augment.augmenter import Augmenter as Augmenter
     from distillkit.loss import DistillationLoss as DistillationLoss
     from distillkit.recipe import AugmentConfig as AugmentConfig
@@ -28,8 +31,20 @@ _LAZY = {
     "DistillationLoss": "distillkit.loss",
     "Lamb": "distillkit.training.lamb",
     "LossConfig": "distillkit.recipe",
+    "Run": "distillkit.api",
+    "distill": "distillkit.api",
+    "load": "distillkit.api",
 }
-__all__ = ["AugmentConfig", "Augmenter", "DistillationLoss", "Lamb", "LossConfig"]
+__all__ = [
+    "AugmentConfig",
+    "Augmenter",
+    "DistillationLoss",
+    "Lamb",
+    "LossConfig",
+    "Run",
+    "distill",
+    "load",
+]
 
 
 def __dir__() -> list[str]:

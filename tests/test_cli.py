@@ -210,8 +210,8 @@ def test_list_names_every_shelf_file_in_json_lines(capsys):
     ("train", "said"),
     [
         (
-            "sentence\tlabel\nx y\tpos\n",
-            "train.tsv:2: no column 'text'; there is 'sentence', 'label': name yours with --data.columns.text",
+            "words\tlabel\nx y\tpos\n",
+            "train.tsv:2: no column 'text'; there is 'words', 'label': name yours with --data.columns.text",
         ),
         (OK + " \tneg\n", "train.tsv:4: column 'text' is empty"),
         ("text\tlabel\nx\tpos\ny\tpos\n", "train.tsv: one class only ('pos')"),

@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from distillkit import cli
+from distillkit.data.tables import read_table
 from distillkit.pipeline import StudentJob, train_student
-from distillkit.recipe import EmbeddingConfig, LossConfig, StudentConfig, TrainingConfig
+from distillkit.recipe import (
+    ColumnsConfig,
+    EmbeddingConfig,
+    LossConfig,
+    StudentConfig,
+    TrainingConfig,
+)
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,6 +43,8 @@ def student_folder(tmp_path_factory, train_table, dev_table):
     for name, rows in (("train", train_table), ("dev", dev_table)):
         text = "".join(f"{row['text']}\t{row['label']}\n" for row in rows.to_pylist())
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + text)
+    reviews = read_table("embedded:reviews/train", ColumnsConfig()).slice(0, 200)
+    reviews.to_pandas().to_csv(tmp_path / "train.csv", index=False)
     folder = tmp_path / "runs" / "quickstart" / "student" / "model"
     student = StudentConfig(
         hidden_size=4, head_size=4, embeddings=EmbeddingConfig(source="random", dimension=4)
@@ -53,7 +62,15 @@ def student_folder(tmp_path_factory, train_table, dev_table):
     return tmp_path
 
 
-@pytest.mark.parametrize("block", blocks("python"))
+def python_blocks():
+    """README's blocks; the one that distils takes minutes."""
+    return [
+        pytest.param(block, marks=[pytest.mark.slow] if "distill(" in block else [])
+        for block in blocks("python")
+    ]
+
+
+@pytest.mark.parametrize("block", python_blocks())
 def test_python_runs_as_it_stands(block, student_folder, monkeypatch):
     monkeypatch.chdir(student_folder)
     exec(block, {"__name__": "__main__"})

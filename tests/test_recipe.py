@@ -204,16 +204,12 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         ),
         (lambda: TrainingConfig(epochs=-2), "training.epochs is -2: expected at least -1"),
         (
-            lambda: TeacherConfig(training=TrainingConfig(epochs=-1)),
-            "teacher.training.epochs is -1, which is a length for students: expected 0 or more",
-        ),
-        (
             lambda: AdaptConfig(training=TrainingConfig(epochs=-1)),
-            "adapt.training.epochs is -1, which is a length for students: expected 0 or more",
+            "adapt.training.epochs is -1, which is a length for teachers and students: expected 0 or more",
         ),
         (
             lambda: CompressJob("m", Path("o"), "d", max_mb=1.0, training=Recipe().training),
-            "training.epochs is -1, which is a length for students: expected 0 or more",
+            "training.epochs is -1, which is a length for teachers and students: expected 0 or more",
         ),
         (
             lambda: TrainingConfig(learning_rate=-1.0),
@@ -434,3 +430,16 @@ def test_a_relative_path_counts_from_the_recipe_where_the_working_folder_lacks_i
         "sub/r.yaml: train.tsv is taken from the recipe's folder, as sub/train.tsv",
         "sub/r.yaml: raw.txt is taken from the recipe's folder, as sub/raw.txt",
     ]
+
+
+def test_a_teacher_of_few_rows_has_more_passes_unless_it_says_how_many():
+    def epochs(rows, **training):
+        config = TeacherConfig(
+            training=TrainingConfig(**{"epochs": -1, "batch_size": 32} | training)
+        )
+        return config.for_rows(rows).training.epochs
+
+    assert [epochs(rows) for rows in (100, 500, 3_200, 70_000)] == [96, 20, 3, 3]
+    assert epochs(500, batch_size=8, accumulation_steps=2) == 10
+    assert epochs(100, epochs=2) == 2
+    assert TeacherConfig().training.by_rows

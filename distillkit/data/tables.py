@@ -189,6 +189,11 @@ def _canonical_names(source: str) -> set[str] | None:
     return names
 
 
+def has_canonical_names(source: str) -> bool:
+    """Say whether a source's columns have the canonical names, whatever a recipe calls them."""
+    return _canonical_names(source) is not None
+
+
 def _stamped_names(file: UPath) -> list[str] | None:
     if file.suffix != ".parquet":
         return None

@@ -35,7 +35,7 @@ from distillkit.doctor.text import (
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.measure.baselines import TfidfBaseline
 from distillkit.recipe import ColumnsConfig, Recipe
-from distillkit.runs import with_raw_text
+from distillkit.runs import with_data
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.student.vocabulary import build_tokenizer
 from distillkit.teacher.checkpoint import (
@@ -107,7 +107,7 @@ class _Examination:
     def __init__(
         self, recipe: Recipe, teacher: str, store: Path | None, rows: int, folder: Path | None
     ) -> None:
-        self.recipe = recipe = with_raw_text(recipe)
+        self.recipe = recipe = with_data(recipe)
         self.teacher, self.store, self.rows, self.folder = teacher, store, rows, folder
         self.tables = pipeline.read_data(recipe.data, recipe.seed)
         self.labels = label_names(self.tables["train"], recipe.data.train)

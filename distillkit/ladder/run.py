@@ -49,7 +49,7 @@ from distillkit.runs import (
     look_ahead,
     teach,
     vectors_of,
-    with_raw_text,
+    with_data,
     with_variants,
 )
 from distillkit.runs.evaluation import baseline
@@ -82,7 +82,7 @@ def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: i
         InputError: Something given is wrong, the recipe has no such row, or another run is at work
             in the folder.
     """
-    recipe = with_raw_text(recipe)
+    recipe = with_data(recipe)
     known = ablations_of(recipe)
     for name in ablations:
         if name not in known:

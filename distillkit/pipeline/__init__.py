@@ -7,7 +7,7 @@
 names) and folders, and answers with a summary that can be printed as JSON.
 """
 
-from distillkit.pipeline.answers import classify, evaluate, predict
+from distillkit.pipeline.answers import Classifier, classify, evaluate, predict
 from distillkit.pipeline.export import export
 from distillkit.pipeline.student import train_student
 from distillkit.pipeline.task import read_data
@@ -16,6 +16,7 @@ from distillkit.pipeline.transfer_set import augment, models_of
 from distillkit.recipe import StudentJob
 
 __all__ = [
+    "Classifier",
     "StudentJob",
     "adapt_teacher",
     "augment",

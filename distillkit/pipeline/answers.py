@@ -103,6 +103,43 @@ def _fitting(model: str, names: list[str], table: pa.Table, task: Task, source: 
     return names
 
 
+class Classifier:
+    """A fine-tuned model in torch that answers as a bundle's `Predictor` does.
+
+    Args:
+        model: Folder, package or hub name of a fine-tuned model.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._network, self._tokenizer = load_classifier(model)
+        self.labels = labels_of(self._network)
+        self.task = task_of_model(self._network.config)
+
+    def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
+        """Return the logits of N texts or pairs, (N, C) float32.
+
+        Raises:
+            InputError: A logit is NaN or infinite, or the model takes the other of pairs and texts.
+        """
+        if not len(texts):
+            return np.empty((0, len(self.labels)), np.float32)
+        source = f"{texts[0][:40]!r}"
+        check_reads(self._model, self._network, pairs=text_pairs is not None, source=source)
+        limit = max_tokens_of(self._network, self._tokenizer)
+        encoded = encode(self._tokenizer, texts, text_pairs, limit)
+        logits = predict_logits(self._network, encoded).numpy()
+        check_finite(self._model, logits, texts)
+        return logits
+
+    def predict(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the answers of N texts or pairs, as `runtime.answers.answers` gives them."""
+        logits = self.logits(texts, text_pairs).astype(np.float64)
+        return list(answers(self.task, logits, self.labels))
+
+
 def predict(
     model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64
 ) -> Iterator[dict[str, Any]]:
@@ -121,17 +158,9 @@ def predict(
     Raises:
         InputError: A logit is NaN or infinite.
     """
-    network, tokenizer = load_classifier(model)
-    names, limit, task = (
-        labels_of(network),
-        max_tokens_of(network, tokenizer),
-        task_of_model(network.config),
-    )
+    classifier = Classifier(model)
     for group in groups(rows, batch_rows):
-        texts, pairs = [text for text, _ in group], [pair for _, pair in group if pair is not None]
-        check_reads(model, network, pairs=bool(pairs), source=f"{texts[0][:40]!r}")
-        encoded = encode(tokenizer, texts, pairs or None, limit)
-        logits = predict_logits(network, encoded).numpy().astype(np.float64)
-        check_finite(model, logits, texts)
-        for (text, pair), answer in zip(group, answers(task, logits, names), strict=True):
+        pairs = [pair for _, pair in group if pair is not None]
+        found = classifier.predict([text for text, _ in group], pairs or None)
+        for (text, pair), answer in zip(group, found, strict=True):
             yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer

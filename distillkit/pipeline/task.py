@@ -1,6 +1,7 @@
 """What a recipe's data are: every source of a task read and checked, before anything is trained."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distillkit.data.columns import find_columns
 from distillkit.data.gold import label_names
+from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
-from distillkit.data.tables import read_table, split_dev
+from distillkit.data.tables import has_canonical_names, read_table, split_dev
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.recipe import ColumnsConfig, DataConfig
@@ -40,6 +43,7 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         InputError: A source is wrong, has one class or score only, or has a label that train has
             not.
     """
+    data, _ = settle_columns(data)
     data, _ = settle_raw_text(data)
     if not data.train:
         raise InputError(
@@ -69,6 +73,19 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         wanted = data.unlabelled_rows
         tables["unlabelled"] = _some(raw, tables["train"], wanted, seed) if wanted else raw
     return tables
+
+
+def settle_columns(data: DataConfig) -> tuple[DataConfig, str]:
+    """Find the columns of the training data where it has not those that the recipe names.
+
+    Returns:
+        The same with the columns found, and in a line what was found; empty for nothing.
+    """
+    if not data.train or has_canonical_names(data.train):
+        return data, ""
+    first = next(read_rows(data.train), None)
+    columns, said = find_columns(list(first[1]) if first else [], data.columns)
+    return replace(data, columns=columns), said and f"{data.train}: {said}"
 
 
 def _some(raw: pa.Table, train: pa.Table, rows: int, seed: int) -> pa.Table:

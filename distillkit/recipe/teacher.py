@@ -1,11 +1,12 @@
 """Sections `teacher` and `label`: who teaches, and how it labels the transfer set."""
 
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from distillkit.errors import InputError
-from distillkit.recipe.bounds import Count, check
-from distillkit.recipe.training import Precision, TrainingConfig
+from distillkit.recipe.bounds import BY_ROWS, Count, check
+from distillkit.recipe.training import TEACHER_EPOCHS, TEACHER_STEPS, Precision, TrainingConfig
 
 TEACHER_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"  # of a folder in a logit store
 
@@ -19,16 +20,26 @@ class TeacherConfig:
     MODEL_DIR), or `scratch`: what adapt.scratch says."""
     max_tokens: Count = 128
     """Longer texts are truncated, in word pieces, special tokens included."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: TrainingConfig = field(default_factory=lambda: TrainingConfig(epochs=BY_ROWS))
     """Fine-tuning; Devlin et al. 2019 try learning rates 2e-5 to 5e-5, 3 epochs, batch 32."""
 
     def __post_init__(self) -> None:
         check(self, "teacher")
-        self.training.check_own_length("teacher.training")
         if self.training.sampling_weights:
             raise InputError(
                 "teacher.training.sampling_weights is for students: a teacher learns from the training rows alone"
             )
+
+    def for_rows(self, rows: int) -> "TeacherConfig":
+        """Return the same teacher with its epochs for so many training rows, if they say it.
+
+        Source: Mosbach et al. 2021 (arXiv 2006.04884): few rows want more passes, not fewer steps.
+        """
+        if not self.training.by_rows:
+            return self
+        batch = self.training.batch_size * self.training.accumulation_steps
+        epochs = max(TEACHER_EPOCHS, math.ceil(TEACHER_STEPS * batch / rows))
+        return replace(self, training=self.training.by_epochs(epochs))
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,9 @@ _DEAD = {
     "megatron": "Megatron-core's BERT runs on CUDA alone; tensor-parallel shares out the layers of a BERT-class teacher",
 }
 
-# A student's length where the rows say it: docs/training.md has the figures.
+# Passes, and least optimizer steps, where the rows say how long: docs/training.md has the figures.
 STUDENT_STEPS, STUDENT_EPOCHS = 3000, 3
+TEACHER_STEPS, TEACHER_EPOCHS = 300, 3
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class TrainingConfig:
     """How a model is trained: fine-tuning of the teacher, distillation of the student."""
 
     epochs: Annotated[int, Range(-1)] = 3
-    """Passes over the training rows; 0 leaves the model as it is. -1, for students: 3, and more
-    where these would be fewer than 3,000 optimizer steps."""
+    """Passes over the training rows; 0 leaves the model as it is. -1: 3, and more where these would
+    be fewer than 3,000 optimizer steps, of a teacher 300."""
     steps: CountOrZero = 0
     """Optimizer steps in all, in place of `epochs`: it does not grow with the rows; 0: by epochs."""
     batch_size: Count = 32
@@ -194,7 +195,7 @@ class TrainingConfig:
         """
         if self.by_rows:
             raise InputError(
-                f"{where}.epochs is {BY_ROWS}, which is a length for students: expected 0 or more"
+                f"{where}.epochs is {BY_ROWS}, which is a length for teachers and students: expected 0 or more"
             )
 
     def by_epochs(self, epochs: int) -> "TrainingConfig":

@@ -12,7 +12,12 @@ from distillkit.pipeline.export import check_installed
 from distillkit.processes import log
 from distillkit.recipe import SCORES, Recipe, dump
 from distillkit.recipe.augment import LEAST_VARIANTS, MOST_VARIANTS, VARIANTS
-from distillkit.recipe.training import STUDENT_EPOCHS, STUDENT_STEPS
+from distillkit.recipe.training import (
+    STUDENT_EPOCHS,
+    STUDENT_STEPS,
+    TEACHER_EPOCHS,
+    TEACHER_STEPS,
+)
 from distillkit.runs.evaluation import evaluate_models
 from distillkit.runs.folder import BUNDLE, RunFolder, Summary, at_work
 from distillkit.runs.stages import (
@@ -20,7 +25,7 @@ from distillkit.runs.stages import (
     label_transfer_set,
     look_ahead,
     teach,
-    with_raw_text,
+    with_data,
     with_variants,
 )
 from distillkit.runs.students import distilled_student, gold_student, vectors_of
@@ -35,7 +40,7 @@ __all__ = [
     "run",
     "teach",
     "vectors_of",
-    "with_raw_text",
+    "with_data",
     "with_variants",
 ]
 
@@ -57,7 +62,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     with at_work(folder) as home:
         if recipe.ship.form == "bundle":
             check_installed("run", ", or leave the bundle out with --ship.form none")
-        recipe = with_raw_text(recipe)
+        recipe = with_data(recipe)
         models = look_ahead(recipe)
         task = teach(recipe, home, folder / "recipe.yaml")
         counts, transfer_set = label_transfer_set(recipe, home, task, models)
@@ -88,11 +93,18 @@ def run(recipe: Recipe, folder: Path) -> Summary:
 
 def _settled(recipe: Recipe, task: Taught, rows: int, saved: Path) -> Recipe:
     """Settle what follows from the rows, and save it in the run's recipe with the reasons."""
-    settled = with_variants(recipe, task)
-    settled = replace(settled, training=recipe.training.for_rows(rows))
+    texts = task.data["rows"]["train"]
+    settled = replace(
+        with_variants(recipe, task),
+        teacher=recipe.teacher.for_rows(texts),
+        training=recipe.training.for_rows(rows),
+    )
     reasons = []
+    if settled.teacher != recipe.teacher:
+        reasons.append(
+            f"teacher.training.epochs: {settled.teacher.training.epochs}, from {texts:,} training rows: {TEACHER_EPOCHS}, but at least {TEACHER_STEPS} steps"
+        )
     if settled.augment != recipe.augment:
-        texts = task.data["rows"]["train"]
         reasons.append(
             f"augment.n_iter: {settled.augment.n_iter}, from {texts:,} training texts: about {VARIANTS:,} variants, {LEAST_VARIANTS} to {MOST_VARIANTS} of each"
         )

@@ -17,7 +17,7 @@ from distillkit.data.readers import source_files
 from distillkit.data.tables import mask_of, read_table, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
-from distillkit.pipeline.task import DATA_VERSION
+from distillkit.pipeline.task import DATA_VERSION, settle_columns
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
 from distillkit.processes import log
@@ -42,15 +42,16 @@ class Taught:
     adapted: Summary | None  # None: the recipe has no text to adapt to
 
 
-def with_raw_text(recipe: Recipe) -> Recipe:
-    """Settle what raw text a recipe takes where it does not say so, and log why.
+def with_data(recipe: Recipe) -> Recipe:
+    """Settle which columns and what raw text a recipe takes where it does not say, and log why.
 
     Raises:
         InputError: The training data cannot be read.
     """
-    data, why = settle_raw_text(recipe.data)
-    if why:
-        log(f"data: {why}")
+    data, found = settle_columns(recipe.data)
+    data, why = settle_raw_text(data)
+    for line in filter(None, (found, why)):
+        log(f"data: {line}")
     return replace(recipe, data=data)
 
 
@@ -70,16 +71,17 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
     inputs = {name: tables[name] for name in ("train", "dev")} | {"model": weights}
     adapted = _adapted(recipe, home, text, weights) if text else None
     here = DataConfig(task=recipe.data.task, train=path["train"], dev=path["dev"], columns=columns)
-    model = recipe.teacher.model
+    config = recipe.teacher.for_rows(prepared["rows"]["train"])
+    model = config.model
     if adapted is not None:
         inputs |= home.keys("adapted")
         model = str(home.folder / "adapted" / "model")
 
     def teacher(out: Path) -> Summary:
-        own = replace(recipe.teacher, model=model)
+        own = replace(config, model=model)
         return pipeline.train_teacher(here, own, out / "model", recipe.seed)
 
-    settings = [asdict(recipe.teacher), [recipe.data.task, asdict(columns)], recipe.seed]
+    settings = [asdict(config), [recipe.data.task, asdict(columns)], recipe.seed]
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
     return Taught(columns, path, tables, prepared, taught, finished, adapted)

@@ -61,9 +61,8 @@ def fine_tune(
     def score(logits: Tensor) -> float:
         return dev_score(task, logits.numpy(), dev_gold)
 
-    plan = FitPlan(
-        rows, loss, config.training, seed, "teacher", dev_rows, score, checkpoints=checkpoints
-    )
+    how = config.for_rows(len(train)).training
+    plan = FitPlan(rows, loss, how, seed, "teacher", dev_rows, score, checkpoints=checkpoints)
     return model, tokenizer, fit(model, plan)
 
 

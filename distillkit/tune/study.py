@@ -37,7 +37,7 @@ from distillkit.runs import (
     look_ahead,
     teach,
     vectors_of,
-    with_raw_text,
+    with_data,
 )
 from distillkit.student.train import sampling_weights
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
@@ -108,7 +108,7 @@ def tune(
     check_search(recipe, search)
     _check_optuna()
     place = folder / (f"tune-{study}" if study else "tune")
-    recipe = with_raw_text(recipe)
+    recipe = with_data(recipe)
     _check_same(place, recipe, search)
     with at_work(folder) as home:
         models = look_ahead(recipe)

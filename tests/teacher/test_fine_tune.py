@@ -31,7 +31,7 @@ def first_logits(model, tokenizer):
 
 
 def test_defaults_are_devlins():
-    how = TeacherConfig().training
+    how = TeacherConfig().for_rows(70_000).training
     assert (how.epochs, how.batch_size, how.warmup_fraction, how.weight_decay) == (3, 32, 0.1, 0.01)
     assert how.learning_rate in (2e-5, 3e-5, 4e-5, 5e-5)
     assert how.optimizer == "adamw"

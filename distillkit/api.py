@@ -1,0 +1,231 @@
+"""`distill`: the whole way in one call. `load`: whatever answers, from wherever it lies."""
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from distillkit import runs, shelf
+from distillkit.data.files import whole_file
+from distillkit.errors import InputError
+from distillkit.measure.closing import closing_lines
+from distillkit.pipeline import Classifier
+from distillkit.recipe import load_recipe
+from distillkit.runs.folder import BUNDLE, Summary
+from distillkit.runtime.bundle import is_bundle
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from distillkit.runtime import Predictor
+
+_LISTS = {2: ("text", "label"), 3: ("text", "text_pair", "label")}
+
+
+def distill(
+    train: Any,
+    dev: Any = None,
+    *,
+    test: Any = None,
+    unlabelled: Any = None,
+    teacher: Any = "minilm-l6",
+    student: Any = "bilstm",
+    output: str | Path = "runs/distilled",
+    **settings: Any,
+) -> "Run":
+    """Distil a teacher into a student, as `distillkit run` does; the same call resumes.
+
+    Args:
+        train: Labelled rows: a pandas DataFrame, a `datasets.Dataset`, lists (texts, labels) or
+            (texts, second texts, labels), or a source as a recipe names it. Columns are found by
+            their names, or given as `data={"columns": {"text": ..., "label": ...}}`.
+        dev: The same; None: a tenth of `train`.
+        test: The same; None: no test.
+        unlabelled: Texts: a list, a Series, a frame, or a source. None: as the recipe's default.
+        teacher: A name on the shelf, a folder, a hub name, a section of a recipe, or a pair of a
+            transformers model and its tokenizer. One that is fine-tuned on these labels already is
+            taken as it is with `{"model": FOLDER, "training": {"epochs": 0}}`.
+        student: A name on the shelf or a section of a recipe.
+        output: Folder of the run.
+        **settings: Any other section or key of a recipe: `augment={"n_iter": 10}`, `seed=2`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        InputError: Something given is wrong.
+    """
+    folder = Path(output)
+    given, fresh = folder / "given", not folder.exists()
+    try:
+        data: dict[str, Any] = dict(settings.pop("data", {}))
+        for name, rows in {"train": train, "dev": dev, "test": test}.items():
+            if rows is not None:
+                data[name] = _source(name, rows, given)
+        if unlabelled is not None:
+            data["unlabelled"] = [_source("unlabelled", unlabelled, given)]
+        spec = {"data": data, "teacher": _teacher(teacher, given), "student": student, **settings}
+        result = runs.run(_recipe(spec), folder)
+    except InputError:
+        if fresh and not any(folder.glob("*/stage.json")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Run(folder, result)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        folder: Where it lies.
+        result: What its `result.json` holds.
+    """
+
+    folder: Path
+    result: Summary
+
+    @cached_property
+    def model(self) -> "Predictor | Classifier":
+        """What the run ships: its bundle, or else its student."""
+        return load(self.folder)
+
+    def predict(self, texts: Any, text_pairs: Any = None) -> Any:
+        """Answer one text with a dict, or N texts with a list of them; see `Predictor.predict`."""
+        if isinstance(texts, str):
+            return self.model.predict([texts], None if text_pairs is None else [text_pairs])[0]
+        return self.model.predict(list(texts), None if text_pairs is None else list(text_pairs))
+
+    @property
+    def scores(self) -> "pd.DataFrame":
+        """Every model's scores, 0 to 1: a row a model, columns (split, score)."""
+        import pandas as pd
+
+        rows = {
+            name: {
+                (split, score): value
+                for split in ("dev", "test")
+                for score, value in model.get(split, {}).items()
+                if isinstance(value, float)
+            }
+            for name, model in self.result["models"].items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def __repr__(self) -> str:
+        place = self.folder / "evaluation" / "latency.json"
+        latency = json.loads(place.read_text(encoding="utf-8"))
+        return "\n".join(closing_lines(self.result, latency, self.folder))
+
+    def _repr_html_(self) -> str:
+        shown = self.scores.map(lambda score: f"{100 * score:.1f}").to_html()
+        return f"<p>{repr(self).splitlines()[0]}</p>{shown}"
+
+
+def load(place: str | Path) -> "Predictor | Classifier":
+    """Load what answers: the bundle or student of a run, a bundle, or a fine-tuned checkpoint.
+
+    Args:
+        place: Folder of a run, folder or file of a bundle, or folder, package or hub name of a
+            checkpoint.
+
+    Raises:
+        InputError: Nothing there answers.
+    """
+    folder = Path(place)
+    if (folder / "recipe.yaml").is_file() and (folder / "student").is_dir():
+        folder = next(
+            part for part in (folder / BUNDLE, folder / "student" / "model") if part.exists()
+        )
+        place = folder
+    if is_bundle(folder):
+        from distillkit.runtime import Predictor
+
+        return Predictor(folder)
+    return Classifier(str(place))
+
+
+def _source(name: str, rows: Any, given: Path) -> str:
+    """Return a source of rows: what is in memory is written to the run's folder first."""
+    if isinstance(rows, (str, Path)):
+        return str(rows)
+    table = _table(name, rows)
+    if not len(table):
+        raise InputError(f"{name}: no rows")
+    target = given / f"{name}.parquet"
+    with whole_file(target) as partial:
+        pq.write_table(table, partial)
+    return str(target)
+
+
+def _table(name: str, rows: Any) -> pa.Table:
+    """Turn rows in memory into a table with their own names of columns."""
+    kind = f"{type(rows).__module__.partition('.')[0]}.{type(rows).__name__}"
+    try:
+        if kind == "pandas.DataFrame":
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        if kind == "datasets.Dataset":
+            return _of_dataset(rows)
+        if kind == "pandas.Series" or (isinstance(rows, list) and name == "unlabelled"):
+            return pa.table({"text": pa.array(list(rows))})
+        if isinstance(rows, tuple) and len(rows) in _LISTS:
+            columns = dict(zip(_LISTS[len(rows)], (list(column) for column in rows), strict=True))
+            if len({len(column) for column in columns.values()}) > 1:
+                sizes = ", ".join(f"{len(column):,} of {what}" for what, column in columns.items())
+                raise InputError(f"{name}: lists of unequal length ({sizes})")
+            return pa.table(columns)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(
+            f"{name}: values of several types in one column: {' '.join(str(error).split())}"
+        ) from None
+    raise InputError(
+        f"{name}: {type(rows).__name__}; expected a DataFrame, a datasets.Dataset, lists (texts, labels), or a source such as a file"
+    )
+
+
+def _of_dataset(rows: Any) -> pa.Table:
+    """Return a Dataset's rows, classes by their names."""
+    classes = {
+        column: feature.names
+        for column, feature in rows.features.items()
+        if hasattr(feature, "names")
+    }
+    columns = {
+        column: [classes[column][number] for number in rows[column]]
+        if column in classes
+        else list(rows[column])
+        for column in rows.column_names
+    }
+    return pa.table(columns)
+
+
+def _teacher(teacher: Any, given: Path) -> Any:
+    """Return the recipe's section for a teacher; a model in memory is saved first."""
+    if isinstance(teacher, tuple):
+        model, tokenizer = teacher
+        for part in (model, tokenizer):
+            part.save_pretrained(given / "teacher")
+        return {"model": str(given / "teacher")}
+    known = isinstance(teacher, dict) or teacher in shelf.entries("teachers")
+    return teacher if known or str(teacher).endswith(".yaml") else {"model": str(teacher)}
+
+
+def _recipe(spec: dict[str, Any]) -> Any:
+    """Load a recipe from what its YAML would hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "distill.yaml"
+        place.write_text(
+            yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
+        try:
+            return load_recipe(str(place))
+        except InputError as error:
+            line = str(error).removeprefix(f"{place}:").partition(": ")[2]
+            raise InputError(f"distill: {line or error}") from None

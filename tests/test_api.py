@@ -1,0 +1,166 @@
+"""`distillkit.distill` and `load`: frames, lists and models in memory, and what is wrong with them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import distillkit
+from distillkit import runs
+from distillkit.data.columns import find_columns
+from distillkit.errors import InputError
+from distillkit.pipeline import Classifier
+from distillkit.recipe import ColumnsConfig, load_recipe
+from distillkit.runtime import Predictor
+from distillkit.teacher.checkpoint import load_classifier
+
+
+@pytest.fixture(scope="module")
+def sections(tiny_recipe):
+    """The tiny recipe as keywords of `distill`, without its data."""
+    plain = yaml.safe_load(yaml.safe_dump(json.loads(json.dumps(asdict(tiny_recipe)))))
+    return {name: part for name, part in plain.items() if name not in ("data", "adapt")}
+
+
+@pytest.fixture(scope="module")
+def frames(tiny_recipe):
+    sources = (tiny_recipe.data.train, tiny_recipe.data.dev)
+    return [pd.read_csv(source, sep="\t", quoting=3) for source in sources]
+
+
+@pytest.fixture(scope="module")
+def run(frames, sections, tmp_path_factory):
+    train, dev = (frame.rename(columns={"text": "Review", "label": "stars"}) for frame in frames)
+    return distillkit.distill(train, dev, output=tmp_path_factory.mktemp("api") / "run", **sections)
+
+
+def test_a_frame_gives_what_the_command_gives_for_the_same_file(run, finished_run):
+    assert (run.folder / "result.json").read_bytes() == (finished_run / "result.json").read_bytes()
+
+
+def test_a_run_answers_shows_its_scores_and_can_be_loaded(run, dev_table):
+    texts = dev_table["text"].to_pylist()
+    found = run.predict(texts)
+    assert run.predict(texts[0])["label"] == found[0]["label"]
+    assert distillkit.load(run.folder).predict(texts) == found
+    right = [a["label"] == b for a, b in zip(found, dev_table["label"].to_pylist(), strict=True)]
+    assert run.scores.loc["student", ("dev", "accuracy")] == np.mean(right)
+    assert list(run.scores.index) == list(run.result["models"])
+    assert "next: " in repr(run).splitlines()[-1]
+    assert "<table" in run._repr_html_()
+
+
+def test_lists_a_dataset_and_a_fine_tuned_model_are_taken(
+    frames, sections, classifier_folder, tmp_path
+):
+    train, dev = frames
+    names = sorted(set(train["label"]))
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)}
+    )
+    numbered = train.assign(label=[names.index(label) for label in train["label"]])
+    sections = sections | {"teacher": load_classifier(classifier_folder)}
+    sections["evaluation"] = {"gold_epochs": 0}
+    run = distillkit.distill(
+        datasets.Dataset.from_pandas(numbered, features=features, preserve_index=False),
+        (list(dev["text"]), list(dev["label"])),
+        unlabelled=["a plot is new .", "the cast was good ."],
+        output=tmp_path / "run",
+        **sections,
+    )
+    assert run.result["data"]["rows"] == {"train": len(train), "dev": len(dev), "unlabelled": 2}
+    assert set(run.result["data"]["labels"]["train"]) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        (pd.DataFrame({"text": [], "label": []}), "^train: no rows$"),
+        (
+            pd.DataFrame({"text": ["a", "b"], "label": ["x", None]}),
+            r"train\.parquet row 2: .*label",
+        ),
+        (
+            pd.DataFrame({"text": ["a", "b"], "label": [["x"], ["y"]]}),
+            r"row 1: .*label.*multi-label",
+        ),
+        (pd.DataFrame({"text": ["a", "b"], "label": ["x", "x"]}), "one class|one label|only"),
+        (pd.DataFrame({"text": [1, 2], "label": ["x", "y"]}), r"row 1: .*text"),
+        (pd.DataFrame({"text": ["a", 2], "label": ["x", "y"]}), "several types in one column"),
+        (pd.DataFrame({"words": ["a", "b"], "label": ["x", "y"]}), "no column 'text'"),
+        ((["a", "b"], ["x"]), r"train: lists of unequal length \(2 of text, 1 of label\)"),
+        (7, "train: int; expected a DataFrame"),
+    ],
+)
+def test_data_that_cannot_be_used_are_refused_in_a_line(train, said, sections, tmp_path):
+    with pytest.raises(InputError, match=said) as error:
+        distillkit.distill(train, output=tmp_path / "run", **sections)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dev_label_that_train_has_not_and_a_wrong_keyword_are_refused(frames, tmp_path):
+    train, dev = frames
+    with pytest.raises(InputError, match="great"):
+        distillkit.distill(train, dev.assign(label="great"), output=tmp_path / "run")
+    with pytest.raises(InputError, match=r"distill: unknown key 'augment.n_itr'; did you mean"):
+        distillkit.distill(train, dev, output=tmp_path / "run", augment={"n_itr": 1})
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_are_found_by_their_names_unless_several_may_be_meant():
+    def found(*names, **given):
+        return find_columns(names, ColumnsConfig(**given))[0]
+
+    assert found("Text", "STARS") == ColumnsConfig("Text", "", "STARS")
+    assert found("id", "premise", "hypothesis", "label") == ColumnsConfig("premise", "hypothesis")
+    assert found("review", "comment", "label").text == "text"
+    assert found("text", "label", "stars") == ColumnsConfig()
+    assert found("review", "label", text="body").text == "body"  # what is given is meant
+
+
+def test_a_recipe_finds_the_columns_of_its_file_and_saves_what_it_found(
+    tiny_recipe, train_table, tmp_path, capsys
+):
+    from dataclasses import replace
+
+    source = tmp_path / "mine.csv"
+    train_table.to_pandas().rename(columns={"text": "review"}).to_csv(source, index=False)
+    data = replace(tiny_recipe.data, train=str(source), dev="")
+    runs.run(replace(tiny_recipe, data=data), tmp_path / "run")
+    assert f"data: {source}: text is review\n" in capsys.readouterr().err
+    assert load_recipe(str(tmp_path / "run" / "recipe.yaml")).data.columns.text == "review"
+
+
+def test_load_takes_a_bundle_and_a_checkpoint(classifier_folder, tmp_path):
+    from distillkit import pipeline
+
+    pipeline.export(classifier_folder, tmp_path / "bundle")
+    bundle, model = distillkit.load(tmp_path / "bundle"), distillkit.load(classifier_folder)
+    assert (type(bundle), type(model)) == (Predictor, Classifier)
+    texts = ["the film was great .", "a plot is weak ."]
+    assert [a["label"] for a in bundle.predict(texts)] == [a["label"] for a in model.predict(texts)]
+
+
+@pytest.mark.slow
+def test_a_script_needs_no_guard_around_its_main_part(frames, sections, tmp_path):
+    script = tmp_path / "mine.py"
+    frames[0].to_json(tmp_path / "rows.json")
+    (tmp_path / "sections.json").write_text(json.dumps(sections | {"workers": 2}))
+    script.write_text(
+        "import json, distillkit, pandas as pd\n"
+        "run = distillkit.distill(pd.read_json('rows.json'), output='run',"
+        " **json.load(open('sections.json')))\n"
+        "print(run.predict('the film was great .')['label'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] in set(frames[0]["label"])
