@@ -14,6 +14,20 @@ class InputError(ValueError):
     """
 
 
+class MissingValue(InputError):
+    """A row without a text or a label.
+
+    Args:
+        place: Of the row, FILE:LINE or FILE row N.
+        what: Which column has what in place of a value.
+        mend: What to do.
+    """
+
+    def __init__(self, place: str, what: str, mend: str) -> None:
+        super().__init__(f"{place}: {what}{mend}")
+        self.place, self.what = place, what
+
+
 class Preempted(Exception):
     """A signal (SIGTERM or SIGINT) ended a training, which has saved what it needs to resume.
 

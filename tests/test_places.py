@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from distillkit import pipeline
-from distillkit.cli import main
+from distillkit.cli import main, parse
 from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
 from distillkit.pipeline.export import change_manifest
 from distillkit.recipe import ColumnsConfig
@@ -93,3 +93,22 @@ def test_a_finished_bundle_is_replaced_only_by_the_same_or_when_told(run, capsys
     assert read_bundle(target)[0] == replace(before, temperature=2.0)
     assert main(["export", model, str(target), "--int8", "--overwrite"]) == 0
     assert read_bundle(target)[0].made_from["arithmetic"] == "int8"
+
+
+def test_a_relative_path_counts_from_the_recipe_where_the_working_folder_lacks_it(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "sub").mkdir()
+    for place in ("sub/train.tsv", "sub/dev.tsv", "dev.tsv", "sub/raw.txt"):
+        (tmp_path / place).touch()
+    data = "{train: train.tsv, dev: dev.tsv, test: none.tsv, unlabelled: [raw.txt]}"
+    (tmp_path / "sub" / "r.yaml").write_text(f"data: {data}\n")
+    monkeypatch.chdir(tmp_path)
+    data = parse("run", ["sub/r.yaml"]).settings.data
+    assert (data.train, data.dev, data.test) == ("sub/train.tsv", "dev.tsv", "none.tsv")
+    assert data.unlabelled == ("sub/raw.txt",)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "sub/r.yaml: train.tsv is taken from the recipe's folder, as sub/train.tsv",
+        "sub/r.yaml: raw.txt is taken from the recipe's folder, as sub/raw.txt",
+    ]

@@ -413,25 +413,6 @@ def test_a_teacher_may_be_named_by_its_checkpoint(tmp_path, name, model):
     assert load_config("teachers", name, TeacherConfig()).model == model
 
 
-def test_a_relative_path_counts_from_the_recipe_where_the_working_folder_lacks_it(
-    tmp_path, monkeypatch, capsys
-):
-    (tmp_path / "sub").mkdir()
-    for place in ("sub/train.tsv", "sub/dev.tsv", "dev.tsv", "sub/raw.txt"):
-        (tmp_path / place).touch()
-    data = "{train: train.tsv, dev: dev.tsv, test: none.tsv, unlabelled: [raw.txt]}"
-    (tmp_path / "sub" / "r.yaml").write_text(f"data: {data}\n")
-    monkeypatch.chdir(tmp_path)
-    data = load_recipe("sub/r.yaml").data
-    assert (data.train, data.dev, data.test) == ("sub/train.tsv", "dev.tsv", "none.tsv")
-    assert data.unlabelled == ("sub/raw.txt",)
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "sub/r.yaml: train.tsv is taken from the recipe's folder, as sub/train.tsv",
-        "sub/r.yaml: raw.txt is taken from the recipe's folder, as sub/raw.txt",
-    ]
-
-
 def test_a_teacher_of_few_rows_has_more_passes_unless_it_says_how_many():
     def epochs(rows, **training):
         config = TeacherConfig(

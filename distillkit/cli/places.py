@@ -1,9 +1,11 @@
-"""What a command finds by itself: the model in a run's folder, the columns that the run had."""
+"""What a command finds by itself: a run's model and columns, files beside a recipe."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from distillkit import shelf
 from distillkit.processes import log
-from distillkit.recipe import ColumnsConfig, load_recipe
+from distillkit.recipe import ColumnsConfig, Recipe, load_recipe
 
 BUNDLE, STUDENT, TEACHER = "bundle.zip", "student/model", "teacher/model"
 
@@ -23,6 +25,28 @@ def model_in(name: str, *places: str) -> str:
         return name
     log(f"{name}: {found} is taken")
     return str(found)
+
+
+def with_files_beside(recipe: Recipe, name: str) -> Recipe:
+    """Take a recipe's relative paths from its own folder where the working folder lacks them."""
+    folder = shelf.find("recipes", name).parent
+
+    def found(path: str) -> str:
+        beside = folder / path
+        if not path or Path(path).exists() or not beside.exists():
+            return path
+        log(f"{name}: {path} is taken from the recipe's folder, as {beside}")
+        return str(beside)
+
+    data, text = recipe.data, recipe.adapt.text
+    labelled = replace(data, train=found(data.train), dev=found(data.dev), test=found(data.test))
+    sources = tuple(found(source) for source in text.sources)
+    return replace(
+        recipe,
+        data=replace(labelled, unlabelled=tuple(found(source) for source in data.unlabelled)),
+        adapt=replace(recipe.adapt, text=replace(text, sources=sources)),
+        teacher=replace(recipe.teacher, model=found(recipe.teacher.model)),
+    )
 
 
 def columns_of(model: str, source: str, columns: ColumnsConfig) -> ColumnsConfig:

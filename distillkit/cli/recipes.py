@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 
 from distillkit import shelf
 from distillkit.cli.command import Command
-from distillkit.cli.places import TEACHER, model_in
+from distillkit.cli.places import TEACHER, model_in, with_files_beside
 from distillkit.errors import InputError
 from distillkit.processes import terminal_width, world
 from distillkit.recipe import SCORES, Recipe, load_config, load_recipe
@@ -23,7 +23,7 @@ from distillkit.tune.space import SearchConfig
 
 
 def _recipe(name: str, sections: dict[str, str]) -> dict[str, Any]:
-    settings = load_recipe(name)
+    settings = with_files_beside(load_recipe(name), name)
     for section, other in sections.items():
         config = load_config(f"{section}s", other, getattr(Recipe(), section))
         settings = replace(settings, **{section: config})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from distillkit.errors import InputError
+from distillkit.errors import InputError, MissingValue
 from distillkit.recipe import ColumnsConfig, Task
 
 # Type of the canonical column `label`.
@@ -34,6 +34,7 @@ HEADS: dict[Task, str] = {
     "multi-label": "sigmoid",
     "regression": "none",
 }
+_NEEDED = "; every row here needs a label"
 SCORE = "score"  # the only label of a regression
 
 Label = str | list[str] | float
@@ -93,7 +94,7 @@ def parse_label(
     value, where = row[column], f"{place}: column {column!r}"
     if value is None or (value == "" and task != "multi-label"):
         if required:
-            raise InputError(f"{where} is empty; every row here needs a label")
+            raise MissingValue(place, f"column {column!r} is empty", _NEEDED)
         return None
     if task == "regression":
         return _number(value, where)
@@ -134,7 +135,8 @@ def _class_name(value: Any, where: str) -> str:
         )
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
     if value is None or text.lower() == "nan":
-        raise InputError(f"{where} is NaN; every row here needs a label")
+        place, _, column = where.rpartition(": ")
+        raise MissingValue(place, f"{column} is NaN", _NEEDED)
     if _is_fraction(text):
         raise InputError(
             f"{where} is {text}, a number with a fraction; expected a class, by name or integer; for scores give --data.task regression"

@@ -17,14 +17,16 @@ from upath import UPath
 from distillkit.data.files import whole_file
 from distillkit.data.labels import LABEL_TYPES, parse_label, task_of_labels
 from distillkit.data.readers import is_plain_text, read_rows, source_files
-from distillkit.errors import InputError
-from distillkit.recipe import ColumnsConfig, Task
+from distillkit.errors import InputError, MissingValue
+from distillkit.processes import log
+from distillkit.recipe import ColumnsConfig, Missing, Task
 
 KEY_BYTES = 16
 HASH = np.dtype([("high", "u8"), ("low", "u8")])
 # Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask
 # word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
+_LISTED = 20  # rows of an error's list
 _LETTER = re.compile(r"[^\W\d_]")
 _SECOND_NAMES = {
     f"{stem}{mark}"
@@ -41,11 +43,18 @@ def read_table(
     labels: str = "required",
     known: Sequence[str] = (),
     or_canonical: bool = False,
+    missing: Missing | None = None,
 ) -> pa.Table:
     """Read a source into one canonical table; see `read_blocks`."""
     return pa.concat_tables(
         read_blocks(
-            source, columns, task=task, labels=labels, known=known, or_canonical=or_canonical
+            source,
+            columns,
+            task=task,
+            labels=labels,
+            known=known,
+            or_canonical=or_canonical,
+            missing=missing,
         )
     )
 
@@ -58,6 +67,7 @@ def read_blocks(
     labels: str = "required",
     known: Sequence[str] = (),
     or_canonical: bool = False,
+    missing: Missing | None = None,
     rows: int = 65_536,
 ) -> Iterator[pa.Table]:
     """Read a source block by block into the columns `text`, `text_pair` (pairs only), `label`.
@@ -73,6 +83,9 @@ def read_blocks(
         known: Labels that training saw; empty: any will do.
         or_canonical: A text column of the canonical name will do where the one named is absent:
             text without labels is often from elsewhere.
+        missing: `drop` leaves out the rows without a text or a label that is required, and says
+            how many; otherwise they are refused, all in one message, which offers `data.missing`
+            where this is given.
         rows: Rows a block; the last may have fewer.
 
     Raises:
@@ -102,18 +115,55 @@ def read_blocks(
         return
     # Anything else goes row by row, and a row that does not fit is said with its place.
     columns_of = _Columns(wanted, columns, task, labels, known, or_canonical)
+    yield from _checked(source, columns_of, missing, rows)
+
+
+def _checked(
+    source: str, columns_of: "_Columns", missing: Missing | None, rows: int
+) -> Iterator[pa.Table]:
+    """Yield a source in blocks of so many rows; say which rows lack a value."""
     empty = True
+    lacking: list[MissingValue] = []
     for place, row in read_rows(source):
-        columns_of.add(place, row)
-        if empty and len(columns_of.rows["text"]) == 1:
-            _refuse_second_text(row, columns, place)
-        if len(columns_of.rows["text"]) == rows:
-            yield columns_of.take()
-            empty = False
-    if columns_of.rows["text"]:
+        try:
+            columns_of.add(place, row)
+        except MissingValue as error:
+            lacking.append(error)
+            continue
+        if empty and columns_of.size == 1:
+            _refuse_second_text(row, columns_of.columns, place)
+        if columns_of.size == rows:
+            block, empty = columns_of.take(), False
+            if missing == "drop" or not lacking:
+                yield block
+    if lacking and missing != "drop":
+        raise _lacks(source, lacking, missing)
+    if columns_of.size:
         yield columns_of.take()
     elif empty:
-        raise InputError(f"{source}: no rows")
+        raise InputError(f"{source}: no rows{' with a text and a label' if lacking else ''}")
+    if lacking:
+        log(f"{_lacking(source, lacking)}; they are dropped")
+
+
+def _lacks(source: str, lacking: list[MissingValue], missing: Missing | None) -> InputError:
+    """Return the error of rows that lack a value."""
+    offer = "; --data.missing drop leaves such rows out" if missing else ""
+    if len(lacking) == 1:
+        return InputError(f"{lacking[0]}{offer}")
+    return InputError(f"{_lacking(source, lacking)}; fill or drop them{offer}")
+
+
+def _lacking(source: str, lacking: list[MissingValue]) -> str:
+    """Say which rows lack a value."""
+    places: dict[str, list[str]] = {}
+    for error in lacking:
+        places.setdefault(error.what, []).append(error.place.removeprefix(source).strip(": "))
+    found = [
+        f"{what} ({', '.join(lines[:_LISTED])}{', ...' if len(lines) > _LISTED else ''})"
+        for what, lines in places.items()
+    ]
+    return f"{source}: {len(lacking):,} rows lack a value, by line: {'; '.join(found)}"
 
 
 class _Columns:
@@ -143,16 +193,24 @@ class _Columns:
         self.rows: dict[str, list[Any]] = {name: [] for name in types}
 
     def add(self, place: str, row: dict[str, Any]) -> None:
+        values: dict[str, Any] = {}
         for name, column in self.wanted.items():
             usual = self.or_canonical and column not in row and name in row
-            self.rows[name].append(_text(row, name if usual else column, place))
+            values[name] = _text(row, name if usual else column, place)
         if self.labels != "ignored":
             if "label" in row and self.columns.label not in row:  # which the user did not mean
                 raise _no_column(row, self.columns.label, place, "--data.columns.label")
             required = self.labels == "required"
-            self.rows["label"].append(
-                parse_label(row, self.columns, place, self.task, self.known, required=required)
+            values["label"] = parse_label(
+                row, self.columns, place, self.task, self.known, required=required
             )
+        for name, value in values.items():
+            self.rows[name].append(value)
+
+    @property
+    def size(self) -> int:
+        """Rows since the last `take`."""
+        return len(self.rows["text"])
 
     def take(self) -> pa.Table:
         table = pa.table(self.rows, schema=self.schema)
@@ -288,13 +346,12 @@ def _text(row: dict[str, Any], column: str, place: str) -> str:
         raise _no_column(row, column, place, "--data.columns.text or --data.columns.text-pair")
     value = row[column]
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise InputError(
-            f"{place}: column {column!r} is empty (null or NaN); expected text: fill or drop the row"
-        )
+        what = f"column {column!r} is empty (null or NaN)"
+        raise MissingValue(place, what, "; expected text: fill or drop the row")
     if not isinstance(value, str):
         raise InputError(f"{place}: column {column!r} is {value!r}; expected text")
     if not value.strip():
-        raise InputError(f"{place}: column {column!r} is empty; fill or drop the row")
+        raise MissingValue(place, f"column {column!r} is empty", "; fill or drop the row")
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -38,7 +38,10 @@ def settle_raw_text(data: DataConfig) -> tuple[DataConfig, str]:
     none = replace(data, unlabelled=(), unlabelled_rows=0)
     if not data.train:
         return none, ""
-    first = next(read_blocks(data.train, data.columns, labels="ignored", rows=_SAMPLE), None)
+    blocks = read_blocks(
+        data.train, data.columns, task=data.task, missing=data.missing, rows=_SAMPLE
+    )
+    first = next(blocks, None)
     if first is None:
         return none, "no raw text: there is no training text either"
     if "text_pair" in first.column_names:

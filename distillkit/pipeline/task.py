@@ -49,19 +49,22 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         raise InputError(
             "no training data: give --data.train, a file with a text and a label column"
         )
-    tables = {"train": read_table(data.train, data.columns, task=data.task)}
+    missing = data.missing
+    tables = {"train": read_table(data.train, data.columns, task=data.task, missing=missing)}
     names = label_names(tables["train"], data.train)
     for split in ("dev", "test"):
         source = getattr(data, split)
         if source:
-            tables[split] = read_table(source, data.columns, task=data.task, known=names)
+            tables[split] = read_table(
+                source, data.columns, task=data.task, known=names, missing=missing
+            )
     if "dev" not in tables:
         if not data.dev_fraction:
             raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
         tables["train"], tables["dev"] = split_dev(tables["train"], data.dev_fraction, seed)
     names = [name for name in tables["train"].column_names if name in ("text", "text_pair")]
     more = [
-        read_table(source, data.columns, labels="ignored", or_canonical=True)
+        read_table(source, data.columns, labels="ignored", or_canonical=True, missing=missing)
         for source in data.unlabelled
     ]
     if len({"text_pair" in table.column_names for table in [*tables.values(), *more]}) > 1:

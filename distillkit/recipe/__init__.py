@@ -21,7 +21,7 @@ from distillkit.recipe.augment import (
     SentencesConfig,
 )
 from distillkit.recipe.compress import CompressConfig, Storage
-from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Task
+from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Missing, Task
 from distillkit.recipe.experiment import Engine, EvaluationConfig, Recipe
 from distillkit.recipe.jobs import CompressJob, StudentJob
 from distillkit.recipe.loader import dump, load_config, load_recipe
@@ -51,6 +51,7 @@ __all__ = [
     "LossConfig",
     "MarkovConfig",
     "MaskingConfig",
+    "Missing",
     "MixConfig",
     "NeighboursConfig",
     "ObjectivesConfig",

@@ -1,7 +1,7 @@
 """Section `data`: where the labelled text is."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import CountOrZero, Range, check
@@ -10,6 +10,7 @@ AUTO_RAW = "auto"  # what `data.unlabelled` is where nobody says it
 AUTO_RAW_ROWS = 30_000
 
 Task = Literal["classification", "multi-label", "regression"]
+Missing = Literal["refuse", "drop"]
 # What a task's dev score is called: in summaries (`dev_accuracy`), and what `run` prints of every
 # model.
 SCORES: dict[Task, str] = {
@@ -67,6 +68,15 @@ class DataConfig:
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     """What the sources call their columns."""
+    missing: Missing = "refuse"
+    """What becomes of rows without a text or a label: refuse lists them, drop leaves them out."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the tables depend on, by field."""
+        kept = asdict(self)
+        if self.missing == "refuse":  # as in runs that did not know the field
+            del kept["missing"]
+        return kept
 
     def __post_init__(self) -> None:
         check(self, "data")

@@ -10,7 +10,6 @@ import yaml
 
 from distillkit import shelf
 from distillkit.errors import InputError, say_renamed
-from distillkit.processes import log
 from distillkit.recipe.augment import MixConfig
 from distillkit.recipe.experiment import Recipe
 from distillkit.recipe.kinds import load_methods
@@ -30,34 +29,11 @@ _ABOVE: dict[type, str] = {TeacherConfig: "teacher.", StudentConfig: "student."}
 def load_recipe(name: str) -> Recipe:
     """Load a recipe from the shelf or a path.
 
-    A relative path in it counts from the working folder; where nothing is there, from the folder of
-    the recipe, which a line on stderr says.
-
     Raises:
         InputError: No such recipe, or a key or value in it is wrong; the message says file and
             line.
     """
-    recipe = load_config("recipes", name, Recipe())
-    folder = shelf.find("recipes", name).parent
-
-    def found(path: str) -> str:
-        beside = folder / path
-        if not path or Path(path).exists() or not beside.exists():
-            return path
-        log(f"{name}: {path} is taken from the recipe's folder, as {beside}")
-        return str(beside)
-
-    data, text = recipe.data, recipe.adapt.text
-    single = {split: found(getattr(data, split)) for split in ("train", "dev", "test")}
-    unlabelled = tuple(found(source) for source in data.unlabelled)
-    sources = tuple(found(source) for source in text.sources)
-    replace = dataclasses.replace
-    return replace(
-        recipe,
-        data=replace(data, **single, unlabelled=unlabelled),
-        adapt=replace(recipe.adapt, text=replace(text, sources=sources)),
-        teacher=replace(recipe.teacher, model=found(recipe.teacher.model)),
-    )
+    return load_config("recipes", name, Recipe())
 
 
 def load_config(shelf_name: str, name: str, default: T) -> T:

@@ -117,7 +117,7 @@ def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
             "labels": {split: label_summary(table) for split, table in labelled.items()},
         }
 
-    settings = [asdict(recipe.data), recipe.seed]
+    settings = [recipe.data.settings(), recipe.seed]
     return home.stage("data", settings, {"data's sources": sources}, data, version=DATA_VERSION)
 
 

@@ -27,7 +27,7 @@ from distillkit.data.tables import (
     write_table,
 )
 from distillkit.errors import InputError
-from distillkit.recipe import ColumnsConfig
+from distillkit.recipe import ColumnsConfig, DataConfig
 
 
 @pytest.fixture
@@ -582,3 +582,37 @@ def test_hashes_are_the_keys_as_two_numbers(rows):
 def test_hashes_of_a_slice_are_its_rows():
     texts = pa.array(["a", "b", "c", "d"])
     assert content_hashes(texts.slice(1, 2)).tolist() == content_hashes(texts)[1:3].tolist()
+
+
+GAPS = "text,label\nfine,pos\n,neg\nbad,\nworse,neg\nx,nan\n"
+
+
+def test_all_rows_that_lack_a_value_are_in_one_message(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(GAPS)
+    with pytest.raises(InputError) as caught:
+        read_table(str(path), ColumnsConfig())
+    assert str(caught.value) == (
+        f"{path}: 3 rows lack a value, by line: column 'text' is empty (3); column 'label' is empty (4); "
+        "column 'label' is NaN (6); fill or drop them"
+    )
+    with pytest.raises(InputError, match=r"fill or drop them; --data\.missing drop leaves"):
+        read_table(str(path), ColumnsConfig(), missing="refuse")
+
+
+def test_rows_that_lack_a_value_are_dropped_when_told_and_counted(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text(GAPS)
+    table = read_table(str(path), ColumnsConfig(), missing="drop")
+    assert table.to_pydict() == {"text": ["fine", "worse"], "label": ["pos", "neg"]}
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "3 rows lack a value" in said
+    assert said.endswith("they are dropped")
+    path.write_text("text,label\n,pos\n")
+    with pytest.raises(InputError, match="no rows with a text and a label"):
+        read_table(str(path), ColumnsConfig(), missing="drop")
+
+
+def test_dropping_is_a_setting_of_the_data_alone_and_old_runs_keep_theirs():
+    assert "missing" not in DataConfig(train="a").settings()
+    assert DataConfig(train="a", missing="drop").settings()["missing"] == "drop"
