@@ -40,6 +40,29 @@ def test_help_loads_neither_torch_nor_transformers():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_file_that_is_not_there_is_said_before_torch_is_loaded():
+    run = "main(['run', 'quickstart', '--data.train', 'x.csv'])"
+    code = f"import sys; from distillkit.cli import main; {run}; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "x.csv: no such file" in done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("command", "package", "extra"),
+    [("predict", "tokenizers", "runtime"), ("tune", "optuna", "tune"), ("run", "torch", "train")],
+)
+def test_the_extra_that_lacks_is_named(command, package, extra, capsys, monkeypatch):
+    def fails(command):
+        raise ModuleNotFoundError(name=package)
+
+    monkeypatch.setattr(COMMANDS["list"], "__call__", fails)
+    monkeypatch.setitem(COMMANDS, command, COMMANDS["list"])
+    assert main([command]) == 1
+    said = f"distillkit: {command} needs {package}: pip install 'distillkit[{extra}]'\n"
+    assert capsys.readouterr().err == said
+
+
 def test_help_answers_at_once():
     fastest = min(_seconds("--help") for _ in range(3))
     assert fastest < 0.5
@@ -251,6 +274,12 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(
             "dev.tsv:2: label 'meh' was never seen in training; known: 'negative', 'positive'",
         ),
         (["run", "quickstart", "--teacher.model", "./nothing"], "./nothing: no such folder"),
+        (
+            ["run", "quickstart", "--training.precision", "fp16"],
+            "training.precision fp16 needs a GPU; on a CPU choose bf16, fp32 or auto",
+        ),
+        (["evaluate", "./nothing", "none.csv"], "none.csv: no such file; expected .tsv"),
+        (["run", "quickstart", "--data.test", "none.csv"], "none.csv: no such file"),
         (
             ["run", "quickstart", "--augment.tagger", "treetagger"],
             "augment.tagger 'treetagger' is not known",

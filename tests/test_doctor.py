@@ -16,9 +16,9 @@ from distillkit.cli import main
 from distillkit.data.tables import write_table
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import check_against_baseline, check_answers
-from distillkit.doctor.examine import doctor
+from distillkit.doctor.examine import doctor, quick_checks
 from distillkit.doctor.order import Movement, word_order
-from distillkit.doctor.rows import check_rows
+from distillkit.doctor.rows import check_rows, check_spelling
 from distillkit.doctor.text import check_teacher_tokenizer
 from distillkit.errors import InputError
 from distillkit.recipe import (
@@ -686,3 +686,20 @@ def test_a_tokenizer_of_bytes_is_read_as_characters(classifier_folder):
     finding = check_teacher_tokenizer(tokenizer, ["the film is good ."], "tiny")
     assert finding.metrics["vocabulary_share"] == 1
     assert finding.metrics["subwords_a_unit"] == 1
+
+
+def test_labels_that_differ_in_case_alone_are_said_with_their_rows():
+    (found,) = check_spelling({"Positive": 3, "negative": 9, "positive ": 12})
+    assert found.severity == "warning"
+    assert "'Positive' (3 rows), 'positive ' (12 rows)" in found.seen
+    assert check_spelling({"positive": 3, "negative": 9}) == []
+
+
+def test_quick_checks_find_text_that_the_teacher_cannot_read(tmp_path, encoder_folder):
+    path = tmp_path / "a.csv"
+    data = DataConfig(train=str(path))
+    recipe = Recipe(data=data, teacher=TeacherConfig(model=str(encoder_folder)))
+    path.write_text("text,label\n这家酒店很好,Pos\n服务很差,neg\n酒店好,pos\n")
+    assert {one.check for one in quick_checks(recipe)} == {"label-spelling", "teacher-language"}
+    absent = replace(recipe, teacher=TeacherConfig(model="no/such"))
+    assert [one.check for one in quick_checks(absent)] == ["label-spelling"]

@@ -55,7 +55,8 @@ class Augmenter:
         """Return the distinct new texts (or pairs), without the given ones, in their order.
 
         Raises:
-            InputError: A text holds the mask word, or there is no such tagger.
+            InputError: A text holds the mask word, or there is no such tagger, or `texts` is one
+                text.
         """
         given, tables = set(paired(texts, text_pairs)), self.variants(texts, text_pairs)
         made = (row for table in tables for row in paired(*texts_of(table)))
@@ -68,6 +69,8 @@ class Augmenter:
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
         """Yield every variant drawn, with duplicates, as tables with a transfer set's columns."""
+        if isinstance(texts, str) or isinstance(text_pairs, str):
+            raise InputError("one text: expected a list of texts, such as [text]")
         everything = [*texts, *(text_pairs or [])]
         refuse_mask(everything, self.config.mask)
         if not texts or not self.config.n_iter:

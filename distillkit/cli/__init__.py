@@ -12,6 +12,7 @@ from typing import Any
 
 from distillkit.cli import parsing, recipes, ship, stages
 from distillkit.cli.command import Command
+from distillkit.cli.places import check_sources
 from distillkit.errors import InputError, Preempted
 from distillkit.processes import rank
 
@@ -41,6 +42,13 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
         "serve": ship.Serve,
         "push": ship.Push,
     },
+}
+# The extra that a package belongs to; the others are of `train`.
+_EXTRAS = {
+    **dict.fromkeys(("onnxruntime", "tokenizers"), "runtime"),
+    **dict.fromkeys(("onnx", "onnxscript"), "export"),
+    **{"jieba": "zh", "matplotlib": "plots", "optuna": "tune"},
+    **{name: name for name in ("deepspeed", "ray", "spacy", "tensorboard")},
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
@@ -86,6 +94,7 @@ def _call(name: str, argv: list[str]) -> None:
     out = sys.stdout
     # deepspeed, imported by transformers wherever it is installed, logs to stdout
     with redirect_stdout(sys.stderr):
+        check_sources(vars(arguments))
         result = arguments()
         lines = result if isinstance(result, Iterator) else iter([result])
         for line in arguments.readable(lines) if readable else _json(lines):
@@ -108,8 +117,7 @@ def _status(name: str, error: BaseException) -> int:
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "distillkit").partition(".")[0] == "distillkit":
             raise error
-        extra = "runtime" if error.name in ("onnxruntime", "tokenizers") else "train"
-        extra = "serve" if name == "serve" else extra
+        extra = "serve" if name == "serve" else _EXTRAS.get(error.name or "", "train")
         line = f"{name} needs {error.name}: pip install 'distillkit[{extra}]'"
     elif isinstance(error, Preempted):
         line, status = (

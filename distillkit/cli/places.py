@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from distillkit import shelf
 from distillkit.processes import log
-from distillkit.recipe import ColumnsConfig, Recipe, load_recipe
+from distillkit.recipe import ColumnsConfig, DataConfig, Recipe, load_recipe
 
 BUNDLE, STUDENT, TEACHER = "bundle.zip", "student/model", "teacher/model"
 
@@ -73,3 +74,26 @@ def _first_row(source: str) -> list[str]:
     from distillkit.data.readers import read_rows
 
     return next(([*row] for _, row in read_rows(source)), [])
+
+
+def check_sources(arguments: dict[str, Any]) -> None:
+    """Refuse a file that is not there, before imports that take seconds.
+
+    Args:
+        arguments: A command's, by name.
+
+    Raises:
+        InputError: A source is absent.
+    """
+    settings = arguments.get("settings")
+    data = settings.data if isinstance(settings, Recipe) else arguments.get("data")
+    sources = [arguments.get(name, "") for name in ("source", "dev", "transfer_set")]
+    sources += [*arguments.get("held_out", ()), *arguments.get("unlabelled", ())]
+    if isinstance(data, DataConfig):
+        sources += [data.train, data.dev, data.test, *data.unlabelled]
+    named = ("", "-", "auto", "wordnet")
+    for source in sources:
+        if source not in named and ":" not in source and not Path(source).exists():
+            from distillkit.data.readers import source_path
+
+            source_path(source)

@@ -16,7 +16,7 @@ from distillkit import shelf
 from distillkit.cli.command import Command
 from distillkit.cli.places import TEACHER, model_in, with_files_beside
 from distillkit.errors import InputError
-from distillkit.processes import terminal_width, world
+from distillkit.processes import log, terminal_width, world
 from distillkit.recipe import SCORES, Recipe, load_config, load_recipe
 from distillkit.recipe.kinds import load_kinds
 from distillkit.tune.space import SearchConfig
@@ -105,8 +105,11 @@ class Run(_RecipeCommand):
 
     def __call__(self) -> dict[str, Any]:
         from distillkit import runs
+        from distillkit.doctor.examine import quick_checks
 
         self.check_one_process()
+        for one in quick_checks(self.settings):
+            log(f"{one.severity}: {one.seen}; {one.do}")
         result = runs.run(self.settings, self.folder)
         score = SCORES[self.settings.data.task]
         scores = {

@@ -122,6 +122,7 @@ def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, start=1):
             if number == 1:
+                _refuse_utf_16(path, raw)
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
                 line = raw.decode()
@@ -131,6 +132,15 @@ def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
                     f"convert the file first, for example with iconv -f latin1 -t utf-8"
                 ) from None
             yield f"{path}:{number}", line.rstrip("\r\n")
+
+
+def _refuse_utf_16(path: UPath, start: bytes) -> None:
+    """Refuse a file of two bytes a character: it begins with a mark, or half of its bytes are 0."""
+    marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if marked or start[:200].count(0) > len(start[:200]) / 4:
+        raise InputError(
+            f"{path}: is UTF-16, expected UTF-8; convert it first: iconv -f utf-16 -t utf-8 {path.name} > {path.stem}-utf8{path.suffix}"
+        )
 
 
 def _header(place: str, fields: list[str]) -> list[str]:
@@ -157,7 +167,11 @@ def _read_tsv(path: UPath) -> Iterator[Row]:
 
 def _read_csv(path: UPath) -> Iterator[Row]:
     header: list[str] | None = None
-    reader = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
+    lines = (line + "\n" for _, line in read_lines(path))
+    first = next(lines, "")
+    # Spreadsheets of many countries split at semicolons.
+    delimiter = next((mark for mark in ",;\t" if mark in first), ",")
+    reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     start = 1
     try:
         for fields in reader:

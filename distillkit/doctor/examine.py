@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from distillkit import pipeline
 from distillkit.data.batches import encode
-from distillkit.data.gold import label_ids, label_names
+from distillkit.data.gold import class_counts, label_ids, label_names
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_blocks, read_table, texts_of
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import (
@@ -26,7 +26,7 @@ from distillkit.doctor.answers import (
 from distillkit.doctor.findings import Finding
 from distillkit.doctor.gap import gap_finding, steps_of
 from distillkit.doctor.order import ASKS, Rows, order_finding, word_order
-from distillkit.doctor.rows import check_rows
+from distillkit.doctor.rows import check_rows, check_spelling
 from distillkit.doctor.text import (
     check_student_vocabulary,
     check_teacher_tokenizer,
@@ -34,6 +34,7 @@ from distillkit.doctor.text import (
 )
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.measure.baselines import TfidfBaseline
+from distillkit.pipeline.task import settle_columns
 from distillkit.recipe import ColumnsConfig, Recipe
 from distillkit.runs import with_data
 from distillkit.runs.gap import Probe, texts_for
@@ -101,6 +102,44 @@ def doctor(
     }
 
 
+def quick_checks(recipe: Recipe) -> list[Finding]:
+    """Check in a second what would waste a run: whether its teacher can read, how labels are spelt.
+
+    Args:
+        recipe: What is about to be run.
+
+    Returns:
+        Warnings and errors, found in the first training rows.
+
+    Raises:
+        InputError: The data cannot be read.
+    """
+    data, _ = settle_columns(recipe.data)
+    if not data.train:
+        return []
+    table = next(
+        read_blocks(data.train, data.columns, task=data.task, missing=data.missing, rows=_SAMPLE)
+    )
+    found = check_spelling(class_counts(table)) if data.task == "classification" else []
+    if (tokenizer := _tokenizer_here(recipe.teacher.model)) is not None:
+        found.append(check_teacher_tokenizer(tokenizer, _flat([table]), recipe.teacher.model))
+    return [one for one in found if one.severity != "fine"]
+
+
+def _tokenizer_here(model: str) -> Any:
+    """Return a checkpoint's tokenizer, None where it is not on this machine: nothing is fetched."""
+    from transformers import AutoTokenizer
+
+    path = resolve(model)
+    try:
+        with checkpoint_errors(model):
+            return AutoTokenizer.from_pretrained(
+                path, local_files_only=True, trust_remote_code=False
+            )
+    except InputError:  # absent and damaged look alike here
+        return None
+
+
 class _Examination:
     """What the checks of one recipe share: its tables, its labels, samples of its rows."""
 
@@ -159,17 +198,9 @@ class _Examination:
         if self.teacher:
             model, tokenizer = load_classifier(self.teacher)
             return model, tokenizer, max_tokens_of(model, tokenizer)
-        from transformers import AutoTokenizer
-
         config = self.recipe.teacher
-        path = resolve(config.model)
-        try:
-            # a check downloads nothing
-            with checkpoint_errors(config.model):
-                tokenizer = AutoTokenizer.from_pretrained(
-                    path, local_files_only=True, trust_remote_code=False
-                )
-        except InputError:  # absent and damaged look alike here
+        tokenizer = _tokenizer_here(config.model)
+        if tokenizer is None:
             self.not_checked.append(
                 f"what the teacher can read: no tokenizer of {config.model} on this machine"
             )

@@ -36,7 +36,7 @@ def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
     found = [_size(tables)]
     if task == "classification":
         counts = class_counts(train)
-        found.append(_classes(counts))
+        found += [_classes(counts), *check_spelling(counts)]
         for split in held_out:
             found += _missing_classes(split, tables[split], counts)
     by_text: dict[str, Counter[str]] = defaultdict(Counter)
@@ -79,6 +79,30 @@ def _classes(counts: dict[str, int]) -> Finding:
         f"judge by macro-F1, not by accuracy (always answering {most!r} gives {percent(share)}), and label more rows of the rare classes",
         {"classes": len(counts), "commonest_share": share, "ratio": top / bottom},
     )
+
+
+def check_spelling(counts: Mapping[str, int]) -> list[Finding]:
+    """Check for labels that differ in case or white space alone.
+
+    Args:
+        counts: How many rows have each label.
+    """
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in counts:
+        alike[" ".join(name.split()).casefold()].append(name)
+    twins = [name for names in alike.values() if len(names) > 1 for name in names]
+    if not twins:
+        return []
+    shown = ", ".join(f"{name!r} ({counts[name]:,} rows)" for name in twins)
+    return [
+        finding(
+            "label-spelling",
+            "warning",
+            f"labels differ in case or white space alone, and each is a class of its own: {shown}",
+            "write each label one way in the file, unless they are different things",
+            {"labels": twins},
+        )
+    ]
 
 
 def _missing_classes(split: str, table: pa.Table, counts: dict[str, int]) -> list[Finding]:

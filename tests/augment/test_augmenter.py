@@ -127,3 +127,8 @@ def test_one_text_more_leaves_the_masks_of_the_others_where_they_are():
 def test_methods_that_need_models_are_refused_in_memory(method):
     with pytest.raises(InputError, match=r"augment\.mix: only the rules are made in memory"):
         augmenter(mix=MixConfig(**{method: 1.0}))
+
+
+def test_one_text_in_place_of_a_list_is_refused():
+    with pytest.raises(InputError, match="expected a list of texts"):
+        Augmenter()("one string")

@@ -193,12 +193,6 @@ def test_byte_that_is_not_utf8_is_found_after_a_byte_order_mark(write):
     assert "(0xe9) is not UTF-8" in failure(write("a.tsv", b"\xef\xbb\xbfcaf\xe9\tlabel\n"))
 
 
-def test_utf16_is_refused_at_its_first_byte(write):
-    assert "a.tsv:1: byte 1 of the line (0xff)" in failure(
-        write("a.tsv", "text\n".encode("utf-16"))
-    )
-
-
 @pytest.fixture
 def saved(tmp_path):
     """A dataset with named classes, as datasets saves it: one split hides a label."""
@@ -419,3 +413,22 @@ def test_source_files_of_a_file_and_of_embedded_data(write):
     source = write("a.tsv", "text\n")
     assert [str(path) for path in source_files(source)] == [source]
     assert [path.name for path in source_files("embedded:reviews/dev")] == ["dev.tsv"]
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_csv_may_be_split_at_what_its_header_is_split_at(tmp_path, mark):
+    path = tmp_path / "a.csv"
+    path.write_text(f'text{mark}label\n"good; one"{mark}5\nbad, but short{mark}4\n')
+    assert [row for _, row in read_rows(str(path))] == [
+        {"text": "good; one", "label": "5"},
+        {"text": "bad, but short", "label": "4"},
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_utf_16_is_called_so(tmp_path, encoding, ending):
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes("text,label\na good one,5\n".encode(encoding))
+    with pytest.raises(InputError, match=rf"is UTF-16, .*iconv -f utf-16 -t utf-8 a\.{ending} >"):
+        list(read_rows(str(path)))
