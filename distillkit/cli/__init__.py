@@ -19,6 +19,7 @@ from distillkit.processes import rank
 # None of them loads torch before it is called.
 GROUPS: dict[str, dict[str, type[Command]]] = {
     "make": {
+        "init": recipes.Init,
         "run": recipes.Run,
         "adapt-teacher": stages.AdaptTeacher,
         "train-teacher": stages.TrainTeacher,
@@ -159,7 +160,7 @@ def _overview() -> str:
         "",
         "distillkit COMMAND --help shows a command's options, their defaults and an example.",
         "On a terminal results are tables; in a pipe, or with --json, one JSON object a line.",
-        "Start here: distillkit run quickstart",
+        "Start here: distillkit run quickstart, or with a file of yours: distillkit init train.csv",
         "",
     ]
     return "\n".join(lines)

@@ -13,11 +13,11 @@ from typing import Annotated, Any, ClassVar
 from tyro.conf import Positional, arg
 
 from distillkit import shelf
-from distillkit.cli.command import Command
+from distillkit.cli.command import Columns, Command
 from distillkit.cli.places import TEACHER, model_in, with_files_beside
 from distillkit.errors import InputError
 from distillkit.processes import log, terminal_width, world
-from distillkit.recipe import SCORES, Recipe, load_config, load_recipe
+from distillkit.recipe import SCORES, ColumnsConfig, Recipe, load_config, load_recipe
 from distillkit.recipe.kinds import load_kinds
 from distillkit.tune.space import SearchConfig
 
@@ -53,6 +53,42 @@ class List(Command):
             for row in shelf_rows:
                 lines = textwrap.wrap(row["what"], max(width - names, 20), break_on_hyphens=False)
                 yield f"  {row['name']:<{names - 2}}" + f"\n{'':<{names}}".join(lines)
+
+
+@dataclass(frozen=True)
+class Init(Command):
+    """Look at a file of labelled text, and write a commented recipe for it.
+
+    Without SOURCE it asks three questions.
+
+    Example: distillkit init train.csv --output mine.yaml
+    """
+
+    source: Annotated[str, Positional, arg(metavar="SOURCE")] = ""
+    """Labelled text: a file, embedded:NAME/SPLIT or datasets:NAME[:CONFIG]:SPLIT."""
+    output: Path = Path("mine.yaml")
+    """The recipe to write."""
+    dev: str = ""
+    """Labelled dev rows; empty: a file such as dev.csv beside train.csv, or else a tenth of it."""
+    overwrite: bool = False
+    """Replace a recipe that is there."""
+    columns: Columns = field(default_factory=ColumnsConfig)
+
+    def __call__(self) -> dict[str, Any]:
+        from distillkit.doctor.start import init
+
+        asked = self if self.source else self._ask()
+        written = init(**vars(asked))
+        log(f"next: distillkit doctor {written['output']}, then distillkit run {written['output']}")
+        return written
+
+    def _ask(self) -> "Init":
+        if not sys.stdin.isatty():
+            raise InputError("which file? give it: distillkit init train.csv")
+        source = input("Which file has the labelled text? ").strip()
+        dev = input("Which file has dev rows? (Enter: a tenth is set aside) ").strip()
+        output = input(f"Write the recipe where? (Enter: {self.output}) ").strip()
+        return replace(self, source=source, dev=dev, output=Path(output or self.output))
 
 
 @dataclass(frozen=True)
@@ -120,6 +156,8 @@ class Run(_RecipeCommand):
             raise InputError(
                 f"{self.folder}: the student has collapsed: it answers no better than one answer to all rows would"
             )
+        if self.settings.data.train.startswith("embedded:"):
+            log("with your own text: distillkit init train.csv writes a recipe for it")
         return {"output": str(self.folder), score: scores}
 
 
@@ -188,6 +226,8 @@ class Doctor(_RecipeCommand):
         teacher = model_in(self.teacher, TEACHER)
         report = doctor(self.settings, teacher, self.logits, self.folder, self.rows)
         sys.stderr.write(findings_table(report, terminal_width()) + "\n")
+        if not report["errors"]:
+            log(f"next: distillkit run {self.recipe}")
         yield report
         if report["errors"]:
             raise InputError(

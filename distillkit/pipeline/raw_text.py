@@ -1,22 +1,15 @@
 """What `data.unlabelled: auto` means on this machine, for these texts."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from distillkit.data.readers import source_files
 from distillkit.data.tables import read_blocks
-from distillkit.data.words import split_words
+from distillkit.data.words import is_english
 from distillkit.errors import InputError
 from distillkit.recipe import DataConfig
 from distillkit.recipe.data import AUTO_RAW, AUTO_RAW_ROWS
 
 WORDNET = "wordnet"
-# Common words of English that are rare in its neighbours, and the least share of a text's words
-# that they make up: a fifth of most English, less than 1 % of German, French, Dutch or Spanish.
-_ENGLISH = frozenset(
-    ["the", "of", "and", "to", "that", "it", "for", "with", "you", "this", "are", "what"]
-)
-_LEAST = 0.05
 _SAMPLE = 1000  # texts
 
 
@@ -55,13 +48,3 @@ def settle_raw_text(data: DataConfig) -> tuple[DataConfig, str]:
     rows = data.unlabelled_rows or AUTO_RAW_ROWS
     settled = replace(data, unlabelled=(WORDNET,), unlabelled_rows=rows)
     return settled, f"{rows:,} texts of WordNet as raw text, as it is installed"
-
-
-def is_english(texts: Sequence[str]) -> bool:
-    """Say whether some texts are in English, by its commonest words.
-
-    >>> is_english(["What is the capital of Chile?"]), is_english(["Was ist die Hauptstadt?"])
-    (True, False)
-    """
-    words = [word.lower() for text in texts for word in split_words(text)]
-    return sum(word in _ENGLISH for word in words) > _LEAST * len(words)

