@@ -144,6 +144,8 @@ def test_a_shelf_student_and_a_checkpoint_replace_those_of_a_recipe():
         (["run", "quickstart", "--student"], "Missing value for argument '--student'"),
         (["run"], "missing: RECIPE"),
         (["export", "x"], "missing: TARGET"),
+        (["predict", "--modle", "x"], "unknown option --modle; MODEL is given without a name"),
+        (["compress", "a", "b", "--dev", "c"], "distillkit compress: nothing that the model is"),
     ],
 )
 def test_wrong_options_are_said_in_two_lines_with_the_nearest(args, said, capsys):

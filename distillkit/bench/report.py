@@ -53,7 +53,9 @@ def draw_bench(result: Mapping[str, Any], figure: "Figure") -> None:
             xscale="log", yscale="log", xlabel=f"rows a call, {count} thread{'s' * (count > 1)}"
         )
         panel.set_xticks(batches, [str(size) for size in batches])
+        panel.set_xticks([], minor=True)  # whose labels would stand over these
         panel.grid(color="0.9")
         panel.set_axisbelow(True)
     panels[0].set_ylabel("rows a second")
+    figure.suptitle(f"Speed on {result['rows']:,} rows of {result['source']}", fontsize=10)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)

@@ -112,7 +112,7 @@ def _gist(box: str) -> str:
     """Return what tyro says in a box, without the help that it quotes below."""
     message = re.split("^.*---.*$", "\n".join(_unframed(box)), flags=re.MULTILINE)[1]
     rows = [row.strip() for row in message.splitlines() if not row.startswith(" " * 8)]
-    said = re.sub("^Error parsing (settings[.:]\\S* )?", "", " ".join(rows).strip())
+    said = re.sub("^Error parsing (\\w[\\w.]*: )?", "", " ".join(rows).strip())
     said = re.sub("^Missing from distillkit [^:]*:", "missing:", said)
     for pattern, ours in _SAID.items():
         said = re.sub(pattern, ours, said)
@@ -140,6 +140,9 @@ def _unknown(words: list[str], known: Mapping[str, tuple[str, str]]) -> str:
     if not close:
         ends = {other.rpartition(".")[2]: other for other in known if "." in other}
         close = [ends[end] for end in get_close_matches(last, ends, 1, 0.7)]
+    plain = get_close_matches(last.upper(), [other for other in known if other.isupper()], 1)
+    if plain and not close:
+        return f"unknown option {flag}; {plain[0]} is given without a name"
     return f"unknown option {flag}" + (f"; did you mean {' or '.join(close)}?" if close else "")
 
 
@@ -160,9 +163,10 @@ def _options(kind: type[Command], options: dict[str, Any]) -> dict[str, tuple[st
     found: dict[str, tuple[str, str]] = {}
     flags: list[str] = []
     for line in _unframed(said.getvalue()):
-        if re.match("  (--?\\w|[A-Z]+(\\.\\.\\.)?$)", line):
-            flags = re.findall(r"--[\w.-]+", line) or [line.strip()]
-            found |= dict.fromkeys(flags, (line.strip(), ""))
+        if re.match("  (--?\\w|[A-Z]+(\\.\\.\\.)?(  |$))", line):
+            written, _, text = line.strip().partition("  ")
+            flags = re.findall(r"--[\w.-]+", written) or [written]
+            found |= dict.fromkeys(flags, (written, text.strip()))
         elif line.startswith(" " * 8):
             found |= {f: (found[f][0], f"{found[f][1]} {line.strip()}".strip()) for f in flags}
         else:
