@@ -101,6 +101,8 @@ def test_pairs_and_long_texts_and_new_words_choose_the_student(tmp_path):
 def test_what_is_no_labelled_text_or_would_be_lost_is_refused(tmp_path):
     with pytest.raises(InputError, match="no column looks like a label; there is 'a'"):
         written(tmp_path, "a.csv", ("a",), [("x",), ("y",)])
+    with pytest.raises(InputError, match="column 'label' has one label only, 'x'"):
+        written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, "x"))
     assert not (tmp_path / "mine.yaml").exists()
     (tmp_path / "mine.yaml").write_text("seed: 3\n")
     with pytest.raises(InputError, match=r"mine\.yaml: is there already"):

@@ -125,6 +125,10 @@ def look(source: str, columns: ColumnsConfig) -> Seen:
     if not whole:
         raise InputError(f"{source}: no row has both {columns.text!r} and {columns.label!r}")
     task, counts = _task([row[columns.label] for row in whole], columns.label_separator)
+    if task == "classification" and len(counts) < 2:
+        raise InputError(
+            f"{source}: column {columns.label!r} has one label only, {next(iter(counts))!r}; name another with --data.columns.label"
+        )
     sides = [name for name in (columns.text, columns.text_pair) if name]
     texts = [" ".join(str(row[name]) for name in sides) for row in whole]
     split = split_characters if is_unsegmented(texts) else split_words
@@ -178,7 +182,7 @@ def _task(labels: Sequence[Any], separator: str) -> tuple[Task, dict[str, int]]:
     """Say what the labels are, and how many rows have each."""
     if any(isinstance(label, list) for label in labels):
         return "multi-label", dict(Counter(str(name) for label in labels for name in label))
-    texts = [str(label).strip() for label in labels]
+    texts = [str(label).strip().removesuffix(".0") for label in labels]
     counts = dict(Counter(texts).most_common())
     numbers = [number for text in texts if (number := _number(text)) is not None]
     if len(numbers) == len(texts):
