@@ -57,7 +57,7 @@ def test_augment_keeps_the_pairs_of_an_own_table(own, tmp_path, capsys):
             "--transfer-set",
             "SOURCE",
             "--dev",
-            "x",
+            "SOURCE",
             "--output",
             "s",
             "--loss.alpha",
