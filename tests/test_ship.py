@@ -14,6 +14,7 @@ from distillkit import runs
 from distillkit.errors import InputError
 from distillkit.measure.closing import collapsed, interval, verdict
 from distillkit.recipe import ShipConfig, dump, load_recipe
+from distillkit.report import write_report
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import load_classifier
 
@@ -130,3 +131,14 @@ def test_intervals_are_wilsons_and_fishers():
     low, high = interval("pearson", {"pearson": 0.5, "rows": 103})
     assert (low, high) == pytest.approx((0.339, 0.632), abs=1e-3)
     assert interval("micro_f1", {"micro_f1": 0.5, "rows": 9}) is None
+
+
+def test_the_report_is_of_the_bundle(shipped):
+    folder, _ = shipped
+    page = write_report(folder).read_text(encoding="utf-8")
+    assert "The compressed student scores" in page
+    found = json.loads((folder / "result.json").read_text())["shipped"]
+    assert f"dividing the logits by {found['temperature']:.2f}" in page
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page)[1])
+    accuracy = found["cascade"]["accuracy"]
+    assert max(point["cascade"] for point in figures["coverage"]) >= accuracy - 1e-9

@@ -1,6 +1,7 @@
 """Multi-label and regression from end to end: every stage, every command, with a teacher of two layers."""
 
 import json
+import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from distillkit.recipe import (
     TrainingConfig,
     dump,
 )
+from distillkit.report import write_report
 
 pytestmark = pytest.mark.slow
 
@@ -391,3 +393,15 @@ def test_a_regression_never_softens(regression, tmp_path):
     with pytest.raises(InputError, match=r"loss\.kind is soft, but the task is regression"):
         runs.run(replace(recipe, loss=LossConfig("soft")), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("run", ["regression", "multi_label"])
+def test_a_report_has_the_parts_that_the_task_has(run, request):
+    folder, _, result = request.getfixturevalue(run)
+    page = write_report(folder / "run").read_text(encoding="utf-8")
+    sections = re.findall(r'<section id="(\w+)">', page)
+    assert sections == ["models", "learning", "rows", "labels", "slices", "transfer", "made"]
+    text = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)[1]
+    assert json.loads(text)["models"] == result["models"]
+    score = "Pearson" if run == "regression" else "micro-F1"
+    assert f"% {score} on 21 dev rows" in page.replace("\u00a0", " ")

@@ -35,6 +35,7 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
         "evaluate": stages.Evaluate,
         "ladder": recipes.Ladder,
         "bench": ship.Bench,
+        "report": ship.Report,
     },
     "ship": {
         "compress": ship.Compress,

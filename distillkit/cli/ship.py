@@ -206,3 +206,19 @@ class Push(Command):
         from distillkit.push import push
 
         return push(**vars(self))
+
+
+@dataclass(frozen=True)
+class Report(Command):
+    """Write a finished run's report.html: one page with its evidence, which needs no network.
+
+    Example: distillkit report runs/quickstart
+    """
+
+    run: Annotated[Path, Positional, arg(metavar="RUN")]
+    """Folder of a finished run: runs/NAME."""
+
+    def __call__(self) -> dict[str, str]:
+        from distillkit.report import write_report
+
+        return {"output": str(write_report(self.run))}

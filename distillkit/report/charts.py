@@ -1,0 +1,213 @@
+"""Charts as inline SVG, styled by the page's CSS; no label lies on another."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from markupsafe import Markup
+
+# Pixels at a phone's width, so that text is readable there; wider screens enlarge the whole.
+WIDTH, HEIGHT = 400, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 268, 10, 226
+_LINE = 14  # of the labels on the right
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model in a scatter plot; `low` and `high` bound its score. No label: a small dot."""
+
+    label: str
+    x: float
+    y: float
+    low: float
+    high: float
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class _Axis:
+    low: float
+    high: float
+    start: float
+    stop: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        low, high, value = (
+            (math.log10(one) if self.log else one) for one in (self.low, self.high, value)
+        )
+        return self.start + (value - low) / (high - low) * (self.stop - self.start)
+
+    def ticks(self) -> list[float]:
+        if self.log:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            steps = (1,) if self.high / self.low > 1000 else (1, 3)
+            found = [step * 10.0**decade for decade in decades for step in steps]
+        else:
+            step = _step((self.high - self.low) / 4)
+            first = math.ceil(self.low / step)
+            found = [step * i for i in range(first, math.floor(self.high / step) + 1)]
+        return [tick for tick in found if self.low <= tick <= self.high]
+
+
+def scatter(points: Sequence[Point], heading: str, unit: str, score: str) -> Markup:
+    """Draw scores against a cost on a logarithmic axis; labels stand in a column on the right."""
+    points = [point for point in points if point.x > 0]
+    if not points:
+        return Markup()
+    bounds = [value for p in points for value in (p.low, p.y, p.high)]
+    x = _Axis(min(p.x for p in points) / 1.6, max(p.x for p in points) * 1.6, _LEFT, _RIGHT, True)
+    y = _padded(bounds)
+    parts = [*_axes(x, y, unit, score)]
+    for p in points:
+        kind = "own" if p.own else "point" if p.label else "step"
+        parts.append(_line(x.at(p.x), y.at(p.low), x.at(p.x), y.at(p.high), f"bar {kind}"))
+        parts.append(
+            f'<circle class="{kind}" cx="{x.at(p.x):.1f}" cy="{y.at(p.y):.1f}" r="{4 if p.label else 2}"/>'
+        )
+    named = [(p.label, x.at(p.x), y.at(p.y)) for p in points if p.label]
+    return _svg(heading, [*parts, *_labels(named)])
+
+
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float]]], heading: str, across: str, up: str
+) -> Markup:
+    """Draw curves, each with its name on the right."""
+    series = {name: curve for name, curve in series.items() if curve}
+    found = [point for curve in series.values() for point in curve]
+    if not found:
+        return Markup()
+    most = max(point[0] for point in found)
+    least = min(point[0] for point in found)
+    x = _Axis(min(least, most - 1), most, _LEFT, _RIGHT)
+    y = _padded([point[1] for point in found])
+    parts, named = [*_axes(x, y, across, up)], []
+    for number, (name, curve) in enumerate(series.items()):
+        places = [(x.at(a), y.at(b)) for a, b in curve]
+        drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
+        parts.append(f'<polyline class="curve c{number}" points="{drawn}"/>')
+        parts += [
+            f'<circle class="c{number}" cx="{a:.1f}" cy="{b:.1f}" r="2"/>' for a, b in places[-1:]
+        ]
+        named.append((name, *places[-1]))
+    return _svg(heading, [*parts, *_labels(named)])
+
+
+def reliability(curves: Mapping[str, Sequence[tuple[float, float, int]]], heading: str) -> Markup:
+    """Draw accuracy against confidence; a point's area grows with its rows.
+
+    Args:
+        curves: By name the bins that have rows: mean confidence, accuracy, rows.
+        heading: Read to those who do not see the chart.
+    """
+    x, y = _Axis(0, 100, _LEFT, _RIGHT), _Axis(0, 100, _BOTTOM, _TOP)
+    parts = [*_axes(x, y, "confidence, %", "right, %")]
+    parts.append(_line(x.at(0), y.at(0), x.at(100), y.at(100), "even"))
+    named = []
+    for number, (name, bins) in enumerate(curves.items()):
+        total = sum(rows for *_, rows in bins)
+        places = [(x.at(100 * a), y.at(100 * b), rows) for a, b, rows in bins]
+        drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in places)
+        parts.append(f'<polyline class="curve c{number}" points="{drawn}"/>')
+        parts += [
+            f'<circle class="c{number}" cx="{a:.1f}" cy="{b:.1f}" r="{2 + 8 * math.sqrt(rows / total):.1f}"><title>{rows} rows</title></circle>'
+            for a, b, rows in places
+        ]
+        named.append((name, *places[-1][:2]))
+    return _svg(heading, [*parts, *_labels(named)])
+
+
+def coverage(curve: Sequence[dict[str, float]], heading: str) -> Markup:
+    """Draw accuracy of the answered rows against their share; the page's script moves the mark."""
+    points = [(100 * one["coverage"], 100 * one["accuracy"]) for one in curve if one["coverage"]]
+    x, y = _Axis(0, 100, _LEFT, _RIGHT), _padded([b for _, b in points])
+    places = [(x.at(a), y.at(b)) for a, b in points]
+    drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
+    (a, b) = places[0]
+    parts = [
+        *_axes(x, y, "rows answered, %", "right of these, %"),
+        f'<polyline class="curve c0" points="{drawn}"/>',
+        f'<circle class="own mark" cx="{a:.1f}" cy="{b:.1f}" r="5"/>',
+    ]
+    return _svg(heading, parts)
+
+
+def intervals(rows: Sequence[Point], heading: str, score: str) -> Markup:
+    """Draw a dot a row with its interval; `x` of a point is its score, `y` is not used."""
+    bounds = [value for p in rows for value in (p.low, p.x, p.high)]
+    height = 20 * len(rows) + 44
+    across = _padded(bounds, (150, WIDTH - 12))
+    parts = []
+    for tick in across.ticks():
+        parts.append(_line(across.at(tick), 4, across.at(tick), height - 40, "grid"))
+        parts.append(_text(_number(tick), across.at(tick), height - 26, "middle"))
+    for place, p in enumerate(rows):
+        y = 16 + 20 * place
+        parts.append(_text(p.label if len(p.label) < 26 else p.label[:25] + "…", 4, y + 4))
+        parts.append(_line(across.at(p.low), y, across.at(p.high), y, "bar point"))
+        parts.append(f'<circle class="point" cx="{across.at(p.x):.1f}" cy="{y}" r="4"/>')
+    parts.append(_text(score, (150 + WIDTH) / 2, height - 8, "middle"))
+    return _svg(heading, parts, height)
+
+
+def _padded(values: Sequence[float], pixels: tuple[float, float] = (_BOTTOM, _TOP)) -> _Axis:
+    """Return a linear axis that leaves a margin on both sides of the values."""
+    low, high = min(values), max(values)
+    margin = 0.08 * (high - low) or max(abs(high), 1) * 0.1
+    return _Axis(low - margin, high + margin, *pixels)
+
+
+def _step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * one for one in (1, 2, 5, 10) if power * one >= rough)
+
+
+def _axes(x: _Axis, y: _Axis, across: str, up: str) -> Iterator[str]:
+    for tick in x.ticks():
+        yield _line(x.at(tick), _TOP, x.at(tick), _BOTTOM, "grid")
+    taken = -math.inf
+    for tick in x.ticks():
+        if x.at(tick) - taken > 26:
+            taken = x.at(tick)
+            yield _text(_number(tick), taken, _BOTTOM + 15, "middle")
+    for tick in y.ticks():
+        yield _line(_LEFT, y.at(tick), _RIGHT, y.at(tick), "grid")
+        yield _text(_number(tick), _LEFT - 5, y.at(tick) + 4, "end")
+    yield _text(across, (_LEFT + _RIGHT) / 2, _BOTTOM + 34, "middle")
+    yield f'<text transform="translate(11 {(_TOP + _BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{escape(up)}</text>'
+
+
+def _labels(named: Iterable[tuple[str, float, float]]) -> Iterator[str]:
+    """Write labels in a column, each led to its point, pushed apart where they would touch."""
+    order = sorted(named, key=lambda one: one[2])
+    places = [y for *_, y in order]
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + _LINE)
+    limit: float = _BOTTOM
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], limit)
+        limit = places[i] - _LINE
+    for (label, x, y), place in zip(order, places, strict=True):
+        yield _line(x, y, _RIGHT + 8, place, "lead")
+        yield _text(label, _RIGHT + 11, place + 4)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _text(text: str, x: float, y: float, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _number(value: float) -> str:
+    return f"{value:.10g}" if abs(value) < 1e4 else f"{value:.0e}"
+
+
+def _svg(heading: str, parts: Iterable[str], height: int = HEIGHT) -> Markup:
+    return Markup(
+        f'<svg role="img" aria-label="{escape(heading)}" viewBox="0 0 {WIDTH} {height}">'
+        + "".join(parts)
+        + "</svg>"
+    )

@@ -1,0 +1,350 @@
+"""The page: figures and charts in a template, with its style and script inside."""
+
+import json
+import math
+import platform
+import re
+import unicodedata
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from distillkit.data.files import whole_file
+from distillkit.errors import InputError
+from distillkit.measure.ablation import ablations_in, ladder_tables
+from distillkit.measure.closing import interval, verdict
+from distillkit.measure.report import SCORE_NAMES, comparison_table
+from distillkit.measure.statistics import fit_temperature
+from distillkit.recipe import SCORES, Recipe, load_recipe
+from distillkit.report import charts, figures
+from distillkit.runs.evaluation import evaluation_folder
+from distillkit.runs.folder import BUNDLE
+from distillkit.runtime.bundle import read_bundle
+from distillkit.teacher.checkpoint import load_classifier
+
+Summary = dict[str, Any]
+
+_SHORT = {
+    "majority": "one answer",
+    "tfidf": "TF-IDF",
+    "frozen": "frozen teacher",
+    "student_gold": "student, gold",
+    "student": "student, distilled",
+    "shipped": "bundle.zip",
+    "teacher": "teacher",
+}
+_LONG = 400  # characters of a text that are shown
+_ROWS_BYTES = 500_000  # of the rows that the page holds
+_CELLS = 30  # labels of a confusion matrix; above it, the commonest confusions alone
+_STAGES = ("data", "adapted", "teacher", "transfer", "logits", "student-gold", "student", "ship")
+_PACKAGES = ("torch", "transformers", "tokenizers", "onnxruntime", "numpy", "scikit-learn")
+_JOINERS = "\u200c\u200d"  # of emoji and of Indic and Persian words
+
+
+def write_report(run: str | Path) -> Path:
+    """Write a finished run's `report.html`: one file, at most 2 MB, that needs no network.
+
+    The teacher and the student answer dev and test again, since a run keeps no answers.
+
+    Args:
+        run: The run's folder.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        InputError: The run is not finished.
+    """
+    folder = Path(run)
+    for name in ("recipe.yaml", "result.json", "teacher/model", "student/model", "data"):
+        if not (folder / name).exists():
+            raise InputError(
+                f"{folder}: not a finished run: it has no {name}; distillkit run RECIPE makes one"
+            )
+    target = folder / "report.html"
+    page = _template().render(_values(folder, load_recipe(str(folder / "recipe.yaml"))))
+    with whole_file(target) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return target
+
+
+def _template() -> Any:
+    loader = PackageLoader("distillkit.report", ".")
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"shown": shown, "percent": percent, "json": inline_json}
+    own = {
+        name: Markup(Path(__file__).with_name(f"page.{name}").read_text(encoding="utf-8"))
+        for name in ("css", "js")
+    }
+    environment.globals |= own
+    return environment.get_template("page.html.j2")
+
+
+def shown(text: str) -> str:
+    """Cut a long text; write controls and directions of writing as their code points.
+
+    >>> shown("a" + chr(0x202E) + "b")
+    'a⟨U+202E⟩b'
+    """
+    cut = text if len(text) <= _LONG else text[:_LONG] + " …"
+    return "".join(
+        f"⟨U+{ord(sign):04X}⟩"
+        if unicodedata.category(sign) in ("Cc", "Cf", "Cs") and sign not in _JOINERS + "\n\t"
+        else sign
+        for sign in cut
+    )
+
+
+def percent(share: float | None) -> str:
+    """Write a share, 0 to 1, times 100; nothing for what is none."""
+    return "" if share is None or math.isnan(share) else f"{100 * share:.1f}"
+
+
+def inline_json(value: Any) -> Markup:
+    """Write JSON that a script element can hold: NaN is null, and no tag can begin or end in it."""
+    text = json.dumps(_finite(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _values(run: Path, recipe: Recipe) -> Summary:
+    result = _json(run / "result.json")
+    latency = _json(evaluation_folder(run) / "latency.json")
+    score, splits = SCORES[recipe.data.task], _splits(result)
+    ladder = _ladder(run, splits, score)
+    values = {
+        "name": run.resolve().name,
+        "score": score,
+        "score_name": SCORE_NAMES[score],
+        "splits": splits,
+        "verdict": _verdict(result["models"], score, splits[-1]),
+        "results": _cells(comparison_table(result, latency)),
+        "costs": _costs(result, latency, score, splits[-1]),
+        "curves": _curves(run, result),
+        "ladder": ladder,
+        "seconds": _seconds(run),
+        "commands": _commands(run, _place(run, result)),
+        "versions": _versions(result),
+        "recipe": (run / "recipe.yaml").read_text(encoding="utf-8"),
+        "transfer": figures.transfer_rows(run / "transfer" / "transfer.parquet"),
+        "live": None,  # the bundle and the runtime that answers from it in the page
+        **_answers(run, recipe, result, splits),
+    }
+    kept = ("verdict", "reliability", "coverage", "slices", "seconds", "versions")
+    values["figures"] = result | {"latency": latency} | {name: values[name] for name in kept}
+    return values
+
+
+def _splits(result: Summary) -> list[str]:
+    return [split for split in ("dev", "test") if split in result["models"]["teacher"]]
+
+
+def _own(models: Summary) -> str:
+    return "shipped" if "shipped" in models else "student"
+
+
+def _verdict(models: Summary, score: str, split: str) -> str:
+    own, found = _own(models), models[_own(models)][split]
+    bounds = interval(score, found)
+    between = f" (95 % interval {percent(bounds[0])} to {percent(bounds[1])})" if bounds else ""
+    who = "The compressed student" if own == "shipped" else "The student"
+    said = (
+        f"{who} scores {percent(found[score])} % {SCORE_NAMES[score]} on {found['rows']:,} {split} rows"
+        f"{between}; {verdict(models, score)}."
+    )
+    return said.replace(" %", "\u00a0%")  # a number and its unit stay on one line
+
+
+def _costs(result: Summary, latency: Summary, score: str, split: str) -> list[Markup]:
+    """Draw every model's score against milliseconds and megabytes."""
+    models = result["models"]
+    megabytes = {name: model.get("megabytes", 0.0) for name, model in models.items()}
+    steps = [
+        charts.Point("", step["megabytes"], *[100 * step[score]] * 3)
+        for step in result.get("shipped", {}).get("steps", [])
+        if split == "dev"
+    ]
+    scored = SCORE_NAMES[score]
+    drawn = []
+    for costs, unit, more in ((latency, "milliseconds a row", []), (megabytes, "MB", steps)):
+        points = []
+        for name, model in models.items():
+            value, own = model[split][score], name == _own(models)
+            low, high = interval(score, model[split]) or (value, value)
+            if math.isfinite(value):
+                bounds = (100 * value, 100 * low, 100 * high)
+                points.append(charts.Point(_SHORT[name], costs.get(name, 0.0), *bounds, own))
+        heading = f"{scored} on {split} against {unit}, a point a model"
+        drawn.append(
+            charts.scatter([*points, *more], heading, f"{unit}, logarithmic", f"{scored}, %")
+        )
+    return drawn
+
+
+def _curves(run: Path, result: Summary) -> list[Markup]:
+    """Draw dev scores by epoch, and each training's loss by step."""
+    epochs = {
+        _SHORT[name]: [(one["epoch"], 100 * one["dev"]) for one in found["history"]]
+        for name, found in result["training"].items()
+    }
+    drawn = [charts.lines(epochs, "dev score after each epoch", "epoch", "dev score, %")]
+    for name in result["training"]:
+        log = run / name.replace("_", "-") / "model" / "training" / "log.jsonl"
+        lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+        reports = [one for one in map(json.loads, lines) if one["kind"] == "report"]
+        every = max(1, len(reports) // 100)
+        points = [(one["step"], one["loss"]) for one in reports[::every]]
+        curve = {_SHORT[name]: [point for point in points if math.isfinite(point[1])]}
+        drawn.append(charts.lines(curve, f"training loss: {_SHORT[name]}", "step", "loss"))
+    return [one for one in drawn if one]
+
+
+def _ladder(run: Path, splits: list[str], score: str) -> Summary | None:
+    path = run / "ladder" / "ladder.json"
+    if not path.is_file():
+        return None
+    rows, split = ablations_in(_json(path)), splits[-1]
+    points = []
+    for row in rows.values():
+        mean, gap = row[split][score], row[split].get("difference")
+        low, high = (mean - gap["mean"] + gap[end] if gap else mean for end in ("low", "high"))
+        points.append(charts.Point(row["title"], 100 * mean, 0, 100 * low, 100 * high))
+    heading = f"{SCORE_NAMES[score]} of each row of the ladder on {split}"
+    return {
+        "chart": charts.intervals(points, heading, f"{SCORE_NAMES[score]} on {split}, %"),
+        "tables": [_cells(part) for part in ladder_tables(rows, splits).split("\n\n")],
+    }
+
+
+def _cells(markdown: str) -> list[list[str]]:
+    """Return the cells of a table as `measure.report.table` writes it."""
+    lines = [line for line in markdown.split("\n") if not line.startswith("|-")]
+    return [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in lines
+    ]
+
+
+def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> Summary:
+    """Return all that needs the models' answers."""
+    task, place = recipe.data.task, _place(run, result)
+    is_bundle = place.is_file()
+    fitted = read_bundle(place)[0].temperature if is_bundle else 1.0
+    models = figures.models_of(run, place, task, bool(recipe.data.columns.text_pair), fitted)
+    found = [models.answered(run, split) for split in splits]
+    if task == "classification" and not is_bundle:
+        models = models.calibrated(fit_temperature(found[0].student, found[0].gold))
+    _, tokenizer = load_classifier(str(run / "student" / "model"))
+    rows = [row for one in found for row in figures.compared(models, one)]
+    parts = figures.slices(models, found[-1], tokenizer)
+    values = {
+        "task": task,
+        "rows": _affordable(rows),
+        "rows_in_all": len(rows),
+        "kinds": sorted({row["kind"] for row in rows} - {figures.AGREE}),
+        "doubtful": [row for one in found[:1] for row in figures.doubtful(models, one)]
+        + figures.doubtful_training(models, run),
+        "slices": parts,
+        "confusion": [confusion(result, split) for split in splits]
+        if task == "classification"
+        else [],
+        "reliability": None,
+        "coverage": None,
+    }
+    if task == "classification":
+        values |= _confidence(models, found)
+    return values
+
+
+def _confidence(models: figures.Models, found: list[figures.Answered]) -> Summary:
+    """Return calibration and coverage, figures and charts, on the last split."""
+    bins, curve = figures.calibration(models, found[-1]), figures.coverage(models, found[-1])
+    split = found[-1].split
+    return {
+        "temperature": models.temperature,
+        "reliability": bins,
+        "reliability_chart": charts.reliability(bins, f"accuracy against confidence on {split}"),
+        "coverage": curve,
+        "coverage_chart": charts.coverage(curve, f"accuracy against rows answered on {split}"),
+    }
+
+
+def _affordable(rows: list[Summary]) -> list[Summary]:
+    """Keep the first rows, those of disagreement before others, that fit into the page."""
+    rows = sorted(rows, key=lambda row: row["kind"] == figures.AGREE)
+    room, kept = _ROWS_BYTES, []
+    for row in rows:
+        room -= 300 + sum(len(shown(row[name]).encode()) for name in ("text", "text_pair"))
+        if room < 0:
+            break
+        kept.append(row)
+    return kept
+
+
+def confusion(result: Summary, split: str) -> Summary:
+    """Return the matrix of what is shipped, or the commonest confusions of many labels."""
+    found = result["models"][_own(result["models"])][split]
+    labels, counts = list(found["classes"]), found["confusion"]
+    pairs = [
+        (counts[i][j], gold, said)
+        for i, gold in enumerate(labels)
+        for j, said in enumerate(labels)
+        if i != j and counts[i][j]
+    ]
+    few = len(labels) <= _CELLS
+    return {
+        "split": split,
+        "labels": labels if few else [],
+        "counts": counts if few else [],
+        "most": max(map(max, counts)),
+        "pairs": [] if few else sorted(pairs, reverse=True)[:40],
+    }
+
+
+def _seconds(run: Path) -> dict[str, float]:
+    """Return what each stage took, where the run kept it."""
+    stamps = {name: run / name / "stage.json" for name in (*_STAGES, "evaluation")}
+    found = {name: _json(path).get("seconds") for name, path in stamps.items() if path.is_file()}
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+
+def _place(run: Path, result: Summary) -> Path:
+    """Return what the run ships."""
+    return run / (BUNDLE if _own(result["models"]) == "shipped" else "student/model")
+
+
+def _commands(run: Path, place: Path) -> list[str]:
+    again = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent}"
+    return [again, f"echo 'a text' | distillkit predict {place}", f"distillkit report {run}"]
+
+
+def _versions(result: Summary) -> dict[str, str]:
+    """Return what made the run, as far as it kept that, and what wrote the page."""
+    found = {"distillkit (of the run)": result["distillkit"], "Python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found | {"machine": f"{platform.system()} {platform.machine()}"}
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
