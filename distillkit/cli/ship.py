@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
@@ -10,6 +11,7 @@ from distillkit.cli.command import Columns, Command
 from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, CompressConfig, CompressJob
+from distillkit.runtime.bundle import is_bundle
 from distillkit.serve.limits import Limits
 
 
@@ -35,14 +37,34 @@ class Export(Command):
     is said."""
     overwrite: bool = False
     """Replace a finished bundle of another model, or one with a temperature or threshold."""
+    js: bool = False
+    """Write a folder for web pages and Node: runtime in JavaScript, types, bundle, example page.
+    MODEL may be a bundle; a run's folder means its bundle.zip."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> dict[str, Any]:
         from distillkit import pipeline
 
+        if self.js:
+            return self._javascript()
         model = model_in(self.model, STUDENT)
         columns = columns_of(model, self.source, self.columns)
-        return pipeline.export(**vars(self) | {"model": model, "columns": columns})
+        given = {name: value for name, value in vars(self).items() if name != "js"}
+        return pipeline.export(**given | {"model": model, "columns": columns})
+
+    def _javascript(self) -> dict[str, Any]:
+        """Write the package from a bundle as it is; of any other model make the bundle first."""
+        from distillkit import pipeline
+        from distillkit.pipeline.javascript import write_javascript
+
+        model = model_in(self.model, BUNDLE, STUDENT)
+        if is_bundle(Path(model)):
+            return write_javascript(Path(model), self.target)
+        with TemporaryDirectory() as work:
+            bundle = Path(work) / BUNDLE
+            columns = columns_of(model, self.source, self.columns)
+            pipeline.export(model, bundle, self.source, columns, one_file=True, int8=self.int8)
+            return write_javascript(bundle, self.target)
 
 
 @dataclass(frozen=True, kw_only=True)

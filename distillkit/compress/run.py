@@ -209,16 +209,20 @@ class _Steps:
             if retrains and number < settings.rounds:
                 sparse = CompressConfig(sparsity=settings.sparsity)
                 self.retrain(model, sparse, f"round {number}", 1)
+        whole = copy.deepcopy(model.network)
         if settings.changes_storage:
-            whole = copy.deepcopy(model.network)
             self.measure(store(model, settings), model, settings)
-            if retrains:  # from the weights that are not rounded
-                model.network = whole
-        if retrains:
-            self.retrain(model, settings, "at last", self.job.training.epochs)
-            if settings.changes_storage:
-                store(model, settings)
-            self.measure("trained again", model, settings)
+        if not retrains:
+            return
+        cut, score = model.network, self.done[-1][SCORES[self.task]]
+        model.network = whole  # training starts from the weights that are not rounded
+        self.retrain(model, settings, "at last", self.job.training.epochs)
+        if settings.changes_storage:
+            store(model, settings)
+        self.measure("trained again", model, settings)
+        if self.done[-1][SCORES[self.task]] < score:
+            model.network = cut
+            self.measure("as before that training", model, settings)
 
     def retrain(self, model: Model, settings: CompressConfig, name: str, epochs: int) -> None:
         """Train a model on the transfer set, with weights as they will be stored."""

@@ -110,6 +110,18 @@ def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsy
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]  # no checkpoints stay
 
 
+def test_a_training_that_does_harm_is_undone(work, tmp_path, capsys):
+    arguments = command(work, tmp_path / "out", "--compress.embeddings int8")
+    arguments += ["--training.learning-rate", "10"]
+    assert main(arguments) == 0
+    *_, rounded, trained, last = steps_of(capsys)
+    assert (trained["step"], last["step"]) == ("trained again", "as before that training")
+    assert trained["accuracy"] < rounded["accuracy"] == last["accuracy"]
+    assert accuracy(tmp_path / "out" / "model", work / "dev.tsv") == last["accuracy"]
+    again = Predictor(tmp_path / "out" / "bundle.zip").predict(["the film was great ."])
+    assert again[0]["label"] == "positive"
+
+
 @pytest.mark.slow
 def test_training_again_gives_back_what_rounding_took(work, tmp_path, capsys):
     asked = "--compress.units 0.9 --compress.embeddings binary --compress.weights binary"

@@ -1,0 +1,207 @@
+"""The runtime in JavaScript answers as the one in Python does: tokens, logits, answers."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distillkit.cli import main
+from distillkit.compress.run import compress
+from distillkit.data.tables import read_table
+from distillkit.pipeline import StudentJob, export, train_student
+from distillkit.pipeline.export import change_manifest
+from distillkit.pipeline.javascript import RUNTIME
+from distillkit.recipe import (
+    ColumnsConfig,
+    CompressConfig,
+    CompressJob,
+    EmbeddingConfig,
+    LossConfig,
+    StudentConfig,
+    TrainingConfig,
+    VocabularyConfig,
+)
+from distillkit.runtime import Predictor
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+
+ASK = """
+import { load } from "%s";
+import { readFileSync } from "node:fs";
+const student = await load(readFileSync(process.argv[1]));
+const rows = JSON.parse(readFileSync(process.argv[2]));
+const answers = rows.map(([text, pair]) => ({
+  ...student.tokenizer.encode(text, pair ?? undefined),
+  ...student.predict(text, pair ?? undefined),
+  logits: Array.from(student.logits(text, pair ?? undefined)),
+}));
+const explained = student.manifest.pairs ? null : student.explain(rows[0][0]);
+console.log(JSON.stringify({ answers, explained }));
+"""
+HARD = [
+    "",
+    "   ",
+    "a",
+    "Wonderful!!! 😀👍🏽 👩‍👩‍👧 🇩🇪 ❤️",
+    "שלום עולם مرحبا بالعالم",
+    "你好，世界。电影很好",
+    "nul\0byte",
+    "cafe\u0301 café CAFÉ e\u0301\u0302 \u0301alone",
+    "\u200b\ufeff zero \u200djoin\u200der \x85\xa0\u2028\u3000.",
+    "tab\tand\nline",
+    "ΣΊΣΥΦΟΣ ΟΔΟΣ İstanbul ẞ ǅ ﬁne Å ℃ ſ",
+    "don't can't it's 'tis 're they're we’ll ’s",
+    "[UNK] [PAD] the [MASK] film [unk]",
+    "a_b __ 1,000.5 x² Ⅷ ⅔ ٣ ʰ",
+    "क्षि नमस्ते ก็ภาษาไทย",
+    "x" * 300,
+    "word " * 10_000,
+]
+VOCABULARIES = {
+    "word": VocabularyConfig(),
+    "subwords": VocabularyConfig(size=300, subwords=200),
+    "character": VocabularyConfig(unit="character"),
+    "word-piece": VocabularyConfig(unit="word-piece", size=200),
+    "hashed": VocabularyConfig(unit="hashed", size=200),
+}
+
+
+@pytest.fixture(scope="module")
+def reviews():
+    return read_table("embedded:reviews/train", ColumnsConfig()).slice(0, 300).to_pandas()
+
+
+def _student(folder, reviews, vocabulary="word", **student):
+    """Train a tiny student for a step or two, and return its checkpoint."""
+    pairs = student.get("kind", "bilstm").startswith("siamese-")
+    table = reviews.assign(text_pair=reviews["text"][::-1].to_numpy()) if pairs else reviews
+    table.to_json(folder / "rows.jsonl", orient="records", lines=True, force_ascii=False)
+    config = StudentConfig(
+        hidden_size=6,
+        head_size=5,
+        vocabulary=VOCABULARIES[vocabulary],
+        embeddings=EmbeddingConfig(source="random", dimension=8),
+        max_tokens=40,
+    )
+    source, columns = str(folder / "rows.jsonl"), ColumnsConfig("text", "text_pair" * pairs)
+    train_student(
+        StudentJob(
+            source,
+            source,
+            folder / "student",
+            replace(config, **student),
+            loss=LossConfig(alpha=1.0),
+            training=TrainingConfig(epochs=1),
+            columns=columns,
+        )
+    )
+    return str(folder / "student")
+
+
+def _asked(bundle, rows, folder):
+    """Ask the runtime in JavaScript in one process."""
+    script, given = folder / "ask.mjs", folder / "rows.json"
+    script.write_text(ASK % (RUNTIME / "distillkit.js").as_uri())
+    given.write_text(json.dumps(rows))
+    command = ["node", "--input-type=module", "-e", script.read_text(), str(bundle), str(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _assert_same(bundle, texts, folder):
+    predictor = Predictor(bundle)
+    rows = [(text, None) for text in texts]
+    if predictor.manifest.pairs:
+        rows = list(zip(texts, [*texts[1:], texts[0]], strict=True))
+    answers = _asked(bundle, rows, folder)["answers"]
+    for (text, pair), ours in zip(rows, answers, strict=True):
+        seconds = None if pair is None else [pair]
+        tokens = predictor._texts.rows([text], seconds)
+        assert (ours["ids"], ours["types"]) == (tokens.ids[0], tokens.types[0]), text[:40]
+        assert np.allclose(ours["logits"], predictor.logits([text], seconds)[0], atol=1e-4)
+        wanted = predictor.predict([text], seconds)[0]
+        assert ours["label"] == wanted["label"]
+        assert ours["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+
+
+def test_a_run_is_exported_as_a_package_that_answers_and_explains(reviews, tmp_path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    export(_student(tmp_path, reviews), run / "bundle.zip", one_file=True)
+    change_manifest(run / "bundle.zip", temperature=2.0)
+    assert main(["export", str(run), str(tmp_path / "web"), "--js"]) == 0
+    assert "megabytes" in capsys.readouterr().out
+    web = tmp_path / "web"
+    assert {file.name for file in web.iterdir()} == {
+        "bundle.zip",
+        "distillkit.d.ts",
+        "distillkit.js",
+        "index.html",
+        "package.json",
+    }
+    texts = [reviews["text"][0], *HARD]
+    _assert_same(web / "bundle.zip", texts, tmp_path)
+    predictor, text = Predictor(web / "bundle.zip"), texts[0]
+    explained = _asked(web / "bundle.zip", [[text, None]], tmp_path)["explained"]
+    first = explained[0]
+    assert text[first["start"] : first["end"]] == first["word"]
+    whole = predictor.predict([text])[0]
+    without = predictor.predict([text[first["end"] :]])[0]["probabilities"][whole["label"]]
+    weight = whole["probabilities"][whole["label"]] - without
+    assert first["weight"] == pytest.approx(weight, abs=1e-5)
+
+
+def test_what_javascript_cannot_answer_from_is_refused_in_a_line(
+    reviews, classifier_folder, tmp_path, capsys
+):
+    hashed = _student(tmp_path, reviews, "hashed", kind="static")
+    for model, said in ((hashed, "a student of hashed bytes"), (classifier_folder, "a bert")):
+        assert main(["export", model, str(tmp_path / "web"), "--js"]) == 1
+        assert said in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "web").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("student", "vocabulary"),
+    [
+        *(
+            ({"kind": f"{siamese}{kind}"}, "word")
+            for kind in ("static", "textcnn", "bilstm")
+            for siamese in ("", "siamese-")
+        ),
+        *(
+            ({"kind": "bilstm", "pooling": pooling}, "word")
+            for pooling in ("max", "mean", "attention")
+        ),
+        ({"kind": "bilstm", "layers": 2}, "word"),
+        *(({"kind": "static"}, name) for name in ("subwords", "character", "word-piece")),
+    ],
+)
+def test_every_kind_and_vocabulary_answers_the_same(student, vocabulary, reviews, tmp_path):
+    model = _student(tmp_path, reviews, vocabulary, **student)
+    pairs = student["kind"].startswith("siamese-")
+    columns = ColumnsConfig("text", "text_pair" * pairs)
+    source = str(tmp_path / "rows.jsonl")
+    export(model, tmp_path / "b.zip", source, columns, one_file=True)
+    _assert_same(tmp_path / "b.zip", [*reviews["text"], *HARD], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", ["fp16", "int8", "int4", "kmeans", "binary"])
+def test_every_form_of_weights_answers_the_same(stored, reviews, tmp_path):
+    model = _student(tmp_path, reviews, kind="textcnn")
+    settings = CompressConfig(embeddings=stored, weights=stored, sparsity=0.5)
+    source = str(tmp_path / "rows.jsonl")
+    compress(CompressJob(model, tmp_path / "small", source, settings=settings))
+    bundle = tmp_path / "small" / "bundle.zip"
+    _assert_same(bundle, [*reviews["text"][:50], *HARD], tmp_path)
+
+
+def test_the_script_stays_small():
+    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 30_000
