@@ -120,6 +120,8 @@ def encode(
         unit="row",
         unit_scale=True,
         disable=None if progress else True,
+        delay=1,  # most calls take less
+        leave=False,
     ) as bar:
         for start in range(0, len(texts), _CHUNK):
             part = slice(start, start + _CHUNK)
