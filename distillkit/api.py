@@ -3,6 +3,7 @@
 import json
 import shutil
 import tempfile
+import webbrowser
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,9 @@ from distillkit.data.files import whole_file
 from distillkit.errors import InputError
 from distillkit.measure.closing import closing_lines
 from distillkit.pipeline import Classifier
-from distillkit.recipe import load_recipe
+from distillkit.processes import log
+from distillkit.recipe import Recipe, load_recipe
+from distillkit.report import write_report
 from distillkit.runs.folder import BUNDLE, Summary
 from distillkit.runtime.bundle import is_bundle
 
@@ -72,12 +75,23 @@ def distill(
         if unlabelled is not None:
             data["unlabelled"] = [_source("unlabelled", unlabelled, given)]
         spec = {"data": data, "teacher": _teacher(teacher, given), "student": student, **settings}
-        result = runs.run(_recipe(spec), folder)
+        return run_recipe(_recipe(spec), folder)
     except InputError:
         if fresh and not any(folder.glob("*/stage.json")):
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Run(folder, result)
+
+
+def run_recipe(recipe: Recipe, folder: Path) -> "Run":
+    """Run a recipe, write its report, and say how it went; `runs.run` does the first alone.
+
+    Raises:
+        InputError: As `runs.run`.
+    """
+    run = Run(folder, runs.run(recipe, folder))
+    write_report(folder)
+    log(f"\n{run!r}")
+    return run
 
 
 @dataclass(frozen=True)
@@ -118,6 +132,12 @@ class Run:
             for name, model in self.result["models"].items()
         }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def report(self) -> Path:
+        """Open the run's `report.html` in a browser; return its path."""
+        page = self.folder / "report.html"
+        webbrowser.open(page.resolve().as_uri())
+        return page
 
     def __repr__(self) -> str:
         place = self.folder / "evaluation" / "latency.json"
@@ -217,7 +237,7 @@ def _teacher(teacher: Any, given: Path) -> Any:
     return teacher if known or str(teacher).endswith(".yaml") else {"model": str(teacher)}
 
 
-def _recipe(spec: dict[str, Any]) -> Any:
+def _recipe(spec: dict[str, Any]) -> Recipe:
     """Load a recipe from what its YAML would hold."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "distill.yaml"

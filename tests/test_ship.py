@@ -11,6 +11,7 @@ from io import StringIO
 import pytest
 
 from distillkit import runs
+from distillkit.api import run_recipe
 from distillkit.errors import InputError
 from distillkit.measure.closing import collapsed, interval, verdict
 from distillkit.recipe import ShipConfig, dump, load_recipe
@@ -26,7 +27,7 @@ def shipped(finished_run, tiny_recipe, tmp_path_factory):
     shutil.copytree(finished_run, folder)
     ship = ShipConfig(max_mb=0.05, max_drop=50.0, cascade=True)
     with redirect_stderr(StringIO()) as said:
-        runs.run(replace(tiny_recipe, ship=ship), folder)
+        run_recipe(replace(tiny_recipe, ship=ship), folder)
     return folder, said.getvalue()
 
 
@@ -59,6 +60,8 @@ def test_the_last_lines_say_what_was_made_how_good_it_is_and_what_is_next(shippe
     )
     assert lines[1].split() == ["accuracy", "dev,", "48", "rows"]
     assert [line[:7] for line in lines[2:5]] == ["student", "teacher", "student"]
+    assert lines[-2] == f"all of it: {folder}/report.html"
+    assert (folder / "report.html").is_file()
     assert f"distillkit predict {folder}/bundle.zip" in lines[-1]
 
 

@@ -140,13 +140,13 @@ class Run(_RecipeCommand):
     tells = True
 
     def __call__(self) -> dict[str, Any]:
-        from distillkit import runs
+        from distillkit.api import run_recipe
         from distillkit.doctor.examine import quick_checks
 
         self.check_one_process()
         for one in quick_checks(self.settings):
             log(f"{one.severity}: {one.seen}; {one.do}")
-        result = runs.run(self.settings, self.folder)
+        result = run_recipe(self.settings, self.folder).result
         score = SCORES[self.settings.data.task]
         scores = {
             name: {split: model[split][score] for split in ("dev", "test") if split in model}

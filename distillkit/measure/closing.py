@@ -41,7 +41,7 @@ def closing_lines(result: dict[str, Any], latency: dict[str, float], folder: Pat
         lines.append(" ".join([names[name].ljust(width), *cells]))
     lines.append(verdict(models, score))
     main = folder / _PLACES[own]
-    lines.append(f"all figures: {folder / 'evaluation' / 'report.md'}")
+    lines.append(f"all of it: {folder / 'report.html'}")
     lines.append(f"next: echo 'a text' | distillkit predict {main}, or distillkit serve {main}")
     return lines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from distillkit import __version__
 from distillkit.data.files import whole_file
-from distillkit.measure.closing import closing_lines, collapsed
+from distillkit.measure.closing import collapsed
 from distillkit.pipeline.export import check_installed
 from distillkit.processes import log
 from distillkit.recipe import SCORES, Recipe, dump
@@ -86,8 +86,6 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     with whole_file(folder / "result.json") as partial:
         text = json.dumps(result, ensure_ascii=False, indent=1)
         partial.write_text(text + "\n", encoding="utf-8")
-    latency = json.loads((folder / "evaluation" / "latency.json").read_text(encoding="utf-8"))
-    log("\n" + "\n".join(closing_lines(result, latency, folder)))
     return result
 
 
