@@ -63,74 +63,46 @@ def scatter(points: Sequence[Point], heading: str, unit: str, score: str) -> Mar
     for p in points:
         kind = "own" if p.own else "point" if p.label else "step"
         parts.append(_line(x.at(p.x), y.at(p.low), x.at(p.x), y.at(p.high), f"bar {kind}"))
-        parts.append(
-            f'<circle class="{kind}" cx="{x.at(p.x):.1f}" cy="{y.at(p.y):.1f}" r="{4 if p.label else 2}"/>'
-        )
+        parts.append(_dot(kind, x.at(p.x), y.at(p.y), 4 if p.label else 2))
     named = [(p.label, x.at(p.x), y.at(p.y)) for p in points if p.label]
     return _svg(heading, [*parts, *_labels(named)])
 
 
 def lines(
-    series: Mapping[str, Sequence[tuple[float, float]]], heading: str, across: str, up: str
+    series: Mapping[str, Sequence[tuple[float, float, float]]],
+    heading: str,
+    across: str,
+    up: str,
+    *,
+    diagonal: bool = False,
 ) -> Markup:
-    """Draw curves, each with its name on the right."""
-    series = {name: curve for name, curve in series.items() if curve}
-    found = [point for curve in series.values() for point in curve]
-    if not found:
-        return Markup()
-    most = max(point[0] for point in found)
-    least = min(point[0] for point in found)
-    x = _Axis(min(least, most - 1), most, _LEFT, _RIGHT)
-    y = _padded([point[1] for point in found])
-    parts, named = [*_axes(x, y, across, up)], []
-    for number, (name, curve) in enumerate(series.items()):
-        places = [(x.at(a), y.at(b)) for a, b in curve]
-        drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-        parts.append(f'<polyline class="curve c{number}" points="{drawn}"/>')
-        parts += [
-            f'<circle class="c{number}" cx="{a:.1f}" cy="{b:.1f}" r="2"/>' for a, b in places[-1:]
-        ]
-        named.append((name, *places[-1]))
-    return _svg(heading, [*parts, *_labels(named)])
-
-
-def reliability(curves: Mapping[str, Sequence[tuple[float, float, int]]], heading: str) -> Markup:
-    """Draw accuracy against confidence; a point's area grows with its rows.
+    """Draw curves, each with its name on the right.
 
     Args:
-        curves: By name the bins that have rows: mean confidence, accuracy, rows.
+        series: Points by name: x, y and the radius of a dot, in pixels; 0: none.
         heading: Read to those who do not see the chart.
+        across: Title of the x axis.
+        up: Title of the y axis.
+        diagonal: Both axes go from 0 to 100, and y = x is dashed.
     """
-    x, y = _Axis(0, 100, _LEFT, _RIGHT), _Axis(0, 100, _BOTTOM, _TOP)
-    parts = [*_axes(x, y, "confidence, %", "right, %")]
-    parts.append(_line(x.at(0), y.at(0), x.at(100), y.at(100), "even"))
-    named = []
-    for number, (name, bins) in enumerate(curves.items()):
-        total = sum(rows for *_, rows in bins)
-        places = [(x.at(100 * a), y.at(100 * b), rows) for a, b, rows in bins]
+    series = {name: curve for name, curve in series.items() if curve}
+    if not series:
+        return Markup()
+    found = [point for curve in series.values() for point in curve]
+    least, most = min(x for x, *_ in found), max(x for x, *_ in found)
+    x, y = _Axis(min(least, most - 1), most, _LEFT, _RIGHT), _padded([y for _, y, _ in found])
+    even = []
+    if diagonal:
+        x, y = _Axis(0, 100, _LEFT, _RIGHT), _Axis(0, 100, _BOTTOM, _TOP)
+        even = [_line(_LEFT, _BOTTOM, _RIGHT, _TOP, "even")]
+    parts, named = [*_axes(x, y, across, up), *even], []
+    for number, (name, curve) in enumerate(series.items()):
+        places = [(x.at(a), y.at(b), size) for a, b, size in curve]
         drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in places)
         parts.append(f'<polyline class="curve c{number}" points="{drawn}"/>')
-        parts += [
-            f'<circle class="c{number}" cx="{a:.1f}" cy="{b:.1f}" r="{2 + 8 * math.sqrt(rows / total):.1f}"><title>{rows} rows</title></circle>'
-            for a, b, rows in places
-        ]
+        parts += [_dot(f"c{number}", a, b, size) for a, b, size in places if size]
         named.append((name, *places[-1][:2]))
     return _svg(heading, [*parts, *_labels(named)])
-
-
-def coverage(curve: Sequence[dict[str, float]], heading: str) -> Markup:
-    """Draw accuracy of the answered rows against their share; the page's script moves the mark."""
-    points = [(100 * one["coverage"], 100 * one["accuracy"]) for one in curve if one["coverage"]]
-    x, y = _Axis(0, 100, _LEFT, _RIGHT), _padded([b for _, b in points])
-    places = [(x.at(a), y.at(b)) for a, b in points]
-    drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-    (a, b) = places[0]
-    parts = [
-        *_axes(x, y, "rows answered, %", "right of these, %"),
-        f'<polyline class="curve c0" points="{drawn}"/>',
-        f'<circle class="own mark" cx="{a:.1f}" cy="{b:.1f}" r="5"/>',
-    ]
-    return _svg(heading, parts)
 
 
 def intervals(rows: Sequence[Point], heading: str, score: str) -> Markup:
@@ -146,7 +118,7 @@ def intervals(rows: Sequence[Point], heading: str, score: str) -> Markup:
         y = 16 + 20 * place
         parts.append(_text(p.label if len(p.label) < 26 else p.label[:25] + "…", 4, y + 4))
         parts.append(_line(across.at(p.low), y, across.at(p.high), y, "bar point"))
-        parts.append(f'<circle class="point" cx="{across.at(p.x):.1f}" cy="{y}" r="4"/>')
+        parts.append(_dot("point", across.at(p.x), y, 4))
     parts.append(_text(score, (150 + WIDTH) / 2, height - 8, "middle"))
     return _svg(heading, parts, height)
 
@@ -189,8 +161,14 @@ def _labels(named: Iterable[tuple[str, float, float]]) -> Iterator[str]:
         places[i] = min(places[i], limit)
         limit = places[i] - _LINE
     for (label, x, y), place in zip(order, places, strict=True):
+        if not label:
+            continue
         yield _line(x, y, _RIGHT + 8, place, "lead")
         yield _text(label, _RIGHT + 11, place + 4)
+
+
+def _dot(kind: str, x: float, y: float, radius: float) -> str:
+    return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"/>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:

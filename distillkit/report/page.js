@@ -78,7 +78,7 @@ for (const button of document.querySelectorAll("button[data-gold]")) {
 
 const slider = document.getElementById("threshold");
 if (slider) {
-  const mark = document.querySelector("#coverage .mark");
+  const mark = document.querySelector("#coverage circle");
   const points = document.querySelector("#coverage .curve").getAttribute("points").split(" ");
   const percent = (share) => `${(100 * share).toFixed(1)} %`;
   const move = () => {

@@ -201,18 +201,18 @@ def _costs(result: Summary, latency: Summary, score: str, split: str) -> list[Ma
 def _curves(run: Path, result: Summary) -> list[Markup]:
     """Draw dev scores by epoch, and each training's loss by step."""
     epochs = {
-        _SHORT[name]: [(one["epoch"], 100 * one["dev"]) for one in found["history"]]
+        _SHORT[name]: [(one["epoch"], 100 * one["dev"], 2) for one in found["history"]]
         for name, found in result["training"].items()
     }
     drawn = [charts.lines(epochs, "dev score after each epoch", "epoch", "dev score, %")]
     for name in result["training"]:
         log = run / name.replace("_", "-") / "model" / "training" / "log.jsonl"
-        lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-        reports = [one for one in map(json.loads, lines) if one["kind"] == "report"]
-        every = max(1, len(reports) // 100)
-        points = [(one["step"], one["loss"]) for one in reports[::every]]
-        curve = {_SHORT[name]: [point for point in points if math.isfinite(point[1])]}
-        drawn.append(charts.lines(curve, f"training loss: {_SHORT[name]}", "step", "loss"))
+        text = log.read_text(encoding="utf-8") if log.is_file() else ""
+        reports = [one for one in map(json.loads, text.splitlines()) if one["kind"] == "report"]
+        thinned = reports[:: max(1, len(reports) // 100)]
+        losses = [(one["step"], one["loss"], 0) for one in thinned if math.isfinite(one["loss"])]
+        heading = f"training loss: {_SHORT[name]}"
+        drawn.append(charts.lines({_SHORT[name]: losses}, heading, "step", "loss"))
     return [one for one in drawn if one]
 
 
@@ -276,13 +276,32 @@ def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> S
 def _confidence(models: figures.Models, found: list[figures.Answered]) -> Summary:
     """Return calibration and coverage, figures and charts, on the last split."""
     bins, curve = figures.calibration(models, found[-1]), figures.coverage(models, found[-1])
-    split = found[-1].split
+    split, rows = found[-1].split, len(found[-1].table)
+    dots = {
+        name: [(100 * sure, 100 * right, 2 + 8 * math.sqrt(n / rows)) for sure, right, n in mine]
+        for name, mine in bins.items()
+    }
+    answered = [
+        (100 * one["coverage"], 100 * one["accuracy"], 0) for one in curve if one["coverage"]
+    ]
+    answered[0] = (*answered[0][:2], 5)  # the dot that the slider moves
     return {
         "temperature": models.temperature,
         "reliability": bins,
-        "reliability_chart": charts.reliability(bins, f"accuracy against confidence on {split}"),
+        "reliability_chart": charts.lines(
+            dots,
+            f"accuracy against confidence on {split}",
+            "confidence, %",
+            "right, %",
+            diagonal=True,
+        ),
         "coverage": curve,
-        "coverage_chart": charts.coverage(curve, f"accuracy against rows answered on {split}"),
+        "coverage_chart": charts.lines(
+            {"": answered},
+            f"accuracy against rows answered on {split}",
+            "rows answered, %",
+            "right of these, %",
+        ),
     }
 
 
