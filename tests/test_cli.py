@@ -277,7 +277,7 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(
         ),
         (["run", "quickstart", "--teacher.model", "./nothing"], "./nothing: no such folder"),
         (
-            ["run", "quickstart", "--training.precision", "fp16"],
+            ["run", "quickstart", "--training.precision", "fp16", "--teacher.model", "no/such"],
             "training.precision fp16 needs a GPU; on a CPU choose bf16, fp32 or auto",
         ),
         (["evaluate", "./nothing", "none.csv"], "none.csv: no such file; expected .tsv"),
