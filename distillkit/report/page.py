@@ -128,7 +128,7 @@ def _values(run: Path, recipe: Recipe) -> Summary:
     result = _json(run / "result.json")
     latency = _json(evaluation_folder(run) / "latency.json")
     score, splits = SCORES[recipe.data.task], _splits(result)
-    ladder = _ladder(run, splits, score)
+    ladder = _ladder(run, score)
     values = {
         "name": run.resolve().name,
         "score": score,
@@ -216,12 +216,14 @@ def _curves(run: Path, result: Summary) -> list[Markup]:
     return [one for one in drawn if one]
 
 
-def _ladder(run: Path, splits: list[str], score: str) -> Summary | None:
+def _ladder(run: Path, score: str) -> Summary | None:
     path = run / "ladder" / "ladder.json"
     if not path.is_file():
         return None
-    rows, split = ablations_in(_json(path)), splits[-1]
-    points = []
+    rows, points = ablations_in(_json(path)), []
+    # Of its own: the run may have been given a test split since.
+    splits = [split for split in ("dev", "test") if split in next(iter(rows.values()))]
+    split = splits[-1]
     for row in rows.values():
         mean, gap = row[split][score], row[split].get("difference")
         low, high = (mean - gap["mean"] + gap[end] if gap else mean for end in ("low", "high"))

@@ -151,6 +151,21 @@ def test_a_lone_surrogate_can_be_written():
     assert shown("a\ud800").encode() == "a⟨U+D800⟩".encode()
 
 
+def test_a_ladder_of_fewer_splits_than_the_run_is_shown(reported, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(reported[0], folder)
+    (folder / "ladder").mkdir()
+    gap = {"mean": 0.1, "low": 0.05, "high": 0.15}
+    row = {"title": "full <b>", "seeds": [1], "cost": {"rows": 10}}
+    rows = {"full": row | {"dev": {"accuracy": 0.8, "difference": gap}}}
+    (folder / "ladder" / "ladder.json").write_text(json.dumps({"ablations": rows}))
+    page = write_report(folder).read_text(encoding="utf-8")
+    ladder = page[page.index('<section id="ladder">') : page.index('<section id="calibration">')]
+    assert "+5.0 to +15.0" in ladder
+    assert "full &lt;b&gt;" in ladder
+    assert "<b>" not in ladder
+
+
 @pytest.mark.parametrize("labels", [5, 40])
 def test_many_labels_have_their_commonest_confusions_alone(labels):
     counts = [[i * labels + j for j in range(labels)] for i in range(labels)]
