@@ -18,7 +18,7 @@ from distillkit.report import charts, write_report
 from distillkit.report.page import confusion, inline_json, shown
 
 # Labels and texts that would break a page which does not escape them.
-LABELS = ["</script><img src=x onerror=boom()>", "\"'&amp; b\u202eidi"]
+LABELS = ["</script ><img src=x onerror=boom()>", "\"'&amp; b\u202eidi"]
 HOSTILE = [
     "</script><script>boom()</script> film",
     "<!-- \"'><b onclick=boom()>& &lt; {{ 7 * 7 }} {% raw %}",
@@ -122,7 +122,9 @@ def test_a_label_that_both_models_contradict_is_listed_first(reported, tmp_path)
         page = write_report(folder).read_text()
         doubts = page[page.index('id="doubts"') :]
         first = doubts[doubts.index(f'<tr data-split="{split}">') :]
-        assert text in first[: first.index("</tr>")]
+        first = first[: first.index("</tr>")]
+        assert text in first
+        assert float(re.search(r'<td class="n">([\d.]+)', first)[1]) > 50
 
 
 def test_whatever_a_text_holds_is_text(hostile):
