@@ -1,8 +1,10 @@
 """The end of `distillkit run`: a bundle, its figures, and what is said of them."""
 
+import base64
 import json
 import re
 import shutil
+import subprocess
 import sys
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -12,9 +14,10 @@ import pytest
 
 from distillkit import runs
 from distillkit.api import run_recipe
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.closing import collapsed, interval, verdict
-from distillkit.recipe import ShipConfig, dump, load_recipe
+from distillkit.recipe import ColumnsConfig, ShipConfig, dump, load_recipe
 from distillkit.report import write_report
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import load_classifier
@@ -140,8 +143,32 @@ def test_the_report_is_of_the_bundle(shipped):
     folder, _ = shipped
     page = write_report(folder).read_text(encoding="utf-8")
     assert "The compressed student scores" in page
+    bundle = re.search(r'id="bundle">([^<]+)<', page)[1]
+    assert base64.b64decode(bundle) == (folder / "bundle.zip").read_bytes()
     found = json.loads((folder / "result.json").read_text())["shipped"]
     assert f"dividing the logits by {found['temperature']:.2f}" in page
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page)[1])
     accuracy = found["cascade"]["accuracy"]
     assert max(point["cascade"] for point in figures["coverage"]) >= accuracy - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_the_shipped_student_answers_in_the_report(shipped, tmp_path):
+    folder, _ = shipped
+    flags = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--dump-dom",
+    ]
+    flags += ["--virtual-time-budget=10000", f"--user-data-dir={tmp_path}/u"]
+    page = (folder / "report.html").as_uri()
+    done = subprocess.run(["chromium", *flags, page], capture_output=True, text=True, check=True)
+    assert "CONSOLE" not in done.stderr
+    text = read_table(str(folder / "data" / "dev.parquet"), ColumnsConfig())["text"][0].as_py()
+    wanted = Predictor(folder / "bundle.zip").predict([text])[0]
+    sure = 100 * max(wanted["probabilities"].values())
+    assert f"{wanted['label']}, confidence {sure:.1f} %" in done.stdout
+    assert 'class="words"><span' in done.stdout

@@ -1,5 +1,6 @@
 """The page: figures and charts in a template, with its style and script inside."""
 
+import base64
 import json
 import math
 import platform
@@ -14,16 +15,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from distillkit.data.files import whole_file
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
 from distillkit.measure.closing import interval, verdict
 from distillkit.measure.report import SCORE_NAMES, comparison_table
 from distillkit.measure.statistics import fit_temperature
-from distillkit.recipe import SCORES, Recipe, load_recipe
+from distillkit.pipeline.javascript import RUNTIME, check_javascript
+from distillkit.recipe import SCORES, ColumnsConfig, Recipe, load_recipe
 from distillkit.report import charts, figures
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE
-from distillkit.runtime.bundle import read_bundle
+from distillkit.runtime.bundle import TOKENIZER, read_bundle
 from distillkit.teacher.checkpoint import load_classifier
 
 Summary = dict[str, Any]
@@ -38,6 +41,7 @@ _SHORT = {
     "teacher": "teacher",
 }
 _LONG = 400  # characters of a text that are shown
+_LIVE_BYTES = 1_050_000  # of a bundle; a third more in base64
 _ROWS_BYTES = 500_000  # of the rows that the page holds
 _CELLS = 30  # labels of a confusion matrix; above it, the commonest confusions alone
 _STAGES = ("data", "adapted", "teacher", "transfer", "logits", "student-gold", "student", "ship")
@@ -144,12 +148,37 @@ def _values(run: Path, recipe: Recipe) -> Summary:
         "versions": _versions(result),
         "recipe": (run / "recipe.yaml").read_text(encoding="utf-8"),
         "transfer": figures.transfer_rows(run / "transfer" / "transfer.parquet"),
-        "live": None,  # the bundle and the runtime that answers from it in the page
+        "live": _live(run, result),
         **_answers(run, recipe, result, splits),
     }
     kept = ("verdict", "reliability", "coverage", "slices", "seconds", "versions")
     values["figures"] = result | {"latency": latency} | {name: values[name] for name in kept}
     return values
+
+
+def _live(run: Path, result: Summary) -> Summary | None:
+    """Return what lets the shipped student answer in the page; None where JavaScript cannot."""
+    bundle = run / BUNDLE
+    large = bundle.is_file() and bundle.stat().st_size > _LIVE_BYTES
+    if "shipped" not in result["models"] or not bundle.is_file() or large:
+        return None
+    manifest, files = read_bundle(bundle)
+    try:
+        check_javascript(str(bundle), str(manifest.made_from["model_type"]), files[TOKENIZER])
+    except InputError:
+        return None
+    own = Path(__file__).with_name("live.js")
+    script = "".join(file.read_text(encoding="utf-8") for file in (RUNTIME / "distillkit.js", own))
+    row = read_table(str(run / "data" / "dev.parquet"), ColumnsConfig(), labels="ignored").slice(
+        0, 1
+    )
+    return {
+        "pairs": bool(manifest.pairs),
+        "example": row["text"][0].as_py(),
+        "second": row["text_pair"][0].as_py() if manifest.pairs else "",
+        "bundle": base64.b64encode(bundle.read_bytes()).decode(),
+        "script": Markup(script),
+    }
 
 
 def _splits(result: Summary) -> list[str]:

@@ -136,8 +136,10 @@ def _fill(partial: Path, key: str, made_from: Summary, build: Callable[[Path], S
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         (partial / "key").write_text(key, encoding="utf-8")
+    began = time.monotonic()
     try:
-        stamp = {"key": key, "made_from": made_from, "summary": build(partial)}
+        stamp: Summary = {"key": key, "made_from": made_from, "summary": build(partial)}
+        stamp["seconds"] = round(time.monotonic() - began, 1)
         with whole_file(partial / "stage.json") as unfinished:
             unfinished.write_text(json.dumps(stamp, ensure_ascii=False, indent=1), encoding="utf-8")
     except Exception:
