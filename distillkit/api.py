@@ -15,6 +15,7 @@ import yaml
 
 from distillkit import runs, shelf
 from distillkit.data.files import whole_file
+from distillkit.doctor.examine import quick_checks
 from distillkit.errors import InputError
 from distillkit.measure.closing import closing_lines
 from distillkit.pipeline import Classifier
@@ -83,11 +84,13 @@ def distill(
 
 
 def run_recipe(recipe: Recipe, folder: Path) -> "Run":
-    """Run a recipe, write its report, and say how it went; `runs.run` does the first alone.
+    """Check a recipe, run it, write its report, say how it went; `runs.run` runs it alone.
 
     Raises:
         InputError: As `runs.run`.
     """
+    for one in quick_checks(recipe):
+        log(f"{one.severity}: {one.seen}; {one.do}")
     run = Run(folder, runs.run(recipe, folder))
     write_report(folder)
     log(f"\n{run!r}")

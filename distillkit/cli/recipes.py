@@ -141,11 +141,8 @@ class Run(_RecipeCommand):
 
     def __call__(self) -> dict[str, Any]:
         from distillkit.api import run_recipe
-        from distillkit.doctor.examine import quick_checks
 
         self.check_one_process()
-        for one in quick_checks(self.settings):
-            log(f"{one.severity}: {one.seen}; {one.do}")
         result = run_recipe(self.settings, self.folder).result
         score = SCORES[self.settings.data.task]
         scores = {
