@@ -92,8 +92,10 @@ def check_sources(arguments: dict[str, Any]) -> None:
     if isinstance(data, DataConfig):
         sources += [data.train, data.dev, data.test, *data.unlabelled]
     named = ("", "-", "auto", "wordnet")
+    try:
+        from distillkit.data.readers import source_path
+    except ModuleNotFoundError:  # a server has no package that reads files; the command says so
+        return
     for source in sources:
         if source not in named and ":" not in source and not Path(source).exists():
-            from distillkit.data.readers import source_path
-
             source_path(source)
