@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from distillkit import pipeline
-from distillkit.bench import measure
 from distillkit.bench.forms import FORMS, Form, load, prepare
 from distillkit.bench.measure import speed, start
 from distillkit.bench.run import _name
 from distillkit.cli import main
 from distillkit.errors import InputError
+from distillkit.measure import cost
 from distillkit.measure.cost import times
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def test_every_form_answers_alike(forms, classifier_folder):
 
 
 def test_forms_take_turns_in_blocks_and_see_the_same_calls(monkeypatch):
-    monkeypatch.setattr(measure, "_WARM", 1)
+    monkeypatch.setattr(cost, "_WARM", 1)
     seen = []
 
     def answer(name):

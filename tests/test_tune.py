@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from distillkit import runs
+from distillkit import api, runs
 from distillkit.cli import main
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
@@ -129,11 +129,13 @@ def test_a_trials_recipe_gives_its_results(searched, tmp_path):
 def test_best_yaml_is_a_recipe_that_run_takes(searched, monkeypatch, capsys):
     folder, result = searched
     taken = []
-    models = {"models": {"student": {"dev": {"accuracy": 1.0}}}}
-    monkeypatch.setattr(runs, "run", lambda recipe, home: taken.append((recipe, home)) or models)
+    finished = api.Run(
+        folder, {"models": {"student": {"dev": {"accuracy": 1.0}}}, "collapsed": False}
+    )
+    monkeypatch.setattr(api, "run_recipe", lambda recipe, home: taken.append(recipe) or finished)
     assert main(["run", str(folder / "tune" / "best.yaml"), "--name", "again"]) == 0
     capsys.readouterr()
-    assert taken[0][0] == _trial_recipe(folder, result["best"])
+    assert taken[0] == _trial_recipe(folder, result["best"])
     best = yaml.safe_load((folder / "tune" / "best.yaml").read_text())
     assert best.keys() == yaml.safe_load(dump(Recipe())).keys()  # every setting
 
