@@ -9,12 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from distillkit import runs, shelf
-from distillkit.data.files import whole_file
+from distillkit.data.memory import source_of
 from distillkit.doctor.examine import quick_checks
 from distillkit.errors import InputError
 from distillkit.measure.closing import closing_lines
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
     from distillkit.runtime import Predictor
 
-_LISTS = {2: ("text", "label"), 3: ("text", "text_pair", "label")}
-
 
 def distill(
     train: Any,
@@ -40,7 +36,7 @@ def distill(
     test: Any = None,
     unlabelled: Any = None,
     teacher: Any = "minilm-l6",
-    student: Any = "bilstm",
+    student: Any = "auto",
     output: str | Path = "runs/distilled",
     **settings: Any,
 ) -> "Run":
@@ -56,7 +52,7 @@ def distill(
         teacher: A name on the shelf, a folder, a hub name, a section of a recipe, or a pair of a
             transformers model and its tokenizer. One that is fine-tuned on these labels already is
             taken as it is with `{"model": FOLDER, "training": {"epochs": 0}}`.
-        student: A name on the shelf or a section of a recipe.
+        student: A name on the shelf or a section of a recipe; auto: the texts choose one.
         output: Folder of the run.
         **settings: Any other section or key of a recipe: `augment={"n_iter": 10}`, `seed=2`.
 
@@ -72,9 +68,9 @@ def distill(
         data: dict[str, Any] = dict(settings.pop("data", {}))
         for name, rows in {"train": train, "dev": dev, "test": test}.items():
             if rows is not None:
-                data[name] = _source(name, rows, given)
+                data[name] = source_of(rows, name, given)
         if unlabelled is not None:
-            data["unlabelled"] = [_source("unlabelled", unlabelled, given)]
+            data["unlabelled"] = [source_of(unlabelled, "unlabelled", given)]
         spec = {"data": data, "teacher": _teacher(teacher, given), "student": student, **settings}
         return run_recipe(_recipe(spec), folder)
     except InputError:
@@ -173,60 +169,6 @@ def load(place: str | Path) -> "Predictor | Classifier":
 
         return Predictor(folder)
     return Classifier(str(place))
-
-
-def _source(name: str, rows: Any, given: Path) -> str:
-    """Return a source of rows: what is in memory is written to the run's folder first."""
-    if isinstance(rows, (str, Path)):
-        return str(rows)
-    table = _table(name, rows)
-    if not len(table):
-        raise InputError(f"{name}: no rows")
-    target = given / f"{name}.parquet"
-    with whole_file(target) as partial:
-        pq.write_table(table, partial)
-    return str(target)
-
-
-def _table(name: str, rows: Any) -> pa.Table:
-    """Turn rows in memory into a table with their own names of columns."""
-    kind = f"{type(rows).__module__.partition('.')[0]}.{type(rows).__name__}"
-    try:
-        if kind == "pandas.DataFrame":
-            return pa.Table.from_pandas(rows, preserve_index=False)
-        if kind == "datasets.Dataset":
-            return _of_dataset(rows)
-        if kind == "pandas.Series" or (isinstance(rows, list) and name == "unlabelled"):
-            return pa.table({"text": pa.array(list(rows))})
-        if isinstance(rows, tuple) and len(rows) in _LISTS:
-            columns = dict(zip(_LISTS[len(rows)], (list(column) for column in rows), strict=True))
-            if len({len(column) for column in columns.values()}) > 1:
-                sizes = ", ".join(f"{len(column):,} of {what}" for what, column in columns.items())
-                raise InputError(f"{name}: lists of unequal length ({sizes})")
-            return pa.table(columns)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InputError(
-            f"{name}: values of several types in one column: {' '.join(str(error).split())}"
-        ) from None
-    raise InputError(
-        f"{name}: {type(rows).__name__}; expected a DataFrame, a datasets.Dataset, lists (texts, labels), or a source such as a file"
-    )
-
-
-def _of_dataset(rows: Any) -> pa.Table:
-    """Return a Dataset's rows, classes by their names."""
-    classes = {
-        column: feature.names
-        for column, feature in rows.features.items()
-        if hasattr(feature, "names")
-    }
-    columns = {
-        column: [classes[column][number] for number in rows[column]]
-        if column in classes
-        else list(rows[column])
-        for column in rows.column_names
-    }
-    return pa.table(columns)
 
 
 def _teacher(teacher: Any, given: Path) -> Any:

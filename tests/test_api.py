@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -12,11 +13,25 @@ import pytest
 import yaml
 
 import distillkit
-from distillkit import runs
+from distillkit import pipeline, runs
+from distillkit.compress.run import compress
 from distillkit.data.columns import find_columns
+from distillkit.data.memory import source_of
 from distillkit.errors import InputError
-from distillkit.pipeline import Classifier
-from distillkit.recipe import ColumnsConfig, load_recipe
+from distillkit.pipeline import Classifier, StudentJob
+from distillkit.pipeline.student_choice import settle_student
+from distillkit.recipe import (
+    AugmentConfig,
+    ColumnsConfig,
+    CompressConfig,
+    CompressJob,
+    DataConfig,
+    EmbeddingConfig,
+    StudentConfig,
+    TrainingConfig,
+    load_config,
+    load_recipe,
+)
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import load_classifier
 
@@ -138,9 +153,85 @@ def test_a_recipe_finds_the_columns_of_its_file_and_saves_what_it_found(
     assert load_recipe(str(tmp_path / "run" / "recipe.yaml")).data.columns.text == "review"
 
 
-def test_load_takes_a_bundle_and_a_checkpoint(classifier_folder, tmp_path):
-    from distillkit import pipeline
+def test_every_stage_takes_rows_in_memory_and_says_what_it_made(
+    frames, classifier_folder, tmp_path
+):
+    train, dev = (frame.rename(columns={"text": "Review", "label": "stars"}) for frame in frames)
+    config = AugmentConfig(n_iter=1)
+    made = pipeline.augment(train, tmp_path / "transfer.parquet", config, held_out=[dev])
+    assert made.rows == made["rows"] == made.original + made.augmented
+    assert repr(made).startswith("TransferSet(output=")
+    train.to_csv(tmp_path / "train.csv", index=False)
+    dev.to_csv(tmp_path / "dev.csv", index=False)
+    again = [tmp_path / "again.parquet", config]
+    pipeline.augment(str(tmp_path / "train.csv"), *again, held_out=[str(tmp_path / "dev.csv")])
+    assert again[0].read_bytes() == Path(made.output).read_bytes()
+    transfer_set = datasets.Dataset.from_parquet(made.output)
+    labelled = pipeline.label(pd.read_parquet(made.output), tmp_path / "store", classifier_folder)
+    assert labelled.distinct == made.rows
+    short = TrainingConfig(epochs=8, batch_size=8, learning_rate=1e-2)
+    job = StudentJob(
+        transfer_set,
+        (list(dev["Review"]), list(dev["stars"])),
+        tmp_path / "student",
+        StudentConfig(hidden_size=8, embeddings=EmbeddingConfig("random", 8)),
+        logits=tmp_path / "store",
+        training=short,
+    )
+    student = pipeline.train_student(job)
+    scores = pipeline.evaluate(student.output, dev)
+    assert (scores.rows, scores.accuracy) == (len(dev), student.dev_accuracy)
+    assert student.dev_score == student.dev_accuracy
+    bundle = pipeline.export(student.output, tmp_path / "bundle", list(dev["Review"]))
+    assert bundle.parity["rows"] > len(dev)
+    rounded = CompressConfig(weights="int8")
+    small = compress(CompressJob(student.output, tmp_path / "small", dev, rounded))
+    assert small.megabytes < bundle.megabytes
 
+
+def test_logits_in_memory_teach_as_those_of_the_model_they_came_from(
+    frames, classifier_folder, tmp_path
+):
+    train, _ = frames
+    model = Classifier(classifier_folder)
+    given = train.assign(logits=list(model.logits(list(train["text"])).tolist()))
+    found = pipeline.label(train, tmp_path / "given", logits=given, labels=model.labels)
+    asked = pipeline.label(train, tmp_path / "asked", classifier_folder)
+    assert found.accuracy_on_labelled == asked.accuracy_on_labelled
+    assert found.labels == asked.labels
+
+
+def test_the_texts_choose_the_student_unless_it_is_named(tiny_recipe, pair_table, tmp_path):
+    def chosen(texts, student):
+        source = source_of((texts, ["x"] * len(texts)), "train", tmp_path)
+        return settle_student(DataConfig(train=source), student)
+
+    auto = StudentConfig("auto")
+    new = [f"word{i} is here" for i in range(100)]
+    known = ["the film is good"] * 100
+    assert chosen(new, auto)[0] == load_config("students", "bilstm-subwords", StudentConfig())
+    assert chosen(known, auto)[0] == load_config("students", "bilstm", StudentConfig())
+    assert "0.0 % of the words" in chosen(known, auto)[1]
+    assert chosen(new, StudentConfig()) == (StudentConfig(), "")
+    pairs = DataConfig(
+        train=source_of(pair_table, "train", tmp_path), columns=ColumnsConfig(text_pair="text_pair")
+    )
+    assert settle_student(pairs, auto)[0].kind == "transformer"
+
+
+def test_a_recipe_without_a_student_has_the_chosen_one(tmp_path):
+    def student(text):
+        (tmp_path / "mine.yaml").write_text(text)
+        return load_recipe(str(tmp_path / "mine.yaml")).student
+
+    assert student("seed: 2\n") == student("student: auto\n") == StudentConfig("auto")
+    assert student("student: {hidden_size: 7}\n") == StudentConfig(hidden_size=7)
+    assert student("student: {use: auto}\n").kind == "auto"
+    with pytest.raises(InputError, match=r"mine\.yaml:1: .*student\.kind is auto, .* name a kind"):
+        student("student: {kind: auto, hidden_size: 7}\n")
+
+
+def test_load_takes_a_bundle_and_a_checkpoint(classifier_folder, tmp_path):
     pipeline.export(classifier_folder, tmp_path / "bundle")
     bundle, model = distillkit.load(tmp_path / "bundle"), distillkit.load(classifier_folder)
     assert (type(bundle), type(model)) == (Predictor, Classifier)

@@ -40,7 +40,7 @@ def load(tmp_path):
 
 
 def test_empty_file_is_the_defaults(load):
-    assert load("") == Recipe()
+    assert load("") == replace(Recipe(), student=StudentConfig("auto"))
 
 
 def test_paper_defaults_of_the_three_rules():
@@ -53,7 +53,7 @@ def test_paper_default_of_the_loss_is_mse_alone():
 
 
 def test_yaml_overrides_only_what_it_names(load):
-    assert load("loss:\n  alpha: 0.5\n") == replace(Recipe(), loss=LossConfig(alpha=0.5))
+    assert load("loss:\n  alpha: 0.5\n") == replace(load(""), loss=LossConfig(alpha=0.5))
 
 
 def test_whole_number_serves_where_a_fraction_is_expected(load):

@@ -110,7 +110,7 @@ def parse(name: str, argv: list[str]) -> Command:
 
 
 def _json(lines: Iterable[Any]) -> Iterator[str]:
-    return (json.dumps(line, ensure_ascii=False) for line in lines)
+    return (json.dumps(line, ensure_ascii=False, default=dict) for line in lines)
 
 
 def _status(name: str, error: BaseException) -> int:

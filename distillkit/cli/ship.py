@@ -1,5 +1,6 @@
 """The commands that take a model out of the workshop."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +43,7 @@ class Export(Command):
     MODEL may be a bundle; a run's folder means its bundle.zip."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
 
         if self.js:

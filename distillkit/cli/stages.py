@@ -1,7 +1,7 @@
 """The commands of single stages, one function of `distillkit.pipeline` each."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,7 +62,7 @@ class TrainTeacher(Command):
     shelf_word = "teacher_name"
     from_shelf = _teacher
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
 
         return pipeline.train_teacher(
@@ -95,7 +95,7 @@ class AdaptTeacher(Command):
     shelf_word = "teacher_name"
     from_shelf = _encoder
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
 
         return pipeline.adapt_teacher(
@@ -137,7 +137,7 @@ class Augment(Command):
     seed: int = 1
     """Seed of everything random."""
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
 
         return pipeline.augment(**vars(self))
@@ -177,7 +177,7 @@ class Label(Command):
     workers: int = 0
     """Actors on Ray; 0: one per GPU; without GPUs, one per CPU except one."""
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
 
         teacher = model_in(self.teacher, TEACHER)
@@ -203,7 +203,7 @@ class TrainStudent(StudentJob, Command):
     shelf_word = "student_name"
     from_shelf = _student
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
 
         return pipeline.train_student(replace(self, teacher=model_in(self.teacher, TEACHER)))
@@ -227,7 +227,7 @@ class Evaluate(Command):
 
     tells = True
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
         from distillkit.measure.report import metrics_table, narrow
 

@@ -5,7 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from distillkit.data.files import check_replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.logits import joined_labels
+from distillkit.data.memory import source_of
 from distillkit.data.scores import dev_score
 from distillkit.data.tables import mask_of, paired, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
@@ -30,6 +31,7 @@ from distillkit.errors import InputError, say_renamed
 from distillkit.measure.cost import milliseconds
 from distillkit.measure.metrics import agreement
 from distillkit.pipeline.export import check_fast, check_installed, export_model
+from distillkit.pipeline.results import Compressed
 from distillkit.processes import log, rank
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, dump
 from distillkit.runtime import Predictor
@@ -43,17 +45,14 @@ _TIMED = 200  # rows
 _TRIES = 3  # of a wanted size, from the plan that looks best
 
 
-def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
+def compress(job: CompressJob | str, *old: Any, **named: Any) -> Compressed:
     """Make a model smaller, in steps, and measure it after each.
 
     Args:
-        job: What to compress, and how far.
+        job: What to compress, and how far; `dev` and `transfer_set` may be rows in memory, as
+            `data.memory.source_of` takes them.
         *old: The fields of a `CompressJob` one by one, as before; for one release.
         **named: The same.
-
-    Returns:
-        What is written to `compress.json`: the settings, and of each step the score, agreement with
-            the uncompressed model, MB, and milliseconds a row.
 
     Raises:
         InputError: Something given is wrong. Nothing is written then.
@@ -64,6 +63,13 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
         named |= zip(("output", "dev", "settings"), old, strict=False)
         job = CompressJob(job, **{key: given for key, given in named.items() if given is not None})
     check_installed("compress")
+    job = replace(
+        job,
+        model=str(job.model),
+        output=Path(job.output),
+        dev=source_of(job.dev, "dev"),
+        transfer_set=source_of(job.transfer_set, "transfer_set"),
+    )
     check_replaceable(job.output, "compress.json")
     _check_finished(job)
     network, tokenizer = load_classifier(job.model)
@@ -80,17 +86,17 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> dict[str, Any]:
             settings, model = _met(steps, model, plans[:_TRIES])
         else:
             steps.take(model, settings)
-        result = {
-            "distillkit": __version__,
-            "model": job.model,
-            "dev": job.dev,
-            "asked": _asked(job),
-            "rows": len(steps.dev),
-            "compress": asdict(settings),
-            "steps": steps.timed(),
-        }
+        result = Compressed(
+            distillkit=__version__,
+            model=job.model,
+            dev=job.dev,
+            asked=_asked(job),
+            rows=len(steps.dev),
+            compress=asdict(settings),
+            steps=steps.timed(),
+        )
         if rank() == 0:
-            _write(job.output, result, settings, model, steps.last)
+            _write(job.output, dict(result), settings, model, steps.last)
             shutil.rmtree(checkpoint_folder(job.output), ignore_errors=True)
     return result
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from upath import UPath
 
+from distillkit.data.columns import find_columns
 from distillkit.data.files import whole_file
 from distillkit.data.labels import LABEL_TYPES, parse_label, task_of_labels
-from distillkit.data.readers import is_plain_text, read_rows, source_files
+from distillkit.data.readers import Row, is_plain_text, read_rows, source_files
 from distillkit.errors import InputError, MissingValue
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Missing, Task
@@ -74,9 +76,10 @@ def read_blocks(
 
     Args:
         source: Anything `readers.read_rows` takes.
-        columns: Names of the source's columns. A table that `write_table` wrote and a text file
-            have the canonical names, whatever is given here. Such a table with a column
-            `text_pair` holds pairs; a transfer set keeps its `origin` and `rules`.
+        columns: Names of the source's columns. Where the default ones are not there, they are
+            found as `data.columns` says. A table that `write_table` wrote and a text file have the
+            canonical names, whatever is given here. Such a table with a column `text_pair` holds
+            pairs; a transfer set keeps its `origin` and `rules`.
         task: What a label is; `data.labels.LABEL_TYPES` has the column's type.
         labels: `required`, `optional` (a null label, or no such column, gives null) or `ignored`
             (no label column).
@@ -95,9 +98,7 @@ def read_blocks(
     if (own := _canonical_names(source)) is not None:
         second = "text_pair" if columns.text_pair or "text_pair" in own else ""
         columns = replace(columns, text="text", text_pair=second, label="label")
-    wanted = {"text": columns.text}
-    if columns.text_pair:
-        wanted["text_pair"] = columns.text_pair
+    wanted = _wanted(columns)
     if own is not None and not known and _is_own(source, set(wanted), labels):
         names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
         file = pq.ParquetFile(source)
@@ -114,17 +115,33 @@ def read_blocks(
         )
         return
     # Anything else goes row by row, and a row that does not fit is said with its place.
-    columns_of = _Columns(wanted, columns, task, labels, known, or_canonical)
-    yield from _checked(source, columns_of, missing, rows)
+    found_rows = read_rows(source)
+    first = list(islice(found_rows, 1))
+    if own is None and first:
+        columns, said = find_columns(list(first[0][1]), columns)
+        if said:
+            log(f"{source}: {said}")
+    columns_of = _Columns(_wanted(columns), columns, task, labels, known, or_canonical)
+    yield from _checked(source, chain(first, found_rows), columns_of, missing, rows)
+
+
+def _wanted(columns: ColumnsConfig) -> dict[str, str]:
+    """Return the source's name of each canonical column of text."""
+    second = {"text_pair": columns.text_pair} if columns.text_pair else {}
+    return {"text": columns.text, **second}
 
 
 def _checked(
-    source: str, columns_of: "_Columns", missing: Missing | None, rows: int
+    source: str,
+    found: Iterable[Row],
+    columns_of: "_Columns",
+    missing: Missing | None,
+    rows: int,
 ) -> Iterator[pa.Table]:
     """Yield a source in blocks of so many rows; say which rows lack a value."""
     empty = True
     lacking: list[MissingValue] = []
-    for place, row in read_rows(source):
+    for place, row in found:
         try:
             columns_of.add(place, row)
         except MissingValue as error:

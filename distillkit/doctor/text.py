@@ -10,6 +10,7 @@ import numpy as np
 from distillkit.data.batches import encode
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.doctor.findings import SEVERITIES, Finding, Severity, finding, graded, percent
+from distillkit.pipeline.student_choice import NEW_WORDS
 
 _UNTRUNCATED = 1 << 20
 # The share of the teacher's tokens that are its unknown token, and subwords a word (a character in
@@ -21,7 +22,7 @@ SUBWORDS, MANY_SUBWORDS = 1.8, 2.6
 SCRIPT = 0.002
 # SST-2 students with 4.7 % of dev's tokens out of vocabulary agreed with their teacher on 90.8 % of
 # the rows; with subwords for them on 92.1 %.
-OUT_OF_VOCABULARY, MANY_OUT_OF_VOCABULARY = 0.02, 0.3
+OUT_OF_VOCABULARY, MANY_OUT_OF_VOCABULARY = NEW_WORDS, 0.3
 TRUNCATED = 0.05
 
 

@@ -1,7 +1,7 @@
 """Tables of a run's metrics: every model a row, from the commonest class to the teacher."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -87,7 +87,7 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
     return table(rows)
 
 
-def metrics_table(report: dict[str, Any]) -> str:
+def metrics_table(report: Mapping[str, Any]) -> str:
     """Lay out `metrics.metrics`: one line, and a table of classes and a confusion matrix if any."""
     values = "  ".join(f"{key} {report[key]:.4f}" for key in _METRICS if key in report)
     parts = [f"{report['rows']} rows  {values}"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,11 @@ import pyarrow as pa
 from distillkit.data.batches import encode
 from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
 from distillkit.data.labels import task_of_model
+from distillkit.data.memory import source_of
 from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.metrics import metrics
+from distillkit.pipeline.results import Scores
 from distillkit.pipeline.task import COLUMNS, check_pairs, check_reads
 from distillkit.recipe import ColumnsConfig, Task
 from distillkit.runtime.answers import answers, check_finite, groups
@@ -26,28 +28,29 @@ from distillkit.teacher.checkpoint import (
 )
 from distillkit.training.inference import predict_logits
 
+if TYPE_CHECKING:
+    from distillkit.data.memory import Rows
+
 
 def evaluate(
-    model: str, source: str, columns: ColumnsConfig = COLUMNS, teacher: str = ""
-) -> dict[str, Any]:
+    model: str, source: "Rows", columns: ColumnsConfig = COLUMNS, teacher: str = ""
+) -> Scores:
     """Measure a model, student or teacher, on labelled text.
 
     Args:
         model: Folder, package or hub name of a fine-tuned model, or a bundle; it says itself what a
             label is.
-        source: Labelled source.
+        source: Labelled rows, also in memory as `data.memory.source_of` takes them.
         columns: Names of its columns.
         teacher: Another model of the same task, to report agreement with.
-
-    Returns:
-        What `measure.metrics.metrics` does.
     """
+    model, source = str(model), source_of(source, "source")
     own = Path(model)
     task = cast(Task, read_bundle(own)[0].task) if is_bundle(own) else task_of(model)
     table = read_table(source, columns, task=task)
     logits, names = classify(model, table, source)
     other = classify(teacher, table, source, names)[0] if teacher else None
-    return metrics(task, logits, gold_of(table, names, task), names, other)
+    return Scores(**metrics(task, logits, gold_of(table, names, task), names, other))
 
 
 def classify(

@@ -11,8 +11,10 @@ import numpy as np
 from distillkit.data.batches import encode
 from distillkit.data.files import check_replaceable, check_writable, whole_file, whole_folder
 from distillkit.data.labels import task_of_model
+from distillkit.data.memory import source_of
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
+from distillkit.pipeline.results import Exported
 from distillkit.pipeline.task import COLUMNS, check_reads
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime.bundle import (
@@ -30,6 +32,7 @@ from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens
 from distillkit.training.inference import predict_logits
 
 if TYPE_CHECKING:
+    from distillkit.data.memory import Rows
     from distillkit.runtime import Predictor
 
 # Largest difference of any logit from torch's that a graph in fp32 may have: sums in another order
@@ -62,34 +65,31 @@ _ROWS = 2000  # of the source; more rows would find no other way through the gra
 def export(
     model: str,
     target: Path,
-    source: str = "",
+    source: "Rows" = "",
     columns: ColumnsConfig = COLUMNS,
     *,
     one_file: bool = False,
     int8: bool = False,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> Exported:
     """Write a bundle, which `runtime.Predictor` answers from.
 
     Args:
         model: Folder, package or hub name of a fine-tuned classifier with a fast tokenizer.
         target: Folder to write; with `one_file` a file.
-        source: Texts or pairs, of which the first 2,000 are what the bundle's answers are held
+        source: Texts or pairs, also in memory as `data.memory.source_of` takes them; the first 2,000 are what the bundle's answers are held
             against torch's on, beside some that are made to be hard.
         columns: Names of the source's columns.
         one_file: Write one file.
         int8: Compute in int8, weights and activations.
         overwrite: Replace a finished bundle of another model, or with a temperature or threshold.
 
-    Returns:
-        `output`, `parity` (`rows`, `largest` and `mean` difference of a logit, `same_answer`, the
-        share of equal answers), `megabytes`.
-
     Raises:
         InputError: A package is missing, the model has no fast tokenizer, the bundle does not
             answer as torch does, or another bundle would be replaced; nothing is written then.
     """
     check_installed("export")
+    model, target, source = str(model), Path(target), source_of(source, "source")
     if not one_file:
         check_replaceable(target, MODEL, ENCODER)
     else:
@@ -120,7 +120,7 @@ def export_model(
     rewrite: Callable[[bytes], bytes] | None = None,
     made_from: Mapping[str, str] | None = None,
     overwrite: bool = True,
-) -> dict[str, Any]:
+) -> Exported:
     """Write a bundle of a model in memory.
 
     Args:
@@ -133,9 +133,6 @@ def export_model(
         rewrite: Stores a graph's weights in another form, with the same answers; None: in fp32.
         made_from: What the manifest says of that form.
         overwrite: As in `export`.
-
-    Returns:
-        As `export`.
 
     Raises:
         InputError: The bundle does not answer as torch does; nothing is written then.
@@ -172,7 +169,7 @@ def export_model(
     size = (
         target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
     )
-    return {"output": str(target), "parity": parity, "megabytes": size / 1e6}
+    return Exported(str(target), parity, size / 1e6)
 
 
 def _check_finished(target: Path, new: Manifest) -> None:

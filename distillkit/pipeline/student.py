@@ -1,8 +1,9 @@
 """`train_student`: transfer set and logits -> student."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ from distillkit.data.files import check_replaceable, whole_folder
 from distillkit.data.gold import label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
+from distillkit.data.memory import source_of
 from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
+from distillkit.pipeline.results import Trained
 from distillkit.processes import rank
 from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
 from distillkit.student.build import build_student
@@ -27,17 +30,14 @@ from distillkit.training.loop import fit
 STUDENT_VERSION = 1
 
 
-def train_student(job: StudentJob | str, *old: Any, **named: Any) -> dict[str, Any]:
+def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
     """Distil: train a student on a transfer set and its logits, keep what is best on dev.
 
     Args:
-        job: What to train, on what, and how.
+        job: What to train, on what, and how; `transfer_set` and `dev` may be rows in memory, as
+            `data.memory.source_of` takes them.
         *old: The fields of a `StudentJob` one by one, as before; for one release.
         **named: The same.
-
-    Returns:
-        `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`,
-        `vocabulary`; of several teachers `teacher_weights`, unless they differ from row to row.
 
     Raises:
         InputError: A source, the store or a setting is wrong, or does not fit the others.
@@ -46,18 +46,24 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> dict[str, A
         say_renamed("", "train_student(SET, ...)", "train_student(StudentJob(SET, ...))")
         named |= zip(("dev", "output", "student"), old, strict=False)
         job = StudentJob(job, **{name: given for name, given in named.items() if given is not None})
+    job = replace(
+        job,
+        transfer_set=source_of(job.transfer_set, "transfer_set"),
+        dev=source_of(job.dev, "dev"),
+        output=Path(job.output),
+    )
     check_replaceable(job.output, "student.yaml")
     task, weights = _task(job)
     result = fit(*prepare(task))
     if rank() == 0:
         _save(job, task)
-    summary = {
-        "output": str(job.output),
-        "labels": list(task.model.config.id2label.values()),
-        "vocabulary": len(task.tokenizer),
+    return Trained(
+        output=str(job.output),
+        labels=list(task.model.config.id2label.values()),
+        vocabulary=len(task.tokenizer),
+        teacher_weights=weights if len(weights) > 1 else None,
         **result.summary(task_of_model(task.model.config)),
-    }
-    return summary | ({"teacher_weights": weights} if len(weights) > 1 else {})
+    )
 
 
 def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from distillkit.data.columns import find_columns
 from distillkit.data.gold import label_names
+from distillkit.data.memory import source_of
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import has_canonical_names, read_table, split_dev
@@ -33,7 +34,8 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     """Read everything a task has into canonical tables.
 
     Args:
-        data: The kind of task, sources and their columns.
+        data: The kind of task, sources, or rows in memory as `data.memory.source_of` takes them,
+            and their columns.
         seed: Which rows become dev where the task has none.
 
     Returns:
@@ -43,6 +45,13 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         InputError: A source is wrong, has one class or score only, or has a label that train has
             not.
     """
+    data = replace(
+        data,
+        train=source_of(data.train, "train"),
+        dev=source_of(data.dev, "dev"),
+        test=source_of(data.test, "test"),
+        unlabelled=tuple(source_of(rows, "unlabelled") for rows in data.unlabelled),
+    )
     data, _ = settle_columns(data)
     data, _ = settle_raw_text(data)
     if not data.train:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distillkit.data.files import check_replaceable, fingerprint, whole_folder
+from distillkit.data.memory import source_of
 from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
+from distillkit.pipeline.results import Adapted, Labelled, Trained
 from distillkit.pipeline.task import COLUMNS, check_reads, read_data, write_note
 from distillkit.processes import rank
 from distillkit.recipe import (
@@ -26,13 +28,16 @@ from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 
+if TYPE_CHECKING:
+    from distillkit.data.memory import Rows
+
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
 ADAPT_VERSION = 1
 
 
 def adapt_teacher(
     config: AdaptConfig, model: str, output: Path, seed: int = 1, *, resume: bool = True
-) -> dict[str, Any]:
+) -> Adapted:
     """Continue an encoder's pre-training on raw text; save what predicts held-out text best.
 
     Args:
@@ -42,10 +47,6 @@ def adapt_teacher(
         seed: Draws the held-out masks, new heads, the order of rows, masks, dropout.
         resume: Go on from the checkpoints that a killed training of the same settings left; False:
             start over.
-
-    Returns:
-        `output`, `text` (documents, rows, tokens), `held_out` (`before` and `after`:
-        `teacher.pretraining.measures`), `best_epoch`, `history`.
     """
     check_replaceable(output, "adapt.yaml")
     masking = config.masking
@@ -63,19 +64,14 @@ def adapt_teacher(
         made_from["adapt.scratch"] = asdict(config.scratch)
     checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
     adapted = adapt.adapt(config, model, seed, checkpoints)
-    summary = {"text": adapted.text, "held_out": adapted.held_out}
     if rank() == 0:
         with whole_folder(output) as folder:
             adapt.save(adapted, folder)
             (folder / "adapt.yaml").write_text(dump(config), encoding="utf-8")
             checkpoints.hand_over(folder)
         checkpoints.discard()
-    return {
-        "output": str(output),
-        **summary,
-        "best_epoch": adapted.result.best_epoch,
-        "history": adapted.result.history,
-    }
+    found = adapted.result
+    return Adapted(str(output), adapted.text, adapted.held_out, found.best_epoch, found.history)
 
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
@@ -84,19 +80,17 @@ TEACHER_VERSION = 1
 
 def train_teacher(
     data: DataConfig, teacher: TeacherConfig, output: Path, seed: int = 1, *, resume: bool = True
-) -> dict[str, Any]:
+) -> Trained:
     """Fine-tune an encoder on labelled text and save the checkpoint that is best on dev.
 
     Args:
-        data: Labelled data and its kind of task; `train`, and `dev` or a `dev_fraction`.
+        data: Labelled data and its kind of task; `train`, and `dev` or a `dev_fraction`. They may
+            be rows in memory, as `data.memory.source_of` takes them.
         teacher: Which checkpoint, and how.
         output: Folder for the fine-tuned checkpoint: what `from_pretrained` takes.
         seed: Draws the head, the order of rows, dropout.
         resume: Go on from the checkpoints that a killed training of the same settings left; False:
             start over.
-
-    Returns:
-        `output`, `labels`, `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch`, `history`.
     """
     check_replaceable(output, "teacher.yaml")
     tables = read_data(data, seed)
@@ -116,7 +110,7 @@ def train_teacher(
             write_note(folder, pairs="text_pair" in tables["train"].column_names)
             checkpoints.hand_over(folder)
         checkpoints.discard()
-    return {"output": str(output), "labels": labels_of(model), **result.summary(data.task)}
+    return Trained(str(output), labels_of(model), **result.summary(data.task))
 
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
@@ -124,39 +118,39 @@ LABEL_VERSION = 1
 
 
 def label(
-    source: str,
+    source: "Rows",
     target: Path,
     teacher: str = "",
     config: LabelConfig | None = None,
     columns: ColumnsConfig = COLUMNS,
     *,
     task: Task = "classification",
-    logits: str = "",
+    logits: "Rows" = "",
     labels: Sequence[str] = (),
     name: str = "teacher",
     engine: Engine = "local",
     workers: int = 0,
-) -> dict[str, Any]:
+) -> Labelled:
     """Give every row of a table the logits of a fine-tuned teacher, or those of a file.
 
     Args:
-        source: A transfer set, or any text; rows with a label are used to check the teacher.
+        source: A transfer set, or any text, also in memory as `data.memory.source_of` takes it;
+            rows with a label are used to check the teacher.
         target: Folder of the logit store, as docs/files.md has it. Where it exists it grows by what
             is new.
         teacher: Checkpoint of a fine-tuned classifier.
         config: Batches, precision, shards.
         columns: Names of the source's columns.
         task: What the labels, and the logits of a file, are; a teacher says it itself.
-        logits: In place of `teacher`, a .parquet or .jsonl file with text and `logits`.
+        logits: In place of `teacher`, text and `logits`: a .parquet or .jsonl file, or a frame.
         labels: What the logits of that file mean, in their order; empty: what the file says, or
             else the source's labels.
         name: The teacher's folder in the store.
         engine: local or ray; logits of a file are joined here in any case.
         workers: On Ray, how many actors; 0: one a GPU, or without any one a CPU but one.
-
-    Returns:
-        `output` and the summary of `teacher.label.label_table`.
     """
+    source, logits = source_of(source, "source"), source_of(logits, "logits")
+    target = Path(target)
     if bool(teacher) == bool(logits):
         raise InputError("expected either --teacher, a checkpoint, or --logits, a file of logits")
     if labels and teacher:
@@ -176,4 +170,4 @@ def label(
         summary = label_table(
             table, target, teacher, config, mask_of(table), name, engine=engine, workers=workers
         )
-    return {"output": str(target), **summary}
+    return Labelled(str(target), **summary)

@@ -3,48 +3,54 @@
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from distillkit.augment.method import AugmentOptions, Models
 from distillkit.augment.methods import methods_of
 from distillkit.augment.transfer_set import build_transfer_set
+from distillkit.data.memory import source_of
 from distillkit.data.tables import read_blocks, read_table
 from distillkit.data.workers import leading
 from distillkit.errors import InputError
+from distillkit.pipeline.results import TransferSet
 from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import AugmentConfig, ColumnsConfig, Engine, Task
 from distillkit.teacher.checkpoint import load_classifier, load_config_of, resolve
 from distillkit.teacher.word_vectors import word_vectors
+
+if TYPE_CHECKING:
+    from distillkit.data.memory import Rows
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
 TRANSFER_VERSION = 1
 
 
 def augment(
-    source: str,
+    source: "Rows",
     target: Path,
     config: AugmentConfig | None = None,
     columns: ColumnsConfig = COLUMNS,
-    held_out: Sequence[str] = (),
-    unlabelled: Sequence[str] = (),
+    held_out: Sequence["Rows"] = (),
+    unlabelled: Sequence["Rows"] = (),
     seed: int = 1,
     *,
     task: Task = "classification",
     teacher: str = "",
     engine: Engine = "local",
     workers: int = 0,
-) -> dict[str, Any]:
+) -> TransferSet:
     """Build the transfer set of a file: its own texts byte for byte, more text, and variants.
 
     Args:
-        source: Training text; labels are kept where there are any.
+        source: Training text, also in memory as `data.memory.source_of` takes it; labels are kept
+            where there are any.
         target: Parquet file to write; docs/files.md has its columns.
         config: Rates, iterations, tagger, mix.
         columns: Names of the columns of every source here.
-        held_out: Dev and test sources: no added row equals one of theirs.
-        unlabelled: More text; cut into sentences where the mix has them, varied only where
+        held_out: Dev and test, likewise: no added row equals one of theirs.
+        unlabelled: More text, likewise; cut into sentences where the mix has them, varied only where
             `config.vary_unlabelled` says so.
         seed: Draws everything.
         task: What a label is.
@@ -52,28 +58,28 @@ def augment(
         engine: local or ray.
         workers: Processes; 0: one a core where there is work enough. Under torchrun its processes
             share the work, and only process 0 reports.
-
-    Returns:
-        `output` and the yield that `build_transfer_set` reports.
     """
+    target = Path(target)
     _check_suffix(target)
+    source = source_of(source, "source")
+    raw = [source_of(rows, "unlabelled") for rows in unlabelled]
+    others = [source_of(rows, "held_out") for rows in held_out]
     config, counts = config or AugmentConfig(), {}
     with leading() as here:
         if here:
-            models = models_of(config, teacher, columns, unlabelled)
+            models = models_of(config, teacher, columns, raw)
             sources = {"original": read_blocks(source, columns, task=task, labels="optional")}
-            if unlabelled:
+            if raw:
                 blocks = (
-                    read_blocks(name, columns, labels="ignored", or_canonical=True)
-                    for name in unlabelled
+                    read_blocks(name, columns, labels="ignored", or_canonical=True) for name in raw
                 )
                 sources["unlabelled"] = chain.from_iterable(blocks)
-            others = [read_table(name, columns, labels="ignored") for name in held_out]
+            tables = [read_table(name, columns, labels="ignored") for name in others]
             options = AugmentOptions(
-                config, seed, others, models=models, engine=engine, workers=workers
+                config, seed, tables, models=models, engine=engine, workers=workers
             )
             counts = build_transfer_set(sources, target, options)
-    return {"output": str(target), **counts}
+    return TransferSet(str(target), **counts)
 
 
 def models_of(

@@ -15,7 +15,7 @@ from distillkit.recipe.experiment import Recipe
 from distillkit.recipe.kinds import load_methods
 from distillkit.recipe.renamed import new_key
 from distillkit.recipe.ship import ShipConfig
-from distillkit.recipe.student import StudentConfig
+from distillkit.recipe.student import AUTO_STUDENT, StudentConfig
 from distillkit.recipe.teacher import TeacherConfig
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def load_recipe(name: str) -> Recipe:
         InputError: No such recipe, or a key or value in it is wrong; the message says file and
             line.
     """
-    return load_config("recipes", name, Recipe())
+    return load_config("recipes", name, Recipe(student=StudentConfig(AUTO_STUDENT)))
 
 
 def load_config(shelf_name: str, name: str, default: T) -> T:
@@ -55,10 +55,19 @@ def load_config(shelf_name: str, name: str, default: T) -> T:
 def _load(shelf_name: str, name: str, default: T, above: tuple[Path, ...]) -> T:
     if isinstance(default, TeacherConfig) and _is_checkpoint(name):
         return dataclasses.replace(default, model=name)
+    if isinstance(default, StudentConfig) and name == AUTO_STUDENT:
+        return dataclasses.replace(default, kind=name)
     path = shelf.find(shelf_name, name)
     if path in above:
         raise InputError(f"{path} uses itself")
-    return _Loader(path, above).load(default)
+    return _Loader(path, above).load(_of_a_kind(default))
+
+
+def _of_a_kind(default: T) -> T:
+    """Return what settings are laid over: of the student auto, those of the default kind."""
+    if isinstance(default, StudentConfig) and default.kind == AUTO_STUDENT:
+        return dataclasses.replace(default, kind=StudentConfig().kind)
+    return default
 
 
 def _is_checkpoint(teacher: str) -> bool:
@@ -132,6 +141,7 @@ class _Loader:
                 node, f"{prefix.rstrip('.') or 'a recipe'} must be a mapping of keys to values"
             )
         nodes = self._nodes(node, default, prefix)
+        default = _of_a_kind(default)
         if "use" in nodes:
             default = self._from_shelf(nodes.pop("use"), default)
         if isinstance(default, MixConfig):  # a mix that is given is the whole mix

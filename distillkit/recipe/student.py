@@ -77,8 +77,9 @@ class EmbeddingConfig:
         check(self, "student.embeddings")
 
 
+AUTO_STUDENT = "auto"
 _KIND = f"""Network: {", ".join(kind_files())}; most also as siamese-..., which reads the texts of a
-pair apart. `distillkit list` describes each."""
+pair apart. `distillkit list` describes each. auto: the training texts choose the whole student."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,12 @@ class StudentConfig:
 
     def __post_init__(self) -> None:
         check(self, "student")
+        if self.kind == AUTO_STUDENT:
+            if vars(self) != vars(StudentConfig()) | {"kind": AUTO_STUDENT}:
+                raise InputError(
+                    "student.kind is auto, which chooses all of the student: name a kind, such as bilstm, to change its settings"
+                )
+            return
         if not self.kernel_sizes:
             raise InputError("student.kernel_sizes is empty: expected one number or more")
         self._check_kind()

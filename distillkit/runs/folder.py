@@ -38,7 +38,7 @@ class RunFolder:
         name: str,
         settings: object,
         inputs: Mapping[str, str],
-        build: Callable[[Path], Summary],
+        build: Callable[[Path], Mapping[str, Any]],
         *,
         version: int,
     ) -> Summary:
@@ -131,14 +131,16 @@ def _stamp(stage: Path) -> Summary:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def _fill(partial: Path, key: str, made_from: Summary, build: Callable[[Path], Summary]) -> None:
+def _fill(
+    partial: Path, key: str, made_from: Summary, build: Callable[[Path], Mapping[str, Any]]
+) -> None:
     if not (partial / "key").is_file() or (partial / "key").read_text(encoding="utf-8") != key:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         (partial / "key").write_text(key, encoding="utf-8")
     began = time.monotonic()
     try:
-        stamp: Summary = {"key": key, "made_from": made_from, "summary": build(partial)}
+        stamp: Summary = {"key": key, "made_from": made_from, "summary": dict(build(partial))}
         stamp["seconds"] = round(time.monotonic() - began, 1)
         with whole_file(partial / "stage.json") as unfinished:
             unfinished.write_text(json.dumps(stamp, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -186,6 +188,6 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def relative(summary: Summary) -> Summary:
+def relative(summary: Mapping[str, Any]) -> Summary:
     """Leave out where a stage was built: a temporary folder that is gone."""
     return {key: value for key, value in summary.items() if key != "output"}

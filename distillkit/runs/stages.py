@@ -1,10 +1,10 @@
 """The stages before the students: data, adapted and fine-tuned teacher, transfer set, logits."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from distillkit.data.readers import source_files
 from distillkit.data.tables import mask_of, read_table, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
+from distillkit.pipeline.student_choice import settle_student
 from distillkit.pipeline.task import DATA_VERSION, settle_columns
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
@@ -45,16 +46,18 @@ class Taught:
 
 
 def with_data(recipe: Recipe) -> Recipe:
-    """Settle which columns and what raw text a recipe takes where it does not say, and log why.
+    """Settle the columns, the raw text and the student that a recipe does not name, and log why.
 
     Raises:
         InputError: The training data cannot be read.
     """
     data, found = settle_columns(recipe.data)
     data, why = settle_raw_text(data)
-    for line in filter(None, (found, why)):
-        log(f"data: {line}")
-    return replace(recipe, data=data)
+    student, chosen = settle_student(data, recipe.student)
+    for line in (found and f"data: {found}", why and f"data: {why}", chosen):
+        if line:
+            log(line)
+    return replace(recipe, data=data, student=student)
 
 
 def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
@@ -79,7 +82,7 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         inputs |= home.keys("adapted")
         model = str(home.folder / "adapted" / "model")
 
-    def teacher(out: Path) -> Summary:
+    def teacher(out: Path) -> Mapping[str, Any]:
         own = replace(config, model=model)
         return pipeline.train_teacher(here, own, out / "model", recipe.seed)
 
@@ -132,7 +135,7 @@ def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summar
         "model": weights,
     }
 
-    def adapted(out: Path) -> Summary:
+    def adapted(out: Path) -> Mapping[str, Any]:
         return pipeline.adapt_teacher(adapt, recipe.teacher.model, out / "model", seed)
 
     return relative(
@@ -162,7 +165,7 @@ def label_transfer_set(
     transfer_set = str(home.folder / "transfer" / "transfer.parquet")
     recipe = with_variants(recipe, task)
 
-    def transfer(out: Path) -> Summary:
+    def transfer(out: Path) -> Mapping[str, Any]:
         held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]
         extra = [task.path["unlabelled"]] if "unlabelled" in task.data["rows"] else []
         return pipeline.augment(

@@ -1,7 +1,9 @@
 """The stages `student-gold` and `student`: the same student, taught by labels and by logits."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from distillkit import pipeline
 from distillkit.data.files import fingerprint
@@ -21,7 +23,7 @@ def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: st
     batch_size = min(recipe.training.batch_size, GOLD_BATCH)
     epochs = recipe.evaluation.gold_epochs
 
-    def build(out: Path) -> Summary:
+    def build(out: Path) -> Mapping[str, Any]:
         job = pipeline.StudentJob(
             task.path["train"],
             task.path["dev"],
@@ -46,7 +48,7 @@ def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: st
 def distilled_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: str) -> Summary:
     """Bring the stage `student` up to date."""
 
-    def build(out: Path) -> Summary:
+    def build(out: Path) -> Mapping[str, Any]:
         job = pipeline.StudentJob(
             transfer_set,
             task.path["dev"],

@@ -105,10 +105,10 @@ def tune(
         raise InputError(
             f"{name} is 0: a search trains its students and times them; give at least 1"
         )
+    recipe = with_data(recipe)
     check_search(recipe, search)
     _check_optuna()
     place = folder / (f"tune-{study}" if study else "tune")
-    recipe = with_data(recipe)
     _check_same(place, recipe, search)
     with at_work(folder) as home:
         models = look_ahead(recipe)
@@ -322,7 +322,7 @@ class _Study:
             )
         )
 
-    def _train(self, number: int, recipe: Recipe, model: Path, resume: bool) -> Summary:
+    def _train(self, number: int, recipe: Recipe, model: Path, resume: bool) -> Mapping[str, Any]:
         return pipeline.train_student(
             pipeline.StudentJob(
                 self.transfer_set,

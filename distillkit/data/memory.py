@@ -1,0 +1,101 @@
+"""Rows in memory as a source: written to a file once, then read and checked as any other."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distillkit.data.files import whole_file
+from distillkit.errors import InputError
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+
+    Rows: TypeAlias = (
+        str
+        | Path
+        | pd.DataFrame
+        | pd.Series[str]
+        | datasets.Dataset
+        | pa.Table
+        | list[str]
+        | tuple[Any, ...]
+    )
+
+_LISTS = {2: ("text", "label"), 3: ("text", "text_pair", "label")}
+
+
+def source_of(rows: "Rows", name: str, folder: Path | None = None) -> str:
+    """Return a source of rows; what is in memory is written to a Parquet file first.
+
+    Args:
+        rows: A source, which is returned as it is; a pandas DataFrame or Series, a
+            `datasets.Dataset`, a pyarrow Table, a list of texts, or lists (texts, labels) or
+            (texts, second texts, labels).
+        name: What they are, for errors, and the file's name.
+        folder: Where the file is written; None: a temporary folder of this process.
+
+    Raises:
+        InputError: They are something else, or no rows, or a column has values of several types.
+    """
+    if isinstance(rows, (str, Path)):
+        return str(rows)
+    table = _table(rows, name)
+    if not len(table):
+        raise InputError(f"{name}: no rows")
+    target = (folder or Path(tempfile.mkdtemp(dir=_temporary().name))) / f"{name}.parquet"
+    with whole_file(target) as partial:
+        pq.write_table(table, partial)
+    return str(target)
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="distillkit-")
+
+
+def _table(rows: Any, name: str) -> pa.Table:
+    """Turn rows in memory into a table with their own names of columns."""
+    kind = f"{type(rows).__module__.partition('.')[0]}.{type(rows).__name__}"
+    try:
+        if isinstance(rows, pa.Table):
+            return rows
+        if kind == "pandas.DataFrame":
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        if kind == "datasets.Dataset":
+            return _of_dataset(rows)
+        if kind == "pandas.Series" or isinstance(rows, list):
+            return pa.table({"text": pa.array(list(rows))})
+        if isinstance(rows, tuple) and len(rows) in _LISTS:
+            columns = dict(zip(_LISTS[len(rows)], map(list, rows), strict=True))
+            if len({len(column) for column in columns.values()}) > 1:
+                sizes = ", ".join(f"{len(column):,} of {what}" for what, column in columns.items())
+                raise InputError(f"{name}: lists of unequal length ({sizes})")
+            return pa.table(columns)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(
+            f"{name}: values of several types in one column: {' '.join(str(error).split())}"
+        ) from None
+    raise InputError(
+        f"{name}: {type(rows).__name__}; expected a DataFrame, a datasets.Dataset, lists (texts, labels), or a source such as a file"
+    )
+
+
+def _of_dataset(rows: Any) -> pa.Table:
+    """Return a Dataset's rows, classes by their names."""
+    classes = {
+        column: feature.names
+        for column, feature in rows.features.items()
+        if hasattr(feature, "names")
+    }
+    columns = {
+        column: [classes[column][number] for number in rows[column]]
+        if column in classes
+        else list(rows[column])
+        for column in rows.column_names
+    }
+    return pa.table(columns)

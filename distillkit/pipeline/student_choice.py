@@ -1,0 +1,55 @@
+"""Which student a task gets where its recipe names none."""
+
+from collections.abc import Sequence
+
+from distillkit.data.tables import read_blocks, texts_of
+from distillkit.data.words import is_unsegmented, split_words
+from distillkit.recipe import DataConfig, StudentConfig, load_config
+from distillkit.recipe.student import AUTO_STUDENT
+
+# A word vocabulary that lacks this share of dev's words costs accuracy: see `doctor.text`.
+NEW_WORDS = 0.02
+_SAMPLE = 20_000  # texts
+
+
+def choose_student(texts: Sequence[str], *, pairs: bool) -> tuple[str, str]:
+    """Choose a student of the shelf by the training texts; return its name and the reason.
+
+    Args:
+        texts: Training texts; of pairs both in one.
+        pairs: Whether they are pairs.
+    """
+    if pairs:
+        return "transformer-tiny", "reads both texts of a pair together; siamese-bilstm is smaller"
+    if is_unsegmented(texts):
+        return "bilstm", "the paper's; its words are characters, of which few are new"
+    share = _new_words([split_words(text) for text in texts[:_SAMPLE]])
+    found = f"{100 * share:.1f} % of the words of a tenth of the rows are in no other"
+    if share > NEW_WORDS:
+        return "bilstm-subwords", f"reads new words as parts: {found}"
+    return "bilstm", f"the paper's: only {found}"
+
+
+def settle_student(data: DataConfig, student: StudentConfig) -> tuple[StudentConfig, str]:
+    """Say which student is trained where `student` is `auto`; return it and the reason in a line.
+
+    Raises:
+        InputError: The training data cannot be read.
+    """
+    if student.kind != AUTO_STUDENT or not data.train:
+        return student, ""
+    blocks = read_blocks(
+        data.train, data.columns, task=data.task, missing=data.missing, rows=_SAMPLE
+    )
+    texts, seconds = texts_of(next(blocks))
+    if seconds is not None:
+        texts = [f"{first} {second}" for first, second in zip(texts, seconds, strict=True)]
+    name, why = choose_student(texts, pairs=seconds is not None)
+    return load_config("students", name, StudentConfig()), f"student: {name}, {why}"
+
+
+def _new_words(rows: Sequence[Sequence[str]]) -> float:
+    """Return the share of the words of every tenth row that stand in none of the other rows."""
+    known = {word.lower() for i, row in enumerate(rows) if i % 10 for word in row}
+    held_out = [word.lower() for row in rows[::10] for word in row]
+    return sum(word not in known for word in held_out) / max(len(held_out), 1)
