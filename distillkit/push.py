@@ -34,6 +34,7 @@ from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_config, load_recipe
 from distillkit.runs import Summary, at_work
 from distillkit.runs.evaluation import evaluation_folder
+from distillkit.runs.folder import BUNDLE as SHIPPED
 from distillkit.runtime.bundle import read_bundle, write_bundle
 from distillkit.teacher.checkpoint import (
     labels_of,
@@ -63,7 +64,7 @@ def push(
         run: Folder of a finished run.
         repo: OWNER/NAME on the hub, made if it is not there; HF_ENDPOINT says which hub.
         bundle: What `distillkit export` or `compress` wrote; None: the run's folder `bundle`, if
-            there is one, which must answer as the run's student does.
+            there is one, which must answer as the run's student does, or else what the run ships.
         private: Make the repository a private one.
         to: Folder to write in place of pushing.
 
@@ -139,9 +140,12 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
     """Read a run's recipe and result; refuse them if they are not those of its stages."""
     recipe = load_recipe(str(run / "recipe.yaml"))
     mend = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent} goes on from what is there"
-    gold = ["student-gold"] if recipe.evaluation.gold_epochs else []
+    students = ["student-gold"] if recipe.evaluation.gold_epochs else []
+    # An earlier distillkit shipped nothing, whatever the recipe says today.
+    ships = recipe.ship.form == "bundle" and (run / SHIPPED).exists()
+    students += ["student", "ship"] if ships else ["student"]
     evaluation = evaluation_folder(run).name
-    for stage in ("data", "teacher", "transfer", "logits", *gold, "student", evaluation):
+    for stage in ("data", "teacher", "transfer", "logits", *students, evaluation):
         folder = (run / stage).resolve()
         unfinished = folder.with_name(f".{folder.name}.partial").exists()
         if unfinished or not (folder / "stage.json").is_file():
@@ -188,9 +192,10 @@ def _ladder(run: Path, recipe: Recipe) -> Summary | None:
 def _copy_bundle(
     given: Path | None, run: Path, target: Path, dev: pa.Table
 ) -> dict[str, Any] | None:
-    """Copy a bundle and measure the copy on dev; the run's own bundle must be its student's."""
-    bundle, model = given or run / BUNDLE, run / "student" / "model"
-    if given is None and not bundle.exists():
+    """Copy a bundle and measure the copy on dev; what was exported must answer as the student."""
+    exported, model = run / BUNDLE, run / "student" / "model"
+    bundle = given or (exported if exported.exists() else run / "ship" / SHIPPED)
+    if not bundle.exists() and given is None:
         return None
     from distillkit.runtime import Predictor
 
@@ -205,12 +210,19 @@ def _copy_bundle(
         )
     logits = Predictor(target).logits(texts, pairs)
     largest = float(np.abs(logits - student).max())
-    if given is None and largest > PARITY:
+    if bundle == exported and given is None and largest > PARITY:
         raise InputError(
             f"{bundle}: does not answer as {model} does; export that again (distillkit export {model} {bundle}), or say --bundle to push it as it is"
         )
-    score = metrics(task, logits, gold_of(dev, labels, task), labels, student)
-    return {"dev": score, "largest": largest, "megabytes": megabytes(target)}
+    score = metrics(
+        task, logits / manifest.temperature, gold_of(dev, labels, task), labels, student
+    )
+    return {
+        "dev": score,
+        "largest": largest,
+        "megabytes": megabytes(target),
+        "shipped": given is None and bundle != exported,
+    }
 
 
 def _without_paths(recipe: Recipe, run: Path) -> Recipe:

@@ -17,6 +17,7 @@ from distillkit.api import run_recipe
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.closing import collapsed, interval, verdict
+from distillkit.push import push
 from distillkit.recipe import ColumnsConfig, ShipConfig, dump, load_recipe
 from distillkit.report import write_report
 from distillkit.runtime import Predictor
@@ -51,6 +52,26 @@ def test_a_run_ends_with_a_calibrated_bundle_of_its_compressed_student(shipped, 
     assert models["shipped"]["dev"]["accuracy"] == pytest.approx(right / len(texts))
     network, _ = load_classifier(str(folder / "ship" / "compressed" / "model"))
     assert network.config.model_type == "distillkit-bilstm"
+
+
+def test_push_takes_along_what_the_run_ships(shipped, dev_table, tmp_path):
+    folder, _ = shipped
+    push(folder, "me/tiny", to=tmp_path / "out")
+    texts = dev_table["text"].to_pylist()
+    ours, theirs = (
+        Predictor(place).predict(texts)
+        for place in (tmp_path / "out/bundle", folder / "bundle.zip")
+    )
+    assert ours == theirs
+    found = json.loads((folder / "result.json").read_text())["models"]["shipped"]["dev"]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "It is what the run ships" in card
+    assert f"Its dev accuracy is {100 * found['accuracy']:.1f}" in card
+    stamp = folder / "ship" / "stage.json"
+    stamp.rename(tmp_path / "stage.json")
+    with pytest.raises(InputError, match="not finished: its stage ship is missing"):
+        push(folder, "me/tiny", to=tmp_path / "none")
+    (tmp_path / "stage.json").rename(stamp)
 
 
 def test_the_last_lines_say_what_was_made_how_good_it_is_and_what_is_next(shipped):

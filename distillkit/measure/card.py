@@ -45,8 +45,8 @@ class About:
         hub_teacher: The teacher's name, if it is on the hub, or "".
         hub_data: Names of the data sets that are on the hub.
         ladder: What `ladder.json` holds, if it is of this recipe.
-        bundle: Its `dev` metrics, the `largest` difference of a logit from the checkpoint's, and
-            its `megabytes`.
+        bundle: Its `dev` metrics, the `largest` difference of a logit from the checkpoint's, its
+            `megabytes`, and whether it is what the run `shipped`.
     """
 
     name: str
