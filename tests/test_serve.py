@@ -428,7 +428,7 @@ def test_who_sends_too_slowly_is_sent_away(bundle, monkeypatch, sent):
         options = {"http": server._Protocol, "lifespan": "on", "log_config": None}
         config = server.uvicorn.Config(service, **options)
         with server._listening("127.0.0.1", 0) as listener:
-            host = server._Server(config, service, "it")
+            host = server._Server(config, service, lambda address: None)
             serving = asyncio.create_task(host.serve([listener]))
             await talk(listener.getsockname()[1])
             host.handle_exit(signal.SIGTERM, None)

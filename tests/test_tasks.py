@@ -7,11 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from starlette.testclient import TestClient
 from transformers import AutoConfig
 
 from distillkit import pipeline, runs
 from distillkit.cli import main
 from distillkit.data.logits import read_store
+from distillkit.demo import demo_service
 from distillkit.errors import InputError
 from distillkit.ladder import ladder
 from distillkit.recipe import (
@@ -406,3 +408,13 @@ def test_a_report_has_the_parts_that_the_task_has(run, request):
     assert json.loads(text)["models"] == result["models"]
     score = "Pearson" if run == "regression" else "micro-F1"
     assert f"% {score} on 21 dev rows" in page.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("run", ["regression", "multi_label"])
+def test_a_demo_without_confidence_has_no_cascade(run, request):
+    folder, _, _ = request.getfixturevalue(run)
+    texts = {"texts": ["a"], "text_pairs": ["b"]} if run == "regression" else {"texts": ["a"]}
+    with TestClient(demo_service(folder / "run")) as client:
+        assert 'class="cascade"' not in client.get("/").text
+        (answer,) = client.post("/predict", json=texts).json()["answers"]
+    assert ("score" if run == "regression" else "labels") in answer["teacher"]

@@ -42,6 +42,7 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
         "export": ship.Export,
         "cascade": ship.Cascade,
         "serve": ship.Serve,
+        "demo": ship.Demo,
         "push": ship.Push,
     },
 }
@@ -49,6 +50,7 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
 _EXTRAS = {
     **dict.fromkeys(("onnxruntime", "tokenizers"), "runtime"),
     **dict.fromkeys(("onnx", "onnxscript"), "export"),
+    **dict.fromkeys(("h11", "prometheus_client", "starlette", "uvicorn"), "serve"),
     **{"jieba": "zh", "matplotlib": "plots", "optuna": "tune"},
     **{name: name for name in ("deepspeed", "ray", "spacy", "tensorboard")},
 }

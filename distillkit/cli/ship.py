@@ -207,6 +207,26 @@ class Serve(Command):
 
 
 @dataclass(frozen=True)
+class Demo(Command):
+    """Open a page where a run's student, its teacher and their cascade answer what is typed.
+
+    Example: distillkit demo runs/quickstart
+    """
+
+    run: Annotated[Path, Positional, arg(metavar="RUN")]
+    """Folder of a finished run with bundle.zip and teacher: runs/NAME."""
+    port: int = 0
+    """Of this machine alone; 0: any that is free."""
+    browser: bool = True
+    """Open the page in the browser; the line on stderr says where it is."""
+
+    def __call__(self) -> dict[str, int]:
+        from distillkit.demo import demo
+
+        return demo(**vars(self))
+
+
+@dataclass(frozen=True)
 class Push(Command):
     """Put a run's student on a Hugging Face hub, with a model card of the run's own metrics.
 

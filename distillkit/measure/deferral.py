@@ -58,6 +58,31 @@ def best_within(curve: Curve, deferral_rate: float) -> int:
     return int(curve.accuracies[curve.deferral_rates <= deferral_rate + 1e-12].argmax())
 
 
+def teachers_accuracy(
+    student: np.ndarray, teacher: np.ndarray, gold: np.ndarray, temperature: float
+) -> dict[str, float]:
+    """Choose the threshold of least deferral that has the teacher's own accuracy.
+
+    Args:
+        student: As in `cascade_curve`.
+        teacher: As there.
+        gold: As there.
+        temperature: As there.
+
+    Returns:
+        What a bundle's manifest keeps: `temperature`, `threshold`, and on these rows `accuracy` and
+            `deferral_rate`.
+    """
+    curve = cascade_curve(student, teacher, gold, temperature)
+    point = first_reaching(curve, float((teacher.argmax(1) == gold).mean())) or 0
+    return {
+        "temperature": temperature,
+        "threshold": float(curve.thresholds[point]),
+        "accuracy": float(curve.accuracies[point]),
+        "deferral_rate": float(curve.deferral_rates[point]),
+    }
+
+
 def asks(student: np.ndarray, temperature: float, threshold: float) -> np.ndarray:
     """Return which rows go to the teacher, (N,) bool: those with confidence below the threshold."""
     return confidence(student, temperature) < threshold

@@ -11,11 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from distillkit.data.files import whole_file
-from distillkit.data.tables import read_table
+from distillkit.data.tables import read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
 from distillkit.measure.closing import interval, verdict
@@ -70,13 +70,14 @@ def write_report(run: str | Path) -> Path:
                 f"{folder}: not a finished run: it has no {name}; distillkit run RECIPE makes one"
             )
     target = folder / "report.html"
-    page = _template().render(_values(folder, load_recipe(str(folder / "recipe.yaml"))))
+    page = template("page").render(_values(folder, load_recipe(str(folder / "recipe.yaml"))))
     with whole_file(target) as partial:
         partial.write_text(page, encoding="utf-8")
     return target
 
 
-def _template() -> Any:
+def template(name: str) -> Template:
+    """Return a template of this folder, with the style and the helpers of the pages."""
     loader = PackageLoader("distillkit.report", ".")
     environment = Environment(
         loader=loader,
@@ -86,12 +87,11 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"shown": shown, "percent": percent, "json": inline_json}
-    own = {
-        name: Markup(Path(__file__).with_name(f"page.{name}").read_text(encoding="utf-8"))
-        for name in ("css", "js")
-    }
-    environment.globals |= own
-    return environment.get_template("page.html.j2")
+    own = Path(__file__).parent
+    for file in (own / "page.css", *own.glob("*.js"), RUNTIME / "distillkit.js"):
+        variable = file.name.replace(".", "_")  # {{ page_css }}
+        environment.globals[variable] = Markup(file.read_text(encoding="utf-8"))
+    return environment.get_template(f"{name}.html.j2")
 
 
 def shown(text: str) -> str:
@@ -148,7 +148,7 @@ def _values(run: Path, recipe: Recipe) -> Summary:
         "versions": _versions(result),
         "recipe": (run / "recipe.yaml").read_text(encoding="utf-8"),
         "transfer": figures.transfer_rows(run / "transfer" / "transfer.parquet"),
-        "live": _live(run, result),
+        "live": live_part(run, _LIVE_BYTES if "shipped" in result["models"] else 0),
         **_answers(run, recipe, result, splits),
     }
     kept = ("verdict", "reliability", "coverage", "slices", "seconds", "versions")
@@ -156,29 +156,33 @@ def _values(run: Path, recipe: Recipe) -> Summary:
     return values
 
 
-def _live(run: Path, result: Summary) -> Summary | None:
-    """Return what lets the shipped student answer in the page; None where JavaScript cannot."""
+def live_part(run: Path, most: float = math.inf) -> Summary:
+    """Return what a page needs to let a run's student answer what is typed.
+
+    Args:
+        run: The run's folder.
+        most: Bytes of a bundle that the page has room for.
+
+    Returns:
+        A dev row, `example` and of pairs `second`; whether there are `pairs`; the `bundle` in
+            base64, empty where it is absent or too large, or where JavaScript cannot answer from it.
+    """
+    row = read_table(str(run / "data" / "dev.parquet"), ColumnsConfig(), labels="ignored")[:1]
+    first, second = texts_of(row)
+    found = {
+        "example": first[0],
+        "second": second[0] if second else "",
+        "pairs": second is not None,
+    }
     bundle = run / BUNDLE
-    large = bundle.is_file() and bundle.stat().st_size > _LIVE_BYTES
-    if "shipped" not in result["models"] or not bundle.is_file() or large:
-        return None
+    if not bundle.is_file() or bundle.stat().st_size > most:
+        return found | {"bundle": ""}
     manifest, files = read_bundle(bundle)
     try:
         check_javascript(str(bundle), str(manifest.made_from["model_type"]), files[TOKENIZER])
     except InputError:
-        return None
-    own = Path(__file__).with_name("live.js")
-    script = "".join(file.read_text(encoding="utf-8") for file in (RUNTIME / "distillkit.js", own))
-    row = read_table(str(run / "data" / "dev.parquet"), ColumnsConfig(), labels="ignored").slice(
-        0, 1
-    )
-    return {
-        "pairs": bool(manifest.pairs),
-        "example": row["text"][0].as_py(),
-        "second": row["text_pair"][0].as_py() if manifest.pairs else "",
-        "bundle": base64.b64encode(bundle.read_bytes()).decode(),
-        "script": Markup(script),
-    }
+        return found | {"bundle": ""}
+    return found | {"bundle": base64.b64encode(bundle.read_bytes()).decode()}
 
 
 def _splits(result: Summary) -> list[str]:

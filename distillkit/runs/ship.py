@@ -9,7 +9,7 @@ from distillkit.compress.run import compress
 from distillkit.compress.target import NotMetError
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import read_table, texts_of
-from distillkit.measure.deferral import cascade_curve, first_reaching
+from distillkit.measure.deferral import teachers_accuracy
 from distillkit.measure.statistics import fit_temperature
 from distillkit.pipeline.export import change_manifest
 from distillkit.processes import log
@@ -93,12 +93,5 @@ def _calibrated(recipe: Recipe, task: Taught, bundle: Path) -> Summary:
     found: Summary = {"temperature": fit_temperature(logits, gold)}
     if recipe.ship.cascade:
         theirs, _ = pipeline.classify(task.model, dev, task.path["dev"], predictor.labels)
-        curve = cascade_curve(logits, theirs, gold, found["temperature"])
-        point = first_reaching(curve, float((theirs.argmax(1) == gold).mean())) or 0
-        found["cascade"] = {
-            "temperature": found["temperature"],
-            "threshold": float(curve.thresholds[point]),
-            "accuracy": float(curve.accuracies[point]),
-            "deferral_rate": float(curve.deferral_rates[point]),
-        }
+        found["cascade"] = teachers_accuracy(logits, theirs, gold, found["temperature"])
     return found

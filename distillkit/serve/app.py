@@ -3,9 +3,9 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -19,12 +19,12 @@ from prometheus_client import (
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distillkit.errors import InputError
-from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import Manifest
 from distillkit.serve.batching import Batcher, QueueFull
 from distillkit.serve.limits import Limits
 from distillkit.serve.reading import read_body, read_rows
@@ -35,14 +35,32 @@ _T = TypeVar("_T")
 _HUNG_UP = 499
 
 
-class Service:
-    """An ASGI application over a predictor, with limits on what it takes on."""
+class Answering(Protocol):
+    """What the service asks: a `Predictor`, or what answers like one."""
 
-    def __init__(self, predictor: Predictor, limits: Limits) -> None:
+    manifest: Manifest
+
+    def predict(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, /
+    ) -> list[dict[str, Any]]:
+        """Return the answers of N texts or pairs."""
+
+
+class Service:
+    """An ASGI application over a predictor, with limits on what it takes on.
+
+    Args:
+        predictor: Answers; several threads call it.
+        limits: How much is taken on.
+        page: HTML that `/` shows in place of the facts.
+    """
+
+    def __init__(self, predictor: Answering, limits: Limits, page: str = "") -> None:
         self.stopping = False
         """Set by whoever stops the server; /health says it."""
         self._predictor = predictor
         self._limits = limits
+        self._page = page
         self._max_bytes = limits.max_body_kb * 1024
         self._at_once = 0
         self._registry = CollectorRegistry()
@@ -145,6 +163,8 @@ class Service:
         return JSONResponse({"answers": answers})
 
     async def _about(self, request: Request) -> Response:
+        if self._page:
+            return HTMLResponse(self._page)
         manifest = self._predictor.manifest
         facts = ("task", "labels", "max_tokens", "pairs", "made_from", "cascade")
         about = {name: getattr(manifest, name) for name in facts}

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -55,7 +55,15 @@ def serve(
     """
     limits = _checked(limits)
     predictor = Predictor(bundle, teacher=Predictor(teacher) if teacher else None)
-    service = Service(predictor, limits)
+
+    def say(address: str) -> None:
+        sys.stderr.write(f"distillkit: {bundle} answers at {address}/predict; Ctrl-C stops it\n")
+
+    return listen(Service(predictor, limits), host, port, say)
+
+
+def listen(service: Service, host: str, port: int, ready: Callable[[str], None]) -> dict[str, int]:
+    """Answer over HTTP as `serve`; `ready` is called with the address once it answers."""
     config = uvicorn.Config(
         service,
         http=_Protocol,
@@ -71,7 +79,7 @@ def serve(
         h11_max_incomplete_event_size=_HEAD_BYTES,
     )
     with _listening(host, port) as listener:
-        asyncio.run(_Server(config, service, str(bundle)).serve([listener]))
+        asyncio.run(_Server(config, service, ready).serve([listener]))
     return service.totals
 
 
@@ -98,21 +106,20 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server; it prints its address and exits with 0 after a signal."""
+    """uvicorn's server; it tells its address and exits with 0 after a signal."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, name: str) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, ready: Callable[[str], None]
+    ) -> None:
         super().__init__(config)
         self._service = service
-        self._name = name
+        self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
-            place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-            sys.stderr.write(
-                f"distillkit: {self._name} answers at {place}/predict; Ctrl-C stops it\n"
-            )
+            self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.stopping = True
