@@ -37,16 +37,16 @@ def from_teacher(
     Args:
         tokenizer: The student's, of V words; its special tokens get zeros, which is the mean word.
         texts: Transfer text: where words are met, and counted.
-        config: Which vectors, how reduced; `dimension` is at most the teacher's hidden size and
-            the number of words.
+        config: Which vectors, how reduced; `dimension` is at most the teacher's hidden size.
+            n words span n components; what `dimension` has beyond them starts as zeros.
         ask: The teacher's vectors of words, (n, H). A subword is asked without the signs that
             mark it as one.
         seed: Draws the texts that the teacher reads.
         mask: The transfer set's mask word.
 
     Returns:
-        (V, dimension) float32, mean 0, standard deviation over all numbers that of uniform [-0.25,
-        0.25]; both over the words as `weighting` counts them.
+        (V, dimension) float32, mean 0, standard deviation over all components that of uniform
+        [-0.25, 0.25]; both over the words as `weighting` counts them.
 
     Raises:
         InputError: `dimension` is too large.
@@ -58,9 +58,9 @@ def from_teacher(
     if config.source == "teacher-context":
         contexts = Contexts(_some(texts, config.context_texts, seed), tokenizer, known, mask)
     vectors = ask([_spelt(tokenizer, words[i]) for i in known], contexts).numpy().astype(np.float64)
-    if config.dimension > min(vectors.shape):
+    if config.dimension > vectors.shape[1]:
         raise InputError(
-            f"student.embeddings.dimension is {config.dimension}: expected at most {min(vectors.shape)} (the teacher's hidden size, or the vocabulary)"
+            f"student.embeddings.dimension is {config.dimension}: expected at most {vectors.shape[1]}, the teacher's hidden size"
         )
     if not np.ptp(vectors, axis=0).any():
         raise InputError(
@@ -70,7 +70,8 @@ def from_teacher(
     if config.weighting == "frequency":
         weights = count_words(tokenizer, texts, mask)[known].astype(np.float64)
     table = np.zeros((len(words), config.dimension))
-    table[known] = _SCALE * principal_components(vectors, config.dimension, weights)
+    width = min(config.dimension, len(known))
+    table[known, :width] = _SCALE * principal_components(vectors, width, weights)
     return torch.from_numpy(table).float()
 
 
