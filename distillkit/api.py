@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from distillkit import runs, shelf
+from distillkit.data.files import save_pretrained
 from distillkit.data.memory import source_of
 from distillkit.doctor.examine import quick_checks
 from distillkit.errors import InputError
@@ -175,8 +176,7 @@ def _teacher(teacher: Any, given: Path) -> Any:
     """Return the recipe's section for a teacher; a model in memory is saved first."""
     if isinstance(teacher, tuple):
         model, tokenizer = teacher
-        for part in (model, tokenizer):
-            part.save_pretrained(given / "teacher")
+        save_pretrained(given / "teacher", model, tokenizer)
         return {"model": str(given / "teacher")}
     known = isinstance(teacher, dict) or teacher in shelf.entries("teachers")
     return teacher if known or str(teacher).endswith(".yaml") else {"model": str(teacher)}

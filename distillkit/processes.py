@@ -5,7 +5,10 @@ import shutil
 import sys
 import time
 import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 
@@ -28,9 +31,43 @@ def log(message: str) -> None:
         sys.stderr.write(message + "\n")
 
 
+def progress_bar(rows: Iterable[Any] | None = None, *, desc: str, **options: Any) -> Any:
+    """Return tqdm's bar over rows, or one to update: shown on a terminal and in a notebook.
+
+    Args:
+        rows: What is iterated over; None: call `update`.
+        desc: Its name; empty: no bar.
+        **options: tqdm's.
+    """
+    from tqdm.auto import tqdm
+
+    shown = False if "ipykernel" in sys.modules else None  # None: if stderr is a terminal
+    return tqdm(rows, desc=desc, **{"disable": shown if desc else True} | options)
+
+
 def terminal_width() -> int | None:
     """Return how many columns the terminal of stderr has; None: it is no terminal."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+
+
+@contextmanager
+def without_foreign_bars(folder: str = "") -> Iterator[None]:
+    """Hide the bars with which transformers reads and writes checkpoints.
+
+    Args:
+        folder: What is read; a hub's name keeps its bars, as a download takes long.
+    """
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled() and (not folder or Path(folder).is_dir())
+    if not shown:
+        yield
+        return
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()
 
 
 def cores() -> int:

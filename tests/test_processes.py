@@ -1,10 +1,11 @@
 import io
+import subprocess
 import sys
 
 import pytest
 from tqdm import tqdm
 
-from distillkit.processes import log, rank, terminal_width, world
+from distillkit.processes import log, progress_bar, rank, terminal_width, world
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,32 @@ def test_rank_and_world_are_those_of_whoever_started_the_processes(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert (rank(), world()) == expected
+
+
+def test_bars_are_shown_in_a_notebook_and_not_in_a_log(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert list(progress_bar([1, 2], desc="log", file=stream)) == [1, 2]
+    assert not stream.getvalue()
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert list(progress_bar([1, 2], desc="", file=stream)) == [1, 2]
+    assert not stream.getvalue()
+    assert list(progress_bar([1, 2], desc="notebook", file=stream)) == [1, 2]
+    assert "notebook: 100%" in stream.getvalue()
+
+
+def test_a_checkpoint_is_saved_and_loaded_without_a_foreign_bar(classifier_folder, tmp_path):
+    """transformers draws its bars wherever stderr goes."""
+    code = (
+        "import sys; from distillkit.data.files import save_pretrained as save; "
+        "from distillkit.teacher.checkpoint import load_classifier as load; "
+        "from transformers.utils import logging; from pathlib import Path; "
+        "save(Path(sys.argv[2]), *load(sys.argv[1])); assert logging.is_progress_bar_enabled()"
+    )
+    command = [sys.executable, "-c", code, classifier_folder, tmp_path / "copy"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "%" not in found.stderr
+    assert (tmp_path / "copy" / "config.json").is_file()
 
 
 def test_a_line_is_written_above_a_bar_that_is_drawn(monkeypatch):

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.augment.method import RowsJob
 from distillkit.data.batches import Encoded
 from distillkit.data.counter import draw, seed_key
-from distillkit.data.files import read_arrow, whole_folder, write_arrow
+from distillkit.data.files import read_arrow, save_pretrained, whole_folder, write_arrow
 from distillkit.data.tables import paired, texts_of
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 from distillkit.recipe import AugmentConfig, GeneratedConfig, TrainingConfig
 from distillkit.training.inference import on_threads
 from distillkit.training.loop import FitPlan, fit
@@ -66,7 +66,7 @@ def generate(job: RowsJob) -> Iterator[pa.Table]:
     workers = processes(options.workers, len(shards))
     steps = each(write, shards, engine=options.engine, workers=workers, holds_model=True)
     name = "augment: generate"
-    for path in tqdm(steps, desc=name, total=len(shards), unit="shard", disable=None):
+    for path in progress_bar(steps, desc=name, total=len(shards), unit="shard"):
         table = read_arrow(Path(path))
         if len(table):
             yield table
@@ -181,8 +181,7 @@ def _fine_tune(
     training = TrainingConfig(epochs=config.epochs, learning_rate=config.learning_rate)
     fit(network, FitPlan(rows, loss, training, seed, "augment: language model"))
     with whole_folder(folder) as partial_folder:
-        network.cpu().save_pretrained(partial_folder)
-        tokenizer.save_pretrained(partial_folder)
+        save_pretrained(partial_folder, network.cpu(), tokenizer)
         if pairs:
             (partial_folder / "pairs").touch()
 

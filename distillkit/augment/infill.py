@@ -17,7 +17,7 @@ from distillkit.augment.replacing import with_words, word_draws
 from distillkit.augment.rules import INFILLED, Variants, any_of
 from distillkit.data.batches import Encoded, budget_batches, encode
 from distillkit.data.counter import draw, seed_key, threshold
-from distillkit.data.files import whole_folder
+from distillkit.data.files import save_pretrained, whole_folder
 from distillkit.data.words import split_words
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig, TrainingConfig
@@ -141,8 +141,7 @@ def prepare_infill(
     if missing and config.head_steps:
         _train_head(network, tokenizer, texts(_HEAD_TEXTS * config.head_steps), seed)
     with whole_folder(folder) as partial:
-        network.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
+        save_pretrained(partial, network, tokenizer)
 
 
 class AtMasks(nn.Module):

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import regex
 from nltk.tokenize import TreebankWordTokenizer
-from tqdm import tqdm
 
 from distillkit.augment.method import RowsJob
 from distillkit.data.counter import draw, seed_key
@@ -21,6 +20,7 @@ from distillkit.data.tables import resized
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 from distillkit.recipe import SentencesConfig
 
 _DOCUMENTS = 1024  # cut together
@@ -64,7 +64,7 @@ def cut_sentences(job: RowsJob) -> Iterator[pa.Table]:
     workers = processes(options.workers, len(paths))
     steps = each(step, paths, engine=options.engine, workers=workers)
     name = "augment: sentences"
-    cut = list(map(Path, tqdm(steps, desc=name, total=len(paths), unit="block", disable=None)))
+    cut = list(map(Path, progress_bar(steps, desc=name, total=len(paths), unit="block")))
     key = seed_key(options.seed, _SEQUENCE)
     numbers = partial(_numbers, key, [len(read_arrow(path)) for path in cut])
     last = _smallest(numbers, job.wanted, len(cut))

@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from filelock import FileLock, Timeout
-from tqdm import tqdm
 
 from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
@@ -48,6 +47,7 @@ from distillkit.data.normal import normal_row
 from distillkit.data.tables import content_hashes, paired, table_writer, texts_of, with_mask
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
 _FORMAT = 2  # of the work folder and of what is written: raised when either changes
@@ -112,7 +112,7 @@ def _build(
         asks = what == "make" and any(method.holds_model for method in job.methods)
         results = each(step, items, engine=options.engine, workers=cores, holds_model=asks)
         name = f"augment: {what}"
-        yield from tqdm(results, desc=name, total=len(items), unit="block", disable=None)
+        yield from progress_bar(results, desc=name, total=len(items), unit="block")
 
     blocks = [block.block for block in varied]
     list(go("tag", partial(_tag, job, tagger, options.tagger), blocks))

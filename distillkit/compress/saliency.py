@@ -6,10 +6,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn.utils import prune
-from tqdm import tqdm
 
 from distillkit.compress.quantise import stored_weights
 from distillkit.data.batches import Encoded, budget_batches
+from distillkit.processes import progress_bar
 from distillkit.recipe import CompressConfig
 
 _ROWS = 4000  # to take curvature on
@@ -49,7 +49,7 @@ def curvatures(model: Any, rows: Encoded, seed: int) -> dict[str, Tensor]:
     was_training = model.training
     trained = {name: weight.requires_grad for name, weight in model.named_parameters()}
     model.eval().requires_grad_(True)
-    with tqdm(total=len(chosen), desc="compress: curvature", unit="row", disable=None) as bar:
+    with progress_bar(total=len(chosen), desc="compress: curvature", unit="row") as bar:
         for batch in budget_batches(rows.lengths[chosen], _BATCH_TOKENS):
             logits = model(**rows.batch(chosen[batch])).logits
             signs = torch.randint(0, 2, logits.shape, generator=draw) * 2 - 1

@@ -14,6 +14,7 @@ from distillkit.compress.saliency import saliencies, zero_weights
 from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
+from distillkit.data.files import save_pretrained
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig
 from distillkit.student.register import kind_of_model
@@ -44,8 +45,8 @@ class Model:
     def save(self, folder: Path) -> None:
         """Write a checkpoint; a transformer that lost heads is of a kind of distillkit's."""
         around = PrunedTransformerForSequenceClassification.around
-        (around(self.network) if self.lost_heads else self.network).save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        network = around(self.network) if self.lost_heads else self.network
+        save_pretrained(folder, network, self.tokenizer)
 
 
 @dataclass(frozen=True)

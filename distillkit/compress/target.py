@@ -8,11 +8,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from distillkit.compress.quantise import stored_weights
 from distillkit.compress.steps import Model, Reading, shrink, store
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 from distillkit.recipe import CompressConfig, Storage
 from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
@@ -100,7 +100,7 @@ def find_plans(
         return cut[key]
 
     listed = list(plans(model, base))
-    for plan in tqdm(listed, desc="compress: plans", unit="plan", disable=None):
+    for plan in progress_bar(listed, desc="compress: plans", unit="plan"):
         guess = _guess(model, plan)
         if guess > 1.15 * max_mb:  # too far above to be worth making
             sizes.append((guess, plan, np.inf))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from distillkit.data.pieces import WordPieces, gathers
+from distillkit.processes import progress_bar
 
 _CHUNK = 8192
 
@@ -114,12 +114,11 @@ def encode(
     has_types = "token_type_ids" in tokenizer.model_input_names
     if pieces is None and len(texts) > _CHUNK:
         pieces = word_pieces(tokenizer, max_tokens)
-    with tqdm(
+    with progress_bar(
         total=len(texts),
         desc=progress,
         unit="row",
         unit_scale=True,
-        disable=None if progress else True,
         delay=1,  # most calls take less
         leave=False,
     ) as bar:

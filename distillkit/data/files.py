@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from distillkit.errors import InputError
+from distillkit.processes import without_foreign_bars
 
 _ASIDE = ".replaced.partial"  # ends the name of a folder while another takes its place
 
@@ -299,3 +301,10 @@ def fingerprint(*paths: Path) -> str:
                 while block := stream.read(1 << 20):
                     digest.update(block)
     return digest.hexdigest()
+
+
+def save_pretrained(folder: Path, *parts: Any) -> None:
+    """Save a model and its tokenizer as transformers does."""
+    with without_foreign_bars():
+        for part in parts:
+            part.save_pretrained(folder)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tqdm import tqdm
 
 from distillkit import pipeline
 from distillkit.data.batches import encode
@@ -35,6 +34,7 @@ from distillkit.doctor.text import (
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.measure.baselines import TfidfBaseline
 from distillkit.pipeline.task import settle_columns
+from distillkit.processes import progress_bar
 from distillkit.recipe import ColumnsConfig, Recipe
 from distillkit.runs import with_data
 from distillkit.runs.gap import Probe, texts_for
@@ -90,7 +90,7 @@ def doctor(
         logits = logits or (str(store) if store.is_dir() else "")
     examination = _Examination(recipe, teacher, Path(logits) if logits else None, rows, folder)
     findings: list[Finding] = []
-    for found in tqdm(examination.checks(), desc="doctor", unit="check", disable=None):
+    for found in progress_bar(examination.checks(), desc="doctor", unit="check"):
         findings += found
     kinds = [one.metrics["kind"] for one in findings if one.check == "student"]
     return {
@@ -258,9 +258,7 @@ class _Examination:
             return
         rows = min(self.rows, len(self.tables["dev"]))
         total = rows + ASKS * min(self.rows // 2, rows)
-        with tqdm(
-            total=total, desc="doctor: teacher", unit="row", disable=None, leave=False
-        ) as bar:
+        with progress_bar(total=total, desc="doctor: teacher", unit="row", leave=False) as bar:
 
             def ask(rows: Rows) -> np.ndarray:
                 encoded = encode(tokenizer, *rows, limit)

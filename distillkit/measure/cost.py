@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
+
+from distillkit.processes import progress_bar
 
 Row = tuple[str, str | None]
 # Texts, and second texts, to logits, tokenising included.
@@ -78,8 +79,7 @@ def times(
     taken: dict[str, list[float]] = {name: [] for name in answers}
     turns = np.random.default_rng(0)
     parts = [_call(rows, batch, number) for number in range(calls)]
-    hidden = None if progress else True
-    with tqdm(total=_BLOCKS * len(answers), desc=progress, unit="block", disable=hidden) as bar:
+    with progress_bar(total=_BLOCKS * len(answers), desc=progress, unit="block") as bar:
         for block in np.array_split(np.arange(calls), _BLOCKS):
             for name in turns.permutation(list(answers)):
                 _warm(answers[name], [parts[(block[0] - i) % calls] for i in range(_WARM, 0, -1)])

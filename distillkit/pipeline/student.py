@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.files import check_replaceable, save_pretrained, whole_folder
 from distillkit.data.gold import label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
@@ -146,8 +146,7 @@ def _build(
 def _save(job: StudentJob, task: DistillationTask) -> None:
     assert task.checkpoints is not None
     with whole_folder(job.output) as folder:
-        task.model.cpu().save_pretrained(folder)
-        task.tokenizer.save_pretrained(folder)
+        save_pretrained(folder, task.model.cpu(), task.tokenizer)
         (folder / "student.yaml").write_text(dump(job.student), encoding="utf-8")
         task.checkpoints.hand_over(folder)
     task.checkpoints.discard()

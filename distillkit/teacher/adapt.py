@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from distillkit.data.batches import budget_batches
+from distillkit.data.files import save_pretrained
 from distillkit.data.rows import TextRows
 from distillkit.data.workers import leading
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 from distillkit.recipe import AdaptConfig
 from distillkit.teacher.checkpoint import SCRATCH, load_classifier
 from distillkit.teacher.documents import Corpus, documents_of, read_corpus
@@ -97,7 +98,7 @@ def _start(config: AdaptConfig, model: str) -> tuple[Any, Any]:
     if model != SCRATCH:
         return load_encoder(model, config.objectives)
     texts = documents_of(config.text)
-    bar = tqdm(texts, desc="adapt: word pieces", unit="doc", unit_scale=True, disable=None)
+    bar = progress_bar(texts, desc="adapt: word pieces", unit="doc", unit_scale=True)
     shape, tokenizer = fresh_encoder(bar, config.scratch)
     return fresh_network(shape, config.objectives), tokenizer
 
@@ -224,7 +225,7 @@ def guided(corpus: Corpus, guide: str, tokenizer: Any) -> Corpus:
 
 def _scored(rows: TextRows, model: Any, name: str) -> TextRows:
     scores, what = torch.zeros(len(rows.ids), dtype=torch.float16), f"adapt: guide, {name}"
-    with tqdm(total=len(rows), desc=what, unit="row", unit_scale=True, disable=None) as bar:
+    with progress_bar(total=len(rows), desc=what, unit="row", unit_scale=True) as bar:
         for numbers in budget_batches(rows.lengths, 4096):
             batch = rows.batch(numbers)
             inside = batch["attention_mask"].bool()
@@ -272,5 +273,4 @@ def _check_length(network: Any, config: AdaptConfig) -> None:
 
 def save(adapted: Adapted, folder: Path) -> None:
     """Save the encoder as an ordinary checkpoint."""
-    adapted.network.save_pretrained(folder)
-    adapted.tokenizer.save_pretrained(folder)
+    save_pretrained(folder, adapted.network, adapted.tokenizer)

@@ -8,6 +8,7 @@ from typing import Any
 
 from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
 from distillkit.errors import InputError, checkpoint_errors
+from distillkit.processes import without_foreign_bars
 from distillkit.recipe import Task
 
 # In place of a checkpoint: an encoder that `teacher.adapt` builds and trains on text alone.
@@ -105,7 +106,7 @@ def load_classifier(
         numbers = {name: i for i, name in enumerate(labels)}
         head = {"id2label": dict(enumerate(labels)), "label2id": numbers}
         head |= {"ignore_mismatched_sizes": True, "problem_type": PROBLEM_TYPES[task]}
-    with checkpoint_errors(model):
+    with checkpoint_errors(model), without_foreign_bars(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         network = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=torch.float32, trust_remote_code=False, **head

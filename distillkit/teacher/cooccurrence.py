@@ -7,9 +7,9 @@ import torch
 from scipy import sparse
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
-from tqdm import tqdm
 
 from distillkit.data.rows import SPECIAL, TextRows
+from distillkit.processes import progress_bar
 
 _WINDOW = 5
 # Of how often a piece is a neighbour at all: rare ones would look near to everything.
@@ -59,8 +59,8 @@ def _neighbours(rows: TextRows, vocabulary: int) -> sparse.csr_matrix:
     special = rows.words[:_MOST_TOKENS].numpy() == SPECIAL
     part = special.cumsum()
     counts = sparse.csr_matrix((vocabulary, vocabulary), dtype=np.float32)
-    with tqdm(
-        total=len(ids), desc="adapt: co-occurrence", unit="token", unit_scale=True, disable=None
+    with progress_bar(
+        total=len(ids), desc="adapt: co-occurrence", unit="token", unit_scale=True
     ) as bar:
         for start in range(0, len(ids), _BLOCK):
             for distance in range(1, _WINDOW + 1):

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from filelock import FileLock
-from tqdm import tqdm
 
 from distillkit.data.files import cache_folder, disk_errors, fingerprint, whole_folder, write_arrow
 from distillkit.data.readers import is_plain_text, read_lines, read_rows, source_files
@@ -24,6 +23,7 @@ from distillkit.data.rows import TextRows
 from distillkit.data.segmenters import resolve_segmenter, segmenter_version
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 from distillkit.recipe import TextConfig
 from distillkit.teacher.cuts import Glue, GrowingArray, GrowingOffsets, Pieces, cut, joined, mapped
 from distillkit.teacher.tokenised import Job, content_hash, tokenised
@@ -250,7 +250,7 @@ def _tokenise(work: Path, blocks: list[Path], documents: int, plan: _Plan, job: 
     found = each(partial(tokenised, job), blocks, workers=workers)
     with ExitStack() as stack:
         bar = stack.enter_context(
-            tqdm(total=documents, desc="adapt: tokenise", unit="doc", unit_scale=True, disable=None)
+            progress_bar(total=documents, desc="adapt: tokenise", unit="doc", unit_scale=True)
         )
         gathered = [stack.enter_context(Pieces.writer(work / side)) for side in _SIDES]
         for block, (seen, dropped, sides) in zip(blocks, found, strict=True):

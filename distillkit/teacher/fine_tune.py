@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from distillkit.data.batches import encode
+from distillkit.data.files import save_pretrained
 from distillkit.data.gold import check_labels_known, gold_of, label_names
 from distillkit.data.labels import task_of_labels
 from distillkit.data.scores import dev_score
@@ -69,5 +70,4 @@ def fine_tune(
 def save(model: Any, tokenizer: Any, folder: Path, max_tokens: int) -> None:
     """Save a checkpoint whose tokenizer truncates where training did."""
     tokenizer.model_max_length = min(tokenizer.model_max_length, max_tokens)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_pretrained(folder, model, tokenizer)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from tqdm import tqdm
 
 from distillkit import processes
 from distillkit.data.batches import Encoded, encode, word_pieces
@@ -32,6 +31,7 @@ from distillkit.data.logits import (
 from distillkit.data.tables import mask_of, texts_of
 from distillkit.data.workers import each
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 from distillkit.recipe import SCORES, Engine, LabelConfig, Task
 from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.checkpoint import (
@@ -264,8 +264,8 @@ def _fill(
         _keep_manifest(folder, manifest)
         plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
         todo = sum(len(shard.rows) for shard in plan)
-        hidden = True if processes.rank() else None
-        with tqdm(total=todo, desc="label", unit="row", unit_scale=True, disable=hidden) as bar:
+        name = "" if processes.rank() else "label"
+        with progress_bar(total=todo, desc=name, unit="row", unit_scale=True) as bar:
             write(folder, table, plan, bar.update)
     summary = {
         "rows": len(keys),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 from upath import UPath
 
 from distillkit.data.counter import GOLDEN, mix_tensor
@@ -15,6 +14,7 @@ from distillkit.data.readers import read_lines
 from distillkit.data.rows import TextRows
 from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 
 # Words of more pieces are rare, and hardly have one of the same number that is like them.
 _MAX_PIECES = 4
@@ -141,7 +141,7 @@ def _neighbours(words: Sequence[tuple[int, ...]], vectors: np.ndarray) -> list[l
     norms = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     unit, sizes = torch.from_numpy(vectors / norms).float(), torch.tensor([*map(len, words)])
     what = "adapt: similar words"
-    with tqdm(total=len(words), desc=what, unit="word", unit_scale=True, disable=None) as bar:
+    with progress_bar(total=len(words), desc=what, unit="word", unit_scale=True) as bar:
         for size in range(1, _MAX_PIECES + 1):
             members = (sizes == size).nonzero()[:, 0]
             near = min(_NEAREST, len(members) - 1)

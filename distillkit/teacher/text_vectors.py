@@ -8,6 +8,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from distillkit.data.batches import encode
+from distillkit.errors import checkpoint_errors
+from distillkit.processes import without_foreign_bars
 from distillkit.teacher.checkpoint import max_tokens_of, resolve
 from distillkit.training.inference import predict_logits
 
@@ -24,8 +26,9 @@ class TextVectors:
         from transformers import AutoModel, AutoTokenizer
 
         folder = resolve(model)
-        self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        encoder = AutoModel.from_pretrained(folder, trust_remote_code=False)
+        with checkpoint_errors(model), without_foreign_bars(folder):
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            encoder = AutoModel.from_pretrained(folder, trust_remote_code=False)
         self._limit = min(max_tokens, max_tokens_of(encoder, self._tokenizer))
         self._mean = _Mean(encoder)
 

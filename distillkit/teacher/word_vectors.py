@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from distillkit.data.batches import budget_batches, encode, with_own_mask
 from distillkit.data.contexts import Contexts
 from distillkit.data.pieces import ranges
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 from distillkit.recipe import Precision
 from distillkit.teacher.checkpoint import max_tokens_of
 from distillkit.training.precision import autocast, pick_device, resolve
@@ -89,8 +89,7 @@ def _alone(
     rows = encode(tokenizer, words, None, 32)
     special = torch.tensor(sorted(tokenizer.all_special_ids))
     vectors = torch.empty(len(words), encoder.config.hidden_size)
-    hidden = None if progress else True
-    with tqdm(total=len(words), desc=progress, unit="word", disable=hidden) as bar:
+    with progress_bar(total=len(words), desc=progress, unit="word") as bar:
         for batch in budget_batches(rows.lengths, _BATCH_TOKENS):
             inputs = rows.batch(batch)
             states = _states(encoder, inputs, device).float().cpu()
@@ -126,10 +125,9 @@ def _in_texts(
     counts = torch.zeros(size, dtype=torch.long)
     own_mask = with_own_mask([contexts.mask], contexts.mask, tokenizer)[0]
     lengths = torch.tensor([len(text) for text in contexts.texts])
-    hidden = None if progress else True
     with (
         autocast(precision, device),
-        tqdm(total=len(lengths), desc=progress, unit="text", disable=hidden) as bar,
+        progress_bar(total=len(lengths), desc=progress, unit="text") as bar,
     ):
         for batch in budget_batches(lengths, _BATCH_CHARACTERS):
             texts = [contexts.texts[i] for i in batch.tolist()]

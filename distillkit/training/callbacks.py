@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError
+from distillkit.processes import progress_bar
 
 # Of a report, every few optimizer steps: step, epoch, loss, learning_rate, gradient_norm,
 # rows_per_second, tokens_per_second, skipped_steps. Of an epoch: step, epoch, loss, dev, and
@@ -38,9 +37,7 @@ class Bar(Callback):
 
     def __init__(self, name: str, total: int, done: int = 0) -> None:
         self._name = name
-        self._bar = tqdm(
-            total=total, initial=done, desc=name, unit="row", unit_scale=True, disable=None
-        )
+        self._bar = progress_bar(total=total, initial=done, desc=name, unit="row", unit_scale=True)
         self._shown: dict[str, str] = {}
 
     def rows(self, count: int) -> None:

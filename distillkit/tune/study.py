@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from distillkit import __version__, pipeline
 from distillkit.data.files import whole_file
@@ -26,7 +25,7 @@ from distillkit.errors import InputError
 from distillkit.measure.cost import answer_of, megabytes, milliseconds, parameter_counts
 from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
-from distillkit.processes import log
+from distillkit.processes import log, progress_bar
 from distillkit.recipe import SCORES, Recipe, dump, load_recipe
 from distillkit.runs import (
     RunFolder,
@@ -193,9 +192,7 @@ class _Study:
             given = {"recipe": asdict(self.recipe), "search": asdict(self.search)}
             with whole_file(self.place / "study.json") as unfinished:
                 unfinished.write_text(json.dumps(given, indent=1) + "\n", encoding="utf-8")
-        with tqdm(
-            total=trials, initial=len(self.trials), desc="tune", unit="trial", disable=None
-        ) as bar:
+        with progress_bar(total=trials, initial=len(self.trials), desc="tune", unit="trial") as bar:
             while len(self.trials) < trials:
                 parameters = self._proposed()
                 if parameters is None:
