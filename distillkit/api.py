@@ -21,7 +21,7 @@ from distillkit.pipeline import Classifier
 from distillkit.processes import log
 from distillkit.recipe import Recipe, load_recipe
 from distillkit.report import write_report
-from distillkit.runs.folder import BUNDLE, Summary
+from distillkit.runs.folder import BUNDLE, Summary, write_index
 from distillkit.runtime.bundle import is_bundle
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def run_recipe(recipe: Recipe, folder: Path) -> "Run":
         log(f"{one.severity}: {one.seen}; {one.do}")
     run = Run(folder, runs.run(recipe, folder))
     write_report(folder)
+    write_index(folder)
     log(f"\n{run!r}")
     return run
 

@@ -35,6 +35,7 @@ from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_c
 from distillkit.runs import Summary, at_work
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE as SHIPPED
+from distillkit.runs.folder import stages_of
 from distillkit.runtime.bundle import read_bundle, write_bundle
 from distillkit.teacher.checkpoint import (
     labels_of,
@@ -140,13 +141,11 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
     """Read a run's recipe and result; refuse them if they are not those of its stages."""
     recipe = load_recipe(str(run / "recipe.yaml"))
     mend = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent} goes on from what is there"
-    students = ["student-gold"] if recipe.evaluation.gold_epochs else []
-    # An earlier distillkit shipped nothing, whatever the recipe says today.
-    ships = recipe.ship.form == "bundle" and (run / SHIPPED).exists()
-    students += ["student", "ship"] if ships else ["student"]
     evaluation = evaluation_folder(run).name
-    for stage in ("data", "teacher", "transfer", "logits", *students, evaluation):
-        folder = (run / stage).resolve()
+    for stage in stages_of(recipe):
+        if stage == "ship" and not (run / SHIPPED).exists():
+            continue  # an earlier distillkit shipped nothing, whatever the recipe says today
+        folder = (run / (evaluation if stage == "evaluation" else stage)).resolve()
         unfinished = folder.with_name(f".{folder.name}.partial").exists()
         if unfinished or not (folder / "stage.json").is_file():
             raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")

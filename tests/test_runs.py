@@ -282,10 +282,11 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
     # No terminal, so no bar: what is done, how long it took and how a training goes stands in
     # lines.
     done = [
-        re.findall(r"^(\S+): done in 0:\d\d:\d\d$", said, re.MULTILINE)
+        re.findall(r"^(\S+): done in 0:\d\d:\d\d \((\d) of 7\)$", said, re.MULTILINE)
         for said in (error, again.stderr)
     ]
-    assert done == [STAGES[:5], STAGES[5:]]
+    counted = [(name, str(number)) for number, name in enumerate(STAGES, 1)]
+    assert done == [counted[:5], counted[5:]]
     assert re.search(r"^teacher: epoch 30: loss 0\.\d{4}, dev [01]\.\d{4}$", error, re.MULTILINE)
     assert re.search(r"^student: epoch 15: loss ", again.stderr, re.MULTILINE)
     result, whole = (tmp_path / "runs" / name / "result.json" for name in ("told", "whole"))

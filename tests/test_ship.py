@@ -54,6 +54,16 @@ def test_a_run_ends_with_a_calibrated_bundle_of_its_compressed_student(shipped, 
     assert network.config.model_type == "distillkit-bilstm"
 
 
+def test_the_folder_says_what_to_ship_and_holds_what_it_lists(shipped):
+    folder, said = shipped
+    lines = (folder / "README.md").read_text().splitlines()
+    assert "* `bundle.zip`: **ship this**: the student, compressed;" in " ".join(lines)
+    named = [line.split("`")[1] for line in lines if line.startswith("* ")]
+    held = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert held == {*named, "README.md"}
+    assert re.search(r"^ship: done in 0:\d\d:\d\d \(7 of 8\)$", said, re.MULTILINE)
+
+
 def test_push_takes_along_what_the_run_ships(shipped, dev_table, tmp_path):
     folder, _ = shipped
     push(folder, "me/tiny", to=tmp_path / "out")

@@ -26,7 +26,6 @@ from distillkit.errors import InputError
 from distillkit.ladder.plan import Lesson, ablations_of, pace, repeated, transfer_variants
 from distillkit.measure.ablation import (
     RESAMPLES,
-    Ablation,
     Answers,
     draw_ladder,
     ladder_metrics,
@@ -39,7 +38,7 @@ from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.pipeline.teacher import LABEL_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
-from distillkit.processes import log
+from distillkit.processes import log, progress_bar
 from distillkit.recipe import LossConfig, Recipe
 from distillkit.runs import (
     RunFolder,
@@ -137,14 +136,17 @@ class _Ladder:
     def run(self, known: Sequence[str], asked: set[str], seeds: int) -> Summary:
         """Train what is asked for, then measure all that is there."""
         of_students = range(self.recipe.seed, self.recipe.seed + seeds)
-        ablations: dict[str, Ablation] = {}
-        for name in known:
+        ablations: dict[str, dict[int | None, Answers]] = {}
+        cells = [
+            (name, seed)
+            for name in known
+            for seed in ([None] if name in _SEEDLESS else of_students)
+        ]
+        for name, seed in progress_bar(cells, desc="ladder", unit="model"):
             build = name in asked or name == "teacher"  # every row is compared with the teacher
-            numbers = [None] if name in _SEEDLESS else of_students
-            cells = {seed: self._cell(name, seed, build=build) for seed in numbers}
-            found = {seed: answers for seed, answers in cells.items() if answers is not None}
-            if found:
-                ablations[name] = found
+            found = self._cell(name, seed, build=build)
+            if found is not None:
+                ablations.setdefault(name, {})[seed] = found
         log("ladder: metrics")
         gold = {split: self.gold[split] for split in self.splits}
         measured = ladder_metrics(ablations, gold, self.labels, self.recipe.data.task)

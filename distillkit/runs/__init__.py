@@ -19,7 +19,13 @@ from distillkit.recipe.training import (
     TEACHER_STEPS,
 )
 from distillkit.runs.evaluation import evaluate_models
-from distillkit.runs.folder import BUNDLE, RunFolder, Summary, at_work
+from distillkit.runs.folder import (
+    BUNDLE,
+    RunFolder,
+    Summary,
+    at_work,
+    stages_of,
+)
 from distillkit.runs.stages import (
     Taught,
     label_transfer_set,
@@ -59,7 +65,7 @@ def run(recipe: Recipe, folder: Path) -> Summary:
     Raises:
         InputError: Something given is wrong, or another run is at work in the folder.
     """
-    with at_work(folder) as home:
+    with at_work(folder, stages_of(recipe)) as home:
         if recipe.ship.form == "bundle":
             check_installed("run", ", or leave the bundle out with --ship.form none")
         recipe = with_data(recipe)

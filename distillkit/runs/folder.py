@@ -22,9 +22,27 @@ from distillkit.data.files import (
 )
 from distillkit.errors import InputError
 from distillkit.processes import log
+from distillkit.recipe import Recipe
 
 Summary = dict[str, Any]
 BUNDLE = "bundle.zip"  # what a run ends with
+# What a run's folder holds; the stages in their order.
+_HELD = {
+    BUNDLE: "**ship this**: the student, compressed; `distillkit predict`, `serve` and `runtime.Predictor` take it",
+    "report.html": "the evidence on one page; open it in a browser",
+    "result.json": "every model's scores; the same run gives the same bytes",
+    "recipe.yaml": "every setting, with the reasons for those that nobody gave; running it repeats the run",
+    "data": "train, dev, test and unlabelled text as they were read",
+    "adapted": "the encoder after more pre-training (`model/`)",
+    "teacher": "the fine-tuned teacher (`model/`)",
+    "transfer": "the transfer set (`transfer.parquet`)",
+    "logits": "the teacher's logits for it (`store/`)",
+    "student-gold": "the same student trained on the labels alone (`model/`), to compare with",
+    "student": "the distilled student (`model/`): a transformers checkpoint, before it was compressed",
+    "ship": "the compressed student (`compressed/`), and its bundle",
+    "evaluation": "tables of all scores and times",
+    "ladder": "what each step towards the transfer set adds (`distillkit ladder`)",
+}
 
 
 @dataclass
@@ -32,6 +50,8 @@ class RunFolder:
     """`runs/<name>/`: a folder a stage, each with a stage.json that says what it was made from."""
 
     folder: Path
+    stages: tuple[str, ...] = ()
+    """Names of all, in their order, where they are to be counted aloud."""
 
     def stage(
         self,
@@ -75,7 +95,11 @@ class RunFolder:
                 _fill(partial, key, made_from, build)
             (partial / "key").unlink(missing_ok=True)
             replace_folder(partial, final)
-        log(f"{name}: done in {timedelta(seconds=round(time.monotonic() - began))}")
+        took = timedelta(seconds=round(time.monotonic() - began))
+        counted = (
+            f" ({self.stages.index(name) + 1} of {len(self.stages)})" if name in self.stages else ""
+        )
+        log(f"{name}: done in {took}{counted}")
         return self._stamp(name)["summary"]
 
     def kept(
@@ -152,8 +176,12 @@ def _fill(
 
 
 @contextmanager
-def at_work(folder: Path) -> Iterator[RunFolder]:
+def at_work(folder: Path, stages: tuple[str, ...] = ()) -> Iterator[RunFolder]:
     """Hold a run's folder for one process; leave nothing behind if no stage was finished.
+
+    Args:
+        folder: The run's.
+        stages: As `RunFolder`'s.
 
     Raises:
         InputError: Another process holds it.
@@ -161,7 +189,7 @@ def at_work(folder: Path) -> Iterator[RunFolder]:
     fresh = not folder.exists()
     try:
         with _alone(folder):
-            yield RunFolder(folder)
+            yield RunFolder(folder, stages)
     except InputError:
         if fresh and not any(folder.glob("*/stage.json")):
             shutil.rmtree(folder, ignore_errors=True)
@@ -186,6 +214,25 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def stages_of(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of a run's stages, in their order."""
+    asked = {
+        "adapted": bool(recipe.adapt.text.sources),
+        "student-gold": recipe.evaluation.gold_epochs > 0,
+        "ship": recipe.ship.form == "bundle",
+        "ladder": False,
+    }
+    return tuple(name for name in _HELD if asked.get(name, "." not in name))
+
+
+def write_index(folder: Path) -> None:
+    """Write a run's README.md: what each of its files and folders is, and which to ship."""
+    there = [f"* `{name}`: {what}" for name, what in _HELD.items() if (folder / name).exists()]
+    lines = [f"# {folder.resolve().name}", "", "Made by `distillkit run`.", "", *there]
+    with whole_file(folder / "README.md") as partial:
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def relative(summary: Mapping[str, Any]) -> Summary:
