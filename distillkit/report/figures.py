@@ -1,7 +1,7 @@
 """What the page shows beyond `result.json`: answers row by row, and what follows from them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from distillkit.measure.closing import interval
 from distillkit.measure.statistics import cross_scaled
 from distillkit.recipe import SCORES, ColumnsConfig, Task
 from distillkit.runtime.answers import confidence, expit, softmax
-from distillkit.teacher.checkpoint import labels_of, load_classifier
 
 _ROWS = 5000  # of a split that both models answer, at most
 _DOUBTFUL = 50  # rows of a split whose label is most likely wrong
@@ -58,71 +57,53 @@ class Models:
     """The two models that the page compares.
 
     Attributes:
+        run: The run's folder, with the tables and the teacher.
         student: The bundle, or else the checkpoint.
-        teacher: A checkpoint.
         task: What a label is.
-        labels: C names.
-        columns: Of the run's tables.
+        labels: C names, in the teacher's order.
         temperature: What the student's logits are divided by; 1: nothing was fitted.
     """
 
+    run: Path
     student: Path
-    teacher: Path
     task: Task
     labels: list[str]
-    columns: ColumnsConfig
     temperature: float
-
-    def calibrated(self, temperature: float) -> "Models":
-        """Return the same models with a temperature that was fitted for the student."""
-        return replace(self, temperature=temperature)
 
     def ask(self, model: Path, table: pa.Table) -> np.ndarray:
         """Return a model's logits, (N, C), as its graph gives them."""
         logits, _ = pipeline.classify(str(model), table, model.name, self.labels)
         return logits * self.temperature if model.is_file() else logits
 
-    def answered(self, run: Path, split: str) -> Answered:
+    def answered(self, split: str) -> Answered:
         """Ask both models about a split, or evenly drawn rows of a long one."""
-        table = self.table(run, split)
+        table = self.table(split)
         if len(table) > _ROWS:
             table = table.take(np.linspace(0, len(table) - 1, _ROWS).astype(int))
         gold = gold_of(table, self.labels, self.task)
-        return Answered(
-            split, table, gold, self.ask(self.student, table), self.ask(self.teacher, table)
+        student, teacher = (
+            self.ask(model, table) for model in (self.student, self.run / "teacher" / "model")
         )
+        return Answered(split, table, gold, student, teacher)
 
-    def table(self, run: Path, split: str) -> pa.Table:
+    def table(self, split: str) -> pa.Table:
         """Read a split as the run's stage `data` left it."""
-        path = run / "data" / f"{split}.parquet"
-        return read_table(str(path), self.columns, task=self.task)
+        path = self.run / "data" / f"{split}.parquet"
+        return read_table(str(path), ColumnsConfig(), task=self.task)
 
-    def said(self, logits: np.ndarray) -> list[str]:
-        """Write each row's answer."""
+    def decided(self, logits: np.ndarray) -> np.ndarray:
+        """Return each row's answer in the form of gold labels."""
         if self.task == "classification":
-            return [self.labels[i] for i in logits.argmax(1)]
-        if self.task == "regression":
-            return [f"{score:.2f}" for score in logits[:, 0]]
-        return [self._several(row > 0) for row in logits]
+            return logits.argmax(1)
+        return logits[:, 0] if self.task == "regression" else logits > 0
 
-    def written(self, gold: np.ndarray) -> list[str]:
-        """Write each row's gold label."""
+    def written(self, answers: np.ndarray) -> list[str]:
+        """Write answers or gold labels."""
         if self.task == "classification":
-            return [self.labels[i] for i in gold]
+            return [self.labels[i] for i in answers]
         if self.task == "regression":
-            return [f"{score:.2f}" for score in gold]
-        return [self._several(row > 0) for row in gold]
-
-    def _several(self, have: np.ndarray) -> str:
-        return ", ".join(np.array(self.labels)[have]) or "none"
-
-
-def models_of(run: Path, student: Path, task: Task, pairs: bool, temperature: float) -> Models:
-    """Return the models of a run; its tables have the columns that distillkit writes."""
-    teacher = run / "teacher" / "model"
-    labels = labels_of(load_classifier(str(teacher))[0])
-    columns = ColumnsConfig(text_pair="text_pair" if pairs else "")
-    return Models(student, teacher, task, labels, columns, temperature)
+            return [f"{score:.2f}" for score in answers]
+        return [", ".join(np.array(self.labels)[row > 0]) or "none" for row in answers]
 
 
 def row_texts(table: pa.Table, rows: Sequence[int]) -> Iterator[dict[str, str]]:
@@ -134,49 +115,32 @@ def row_texts(table: pa.Table, rows: Sequence[int]) -> Iterator[dict[str, str]]:
 
 def compared(models: Models, found: Answered) -> list[dict[str, Any]]:
     """Return a dict a row: texts, three answers, `confidence`, and `kind` of disagreement."""
-    gold, student, teacher = (
-        models.written(found.gold),
-        models.said(found.student),
-        models.said(found.teacher),
-    )
-    same = _same(models.task, found)
-    sure = [None] * len(gold)
+    values = (found.gold, models.decided(found.student), models.decided(found.teacher))
+    answers = zip(*map(models.written, values), strict=True)
+    kinds = _kinds(models.task, *values)
+    sure = [None] * len(kinds)
     if models.task == "classification":
         sure = confidence(found.student, models.temperature).tolist()
-    texts = row_texts(found.table, range(len(gold)))
+    texts = row_texts(found.table, range(len(kinds)))
     rows = [
         {"split": found.split, **text, "label": g, "student": s, "teacher": t, "confidence": p}
-        | {"kind": _kind(*(pair[i] for pair in same))}
-        for i, (text, g, s, t, p) in enumerate(
-            zip(texts, gold, student, teacher, sure, strict=True)
-        )
+        | {"kind": kind}
+        for text, (g, s, t), p, kind in zip(texts, answers, sure, kinds, strict=True)
     ]
     return sorted(rows, key=lambda row: (row["kind"] == AGREE, -_KINDS.index(row["kind"])))
 
 
-def _same(task: Task, found: Answered) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Say of each row whether student and label, teacher and label, both models agree."""
-    gold, student, teacher = found.gold, found.student, found.teacher
-    if task == "classification":
-        student, teacher = student.argmax(1), teacher.argmax(1)
-        return student == gold, teacher == gold, student == teacher
-    if task == "multi-label":
-        pairs = ((student > 0, gold > 0), (teacher > 0, gold > 0), (student > 0, teacher > 0))
-        first, second, third = ((a == b).all(axis=1) for a, b in pairs)
-        return first, second, third
-    near = gold.std()  # scores agree that are less than a standard deviation apart
-    student, teacher = student[:, 0], teacher[:, 0]
-    return (
-        np.abs(student - gold) < near,
-        np.abs(teacher - gold) < near,
-        np.abs(student - teacher) < near,
-    )
+def _kinds(task: Task, gold: np.ndarray, student: np.ndarray, teacher: np.ndarray) -> list[str]:
+    """Return who errs in each row; scores differ that are a standard deviation apart."""
 
+    def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        near = np.abs(a - b) < gold.std() if task == "regression" else a == b
+        return near.reshape(len(gold), -1).all(axis=1)
 
-def _kind(student: bool, teacher: bool, both: bool) -> str:
-    if student or teacher:
-        return _KINDS[0 if student and teacher else 2 if student else 1]
-    return _KINDS[3 if both else 4]
+    right, theirs = same(student, gold), same(teacher, gold)
+    either = np.where(same(student, teacher), 3, 4)
+    kinds = np.select([right & theirs, theirs, right], [0, 1, 2], either)
+    return [_KINDS[kind] for kind in kinds]
 
 
 def doubtful(models: Models, found: Answered) -> list[dict[str, Any]]:
@@ -191,9 +155,9 @@ def doubtful(models: Models, found: Answered) -> list[dict[str, Any]]:
     return _ranked(models, found.split, found.table, found.gold, found.teacher, doubt)
 
 
-def doubtful_training(models: Models, run: Path) -> list[dict[str, Any]]:
+def doubtful_training(models: Models) -> list[dict[str, Any]]:
     """Rank the training rows by how little the stored logits of the teacher believe their label."""
-    store, table = run / "logits" / "store", models.table(run, "train")
+    store, table = models.run / "logits" / "store", models.table("train")
     if not store.is_dir():
         return []
     keys = keys_of(table)
@@ -225,11 +189,11 @@ def _ranked(
     teacher: np.ndarray,
     doubt: np.ndarray,
 ) -> list[dict[str, Any]]:
-    labels, said = models.written(gold), models.said(teacher)
+    labels, said = models.written(gold), models.written(models.decided(teacher))
     order = [i for i in np.argsort(-doubt, kind="stable") if labels[i] != said[i]][:_DOUBTFUL]
     if not order:
         return []
-    student = models.said(models.ask(models.student, table.take(order)))
+    student = models.written(models.decided(models.ask(models.student, table.take(order))))
     return [
         {"split": split, **text, "label": labels[i], "teacher": said[i], "student": s}
         | {"doubt": float(doubt[i])}

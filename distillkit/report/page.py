@@ -7,6 +7,7 @@ import platform
 import re
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from distillkit.report import charts, figures
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE
 from distillkit.runtime.bundle import TOKENIZER, read_bundle
-from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.checkpoint import labels_of, load_classifier
 
 Summary = dict[str, Any]
 
@@ -282,10 +283,11 @@ def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> S
     task, place = recipe.data.task, _place(run, result)
     is_bundle = place.is_file()
     fitted = read_bundle(place)[0].temperature if is_bundle else 1.0
-    models = figures.models_of(run, place, task, bool(recipe.data.columns.text_pair), fitted)
-    found = [models.answered(run, split) for split in splits]
+    labels = labels_of(load_classifier(str(run / "teacher" / "model"))[0])
+    models = figures.Models(run, place, task, labels, fitted)
+    found = [models.answered(split) for split in splits]
     if task == "classification" and not is_bundle:
-        models = models.calibrated(fit_temperature(found[0].student, found[0].gold))
+        models = replace(models, temperature=fit_temperature(found[0].student, found[0].gold))
     _, tokenizer = load_classifier(str(run / "student" / "model"))
     rows = [row for one in found for row in figures.compared(models, one)]
     parts = figures.slices(models, found[-1], tokenizer)
@@ -295,7 +297,7 @@ def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> S
         "rows_in_all": len(rows),
         "kinds": sorted({row["kind"] for row in rows} - {figures.AGREE}),
         "doubtful": [row for one in found[:1] for row in figures.doubtful(models, one)]
-        + figures.doubtful_training(models, run),
+        + figures.doubtful_training(models),
         "slices": parts,
         "confusion": [confusion(result, split) for split in splits]
         if task == "classification"
