@@ -204,4 +204,4 @@ def test_every_form_of_weights_answers_the_same(stored, reviews, tmp_path):
 
 
 def test_the_script_stays_small():
-    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 30_000
+    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 25_000

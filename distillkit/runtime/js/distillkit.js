@@ -17,7 +17,7 @@ export async function load(source) {
 
 export class Student {
   constructor(files) {
-    const json = (name) => JSON.parse(new TextDecoder().decode(files[name]));
+    const json = (name) => JSON.parse(text(files[name]));
     this.manifest = json("manifest.json");
     if (this.manifest.format !== 1) throw new Error(`a bundle of format ${this.manifest.format}: expected 1`);
     this.labels = this.manifest.labels;
@@ -25,9 +25,7 @@ export class Student {
     this.tokenizer = new Tokenizer(json("tokenizer.json"), this.manifest.max_tokens);
     const names = this.manifest.pairs ? ["encoder.onnx", "head.onnx"] : ["model.onnx"];
     this.graphs = names.map((name) => new Graph(files[name]));
-    if (!this.graphs[0].inputs.includes("lengths")) {
-      throw new Error("a transformer: this runtime answers for static, textcnn and bilstm students");
-    }
+    if (!this.graphs[0].inputs.includes("lengths")) refuse("a transformer");
   }
 
   /** Return the logits of a text, or of a pair, in the order of `labels`. */
@@ -77,12 +75,7 @@ export class Student {
   }
 }
 
-function softmax(values) {
-  const top = Math.max(...values);
-  const powers = values.map((value) => Math.exp(value - top));
-  const sum = powers.reduce((a, b) => a + b, 0);
-  return powers.map((power) => power / sum);
-}
+const softmax = (values) => Array.from(OPERATORS.Softmax([vector(values)], {}).data);
 
 // ---- texts to token ids ----
 
@@ -95,7 +88,7 @@ class Tokenizer {
     const { model, pre_tokenizer: split, normalizer } = state;
     const steps = (normalizer?.normalizers ?? []).map((step) => step.type).join();
     if (split?.type !== "Split" || !split.invert || steps !== "NFC,Lowercase" || !["WordLevel", "WordPiece"].includes(model.type)) {
-      throw new Error("a tokenizer that this runtime does not know: expected one of words, characters or subwords");
+      refuse("another tokenizer");
     }
     const pattern = split.pattern.Regex.replaceAll("\\w", WORD).replaceAll("\\s", SPACE).replaceAll("\\b", `(?![${WORD}])`);
     this.pattern = new RegExp(pattern, "gu");
@@ -167,23 +160,23 @@ class Tokenizer {
 // ---- an ONNX graph, for one row at a time ----
 
 const tensor = (dims, data) => ({ dims, data });
+const vector = (values) => tensor([values.length], Float64Array.from(values));
 const sizeOf = (dims) => dims.reduce((a, b) => a * b, 1);
 
 class Graph {
   constructor(bytes) {
     if (!bytes) throw new Error("no graph in the bundle: export it again");
-    const graph = message(bytes, { 7: ["graph", (part) => message(part, GRAPH)] }).graph[0];
-    this.values = new Map((graph.initializer ?? []).map((found) => [found.name, found.tensor]));
-    this.inputs = (graph.input ?? []).map((found) => found.name[0]).filter((name) => !this.values.has(name));
+    const [graph] = message(bytes, { 7: ["graph", (part) => message(part, GRAPH)] }).graph;
+    this.values = new Map((graph.initializer ?? []).map(({ name, ...value }) => [name, value]));
+    this.inputs = graph.input.map((found) => found.name[0]).filter((name) => !this.values.has(name));
     this.output = graph.output[0].name[0];
     // What depends on no input, such as weights stored in fewer bits, is computed once.
-    this.nodes = [];
-    for (const node of graph.node ?? []) {
-      const run = OPERATORS[node.type];
-      if (!run) throw new Error(`operator ${node.type}: this runtime answers for static, textcnn and bilstm students of words or subwords`);
-      if (node.inputs.every((name) => name === "" || this.values.has(name))) this.#step(node, this.values);
-      else this.nodes.push(node);
-    }
+    this.nodes = graph.node.filter((node) => {
+      if (!OPERATORS[node.type]) refuse(`operator ${node.type}`);
+      const waits = node.inputs.some((name) => name && !this.values.has(name));
+      if (!waits) step(node, this.values);
+      return waits;
+    });
     const needed = new Set(this.nodes.flatMap((node) => node.inputs));
     for (const name of this.values.keys()) if (!needed.has(name)) this.values.delete(name);
   }
@@ -191,268 +184,209 @@ class Graph {
   run(feeds) {
     const values = new Map(this.values);
     for (const name of this.inputs) values.set(name, feeds[name]);
-    for (const node of this.nodes) this.#step(node, values);
+    for (const node of this.nodes) step(node, values);
     return values.get(this.output);
   }
+}
 
-  #step(node, values) {
-    const found = OPERATORS[node.type](node.inputs.map((name) => values.get(name)), node.attributes);
-    (Array.isArray(found) ? found : [found]).forEach((value, i) => values.set(node.outputs[i], value));
-  }
+function step({ type, inputs, outputs, attributes }, values) {
+  const found = OPERATORS[type](inputs.map((name) => values.get(name)), attributes);
+  [found].flat().forEach((value, i) => values.set(outputs[i], value));
+}
+
+function refuse(what) {
+  throw new Error(`${what}: this runtime answers for static, textcnn and bilstm students of words, characters or subwords`);
 }
 
 // ---- operators: tensors and attributes to a tensor, or several ----
 
+const each = (f, type) => (tensors) => zip(f, tensors, type);
+const add = each((a, b) => a + b);
+
 const OPERATORS = {
-  Abs: ([x]) => map(x, Math.abs),
-  Add: ([a, b]) => zip(a, b, (x, y) => x + y),
-  BitShift: ([a, b], { direction }) => zip(a, b, direction === "LEFT" ? (x, y) => (x << y) & 255 : (x, y) => x >> y),
-  BitwiseAnd: ([a, b]) => zip(a, b, (x, y) => x & y),
-  Cast: ([x], { to }) => tensor(x.dims, TYPES[to].from(x.data, to === 7 || to === 6 ? Math.trunc : undefined)),
-  Clip: ([x, low, high]) => map(x, (v) => Math.min(Math.max(v, low?.data[0] ?? -Infinity), high?.data[0] ?? Infinity)),
-  Concat: (parts, { axis }) => concat(parts, axis),
-  Conv: conv,
-  Div: ([a, b]) => zip(a, b, (x, y) => x / y),
-  Gather: gather,
-  Gemm: gemm,
-  Greater: ([a, b]) => zip(a, b, (x, y) => x > y, Uint8Array),
-  GreaterOrEqual: ([a, b]) => zip(a, b, (x, y) => x >= y, Uint8Array),
-  LSTM: lstm,
-  MatMul: matmul,
-  Mul: ([a, b]) => zip(a, b, (x, y) => x * y),
-  Range: ([start, limit, step]) => {
-    const count = Math.max(0, Math.ceil((limit.data[0] - start.data[0]) / step.data[0]));
-    return tensor([count], Float64Array.from({ length: count }, (_, i) => start.data[0] + i * step.data[0]));
+  Abs: each(Math.abs),
+  Add: add,
+  BitShift: (tensors, { direction }) => zip(direction === "LEFT" ? (a, b) => a << b : (a, b) => a >> b, tensors),
+  BitwiseAnd: each((a, b) => a & b),
+  Cast: ([x], { to }) => {
+    const data = new TYPES[to](x.data);
+    return tensor(x.dims, to === 6 || to === 7 ? data.map(Math.trunc) : data);
   },
-  ReduceMax: ([x, axes], { keepdims = 1 }) => reduce(x, axes, keepdims, -Infinity, Math.max),
-  ReduceSum: ([x, axes], { keepdims = 1 }) => reduce(x, axes, keepdims, 0, (a, b) => a + b),
-  Relu: ([x]) => map(x, (v) => Math.max(v, 0)),
+  Clip: each((x, low = -Infinity, high = Infinity) => Math.min(Math.max(x, low), high)),
+  Concat: (parts, { axis }) => {
+    const dims = [...parts[0].dims];
+    const along = axis < 0 ? axis + dims.length : axis;
+    dims[along] = parts.reduce((sum, part) => sum + part.dims[along], 0);
+    const out = new parts[0].data.constructor(sizeOf(dims));
+    const outer = sizeOf(dims.slice(0, along));
+    for (let row = 0, at = 0; row < outer; row++) {
+      for (const { data } of parts) {
+        const width = data.length / outer;
+        out.set(data.subarray(row * width, (row + 1) * width), at);
+        at += width;
+      }
+    }
+    return tensor(dims, out);
+  },
+  Conv: conv,
+  Div: each((a, b) => a / b),
+  Gather: ([x, rows], { axis = 0 }) => {
+    if (axis) refuse(`Gather on axis ${axis}`);
+    const [count, ...rest] = x.dims;
+    const width = sizeOf(rest);
+    const out = new x.data.constructor(rows.data.length * width);
+    for (let i = 0, at = 0; i < rows.data.length; i++) {
+      const row = rows.data[i] < 0 ? rows.data[i] + count : rows.data[i];
+      for (let k = row * width; k < (row + 1) * width; k++) out[at++] = x.data[k];
+    }
+    return tensor([...rows.dims, ...rest], out);
+  },
+  Gemm: ([a, b, c], { alpha = 1, beta = 1, transA = 0, transB = 0 }) => {
+    if (transA || !transB || alpha !== 1 || beta !== 1) refuse("Gemm of another form");
+    return add([product(a, b), c]);
+  },
+  Greater: each((a, b) => a > b, Uint8Array),
+  GreaterOrEqual: each((a, b) => a >= b, Uint8Array),
+  LSTM: lstm,
+  MatMul: ([a, b]) => {
+    if (b.dims.length !== 2) refuse("MatMul of two batches");
+    return product(a, OPERATORS.Transpose([b], {}));
+  },
+  Mul: each((a, b) => a * b),
+  Range: (bounds) => {
+    const [start, limit, by] = bounds.map(({ data }) => data[0]);
+    return vector(Array.from({ length: Math.max(0, Math.ceil((limit - start) / by)) }, (_, i) => start + i * by));
+  },
+  ReduceMax: (inputs, how) => reduce(inputs, how, -Infinity, Math.max),
+  ReduceSum: (inputs, how) => reduce(inputs, how, 0, (a, b) => a + b),
+  Relu: each((x) => Math.max(x, 0)),
   Reshape: ([x, shape]) => {
     const dims = Array.from(shape.data, (size, i) => (size === 0 ? x.dims[i] : size));
     if (dims.includes(-1)) dims[dims.indexOf(-1)] = x.data.length / -sizeOf(dims);
     return tensor(dims, x.data);
   },
-  Shape: ([x], { start = 0, end }) => {
-    const dims = x.dims.slice(start, end);
-    return tensor([dims.length], Float64Array.from(dims));
+  Shape: ([x], { start, end }) => vector(x.dims.slice(start, end)),
+  Slice: ([x, starts, ends, axes, by]) => {
+    if (by?.data.some((size) => size !== 1)) refuse("Slice in steps");
+    const [dims, own] = [[...x.dims], steps(x)];
+    let start = 0;
+    for (const [i, axis] of (axes ? axesOf(axes, dims.length) : [...starts.data.keys()]).entries()) {
+      const [from, to] = [starts, ends].map(({ data }) => Math.min(Math.max(data[i] < 0 ? data[i] + x.dims[axis] : data[i], 0), x.dims[axis]));
+      dims[axis] = Math.max(to - from, 0);
+      start += from * own[axis];
+    }
+    return take(x, dims, own, start);
   },
-  Slice: slice,
   Softmax: ([x], { axis = -1 }) => {
-    const along = tensor([1], Float64Array.of(axis));
-    const powers = zip(x, reduce(x, along, 1, -Infinity, Math.max), (v, top) => Math.exp(v - top));
-    return zip(powers, reduce(powers, along, 1, 0, (a, b) => a + b), (v, sum) => v / sum);
+    const powers = zip((v, top) => Math.exp(v - top), [x, OPERATORS.ReduceMax([x, vector([axis])], {})]);
+    return OPERATORS.Div([powers, OPERATORS.ReduceSum([powers, vector([axis])], {})]);
   },
   Squeeze: ([x, axes]) => {
-    const gone = axes && placesOf(axes, x.dims.length);
+    const gone = axes && axesOf(axes, x.dims.length);
     return tensor(x.dims.filter((size, i) => (gone ? !gone.includes(i) : size !== 1)), x.data);
   },
-  Sub: ([a, b]) => zip(a, b, (x, y) => x - y),
-  Tanh: ([x]) => map(x, Math.tanh),
-  Transpose: ([x], { perm }) => transpose(x, perm ?? x.dims.map((_, i) => i).reverse()),
+  Sub: each((a, b) => a - b),
+  Tanh: each(Math.tanh),
+  Transpose: ([x], { perm = [...x.dims.keys()].reverse() }) => take(x, perm.map((i) => x.dims[i]), perm.map((i) => steps(x)[i])),
   Unsqueeze: ([x, axes]) => {
     const dims = [...x.dims];
-    for (const place of placesOf(axes, dims.length + axes.data.length).sort((a, b) => a - b)) dims.splice(place, 0, 1);
+    for (const axis of axesOf(axes, dims.length + axes.data.length).sort((a, b) => a - b)) dims.splice(axis, 0, 1);
     return tensor(dims, x.data);
   },
-  Where: ([which, a, b]) => pick(which, a, b),
+  Where: each((which, a, b) => (which ? a : b)),
 };
 
-function map(x, f) {
-  return tensor(x.dims, x.data.map(f));
-}
+const axesOf = (axes, rank) => Array.from(axes.data, (axis) => (axis < 0 ? axis + rank : axis));
 
-function placesOf(axes, rank) {
-  return Array.from(axes.data, (axis) => (axis < 0 ? axis + rank : axis));
-}
+/** Return how far apart in a tensor's data its neighbours along each of `dims` are; 0: it is repeated. */
+const steps = (x, dims = x.dims) => {
+  const shift = dims.length - x.dims.length;
+  return dims.map((_, i) => ((x.dims[i - shift] ?? 1) === 1 ? 0 : sizeOf(x.dims.slice(i - shift + 1))));
+};
 
-function strides(dims) {
-  const found = new Array(dims.length);
-  for (let i = dims.length - 1, step = 1; i >= 0; step *= dims[i--]) found[i] = step;
+/** Return where in the data the numbers of a view lie. */
+function places(dims, steps, start = 0) {
+  let found = Int32Array.of(start);
+  dims.forEach((size, i) => {
+    const next = new Int32Array(found.length * size);
+    for (let p = 0, n = 0; p < found.length; p++) for (let k = 0; k < size; k++) next[n++] = found[p] + k * steps[i];
+    found = next;
+  });
   return found;
 }
 
-/** Return the dimensions that tensors broadcast to. */
-function broadcast(...all) {
-  const rank = Math.max(...all.map((x) => x.dims.length));
-  return Array.from({ length: rank }, (_, i) => {
-    const sizes = all.map((x) => x.dims[i - rank + x.dims.length] ?? 1);
-    return sizes.find((size) => size !== 1) ?? 1;
-  });
+function take(x, dims, steps, start) {
+  const where = places(dims, steps, start);
+  const out = new x.data.constructor(where.length);
+  for (let i = 0; i < out.length; i++) out[i] = x.data[where[i]];
+  return tensor(dims, out);
 }
 
-/** Return where each number of a broadcast result is found in a tensor. */
-function placesIn(x, dims) {
-  const steps = strides(x.dims);
-  const shift = dims.length - x.dims.length;
-  let places = Int32Array.of(0);
-  dims.forEach((size, i) => {
-    const step = i < shift || x.dims[i - shift] === 1 ? 0 : steps[i - shift];
-    const next = new Int32Array(places.length * size);
-    for (let p = 0, n = 0; p < places.length; p++) for (let k = 0; k < size; k++) next[n++] = places[p] + k * step;
-    places = next;
-  });
-  return places;
-}
-
-function zip(a, b, f, type = a.data.constructor) {
-  const dims = broadcast(a, b);
+/** Apply a function number by number to tensors that broadcast to one shape. */
+function zip(f, tensors, type = tensors.at(-1).data.constructor) {
+  const rank = Math.max(...tensors.map((x) => x.dims.length));
+  const dims = Array.from({ length: rank }, (_, i) => tensors.map((x) => x.dims[i - rank + x.dims.length] ?? 1).find((size) => size !== 1) ?? 1);
   const out = new type(sizeOf(dims));
-  if (a.data.length === out.length && b.data.length === out.length) {
-    for (let i = 0; i < out.length; i++) out[i] = f(a.data[i], b.data[i]);
-  } else {
-    const [left, right] = [placesIn(a, dims), placesIn(b, dims)];
-    for (let i = 0; i < out.length; i++) out[i] = f(a.data[left[i]], b.data[right[i]]);
-  }
+  const [a, b, c] = tensors.map((x) => (x.data.length === out.length ? x : take(x, dims, steps(x, dims))).data);
+  if (c) for (let i = 0; i < out.length; i++) out[i] = f(a[i], b[i], c[i]);
+  else if (b) for (let i = 0; i < out.length; i++) out[i] = f(a[i], b[i]);
+  else for (let i = 0; i < out.length; i++) out[i] = f(a[i]);
   return tensor(dims, out);
 }
 
-function pick(which, a, b) {
-  const dims = broadcast(which, a, b);
-  const [w, left, right] = [which, a, b].map((x) => placesIn(x, dims));
-  const out = new a.data.constructor(left.length);
-  for (let i = 0; i < out.length; i++) out[i] = which.data[w[i]] ? a.data[left[i]] : b.data[right[i]];
-  return tensor(dims, out);
-}
-
-function transpose(x, perm) {
-  const steps = strides(x.dims);
-  const dims = perm.map((i) => x.dims[i]);
-  let places = Int32Array.of(0);
-  perm.forEach((from, i) => {
-    const next = new Int32Array(places.length * dims[i]);
-    for (let p = 0, n = 0; p < places.length; p++) for (let k = 0; k < dims[i]; k++) next[n++] = places[p] + k * steps[from];
-    places = next;
-  });
-  const out = new x.data.constructor(places.length);
-  for (let i = 0; i < out.length; i++) out[i] = x.data[places[i]];
-  return tensor(dims, out);
-}
-
-function reduce(x, axes, keep, start, f) {
-  const gone = axes ? placesOf(axes, x.dims.length) : x.dims.map((_, i) => i);
+function reduce([x, axes], { keepdims = 1 }, start, f) {
+  const gone = axesOf(axes, x.dims.length);
   const kept = x.dims.map((size, i) => (gone.includes(i) ? 1 : size));
   const out = new x.data.constructor(sizeOf(kept)).fill(start);
-  const places = placesIn(tensor(kept, out), x.dims);
-  for (let i = 0; i < places.length; i++) out[places[i]] = f(out[places[i]], x.data[i]);
-  return tensor(keep ? kept : x.dims.filter((_, i) => !gone.includes(i)), out);
+  places(x.dims, steps({ dims: kept }, x.dims)).forEach((to, i) => (out[to] = f(out[to], x.data[i])));
+  return tensor(keepdims ? kept : x.dims.filter((_, i) => !gone.includes(i)), out);
 }
 
-function concat(parts, axis) {
-  const rank = parts[0].dims.length;
-  const along = axis < 0 ? axis + rank : axis;
-  const dims = [...parts[0].dims];
-  dims[along] = parts.reduce((sum, part) => sum + part.dims[along], 0);
-  const out = new parts[0].data.constructor(sizeOf(dims));
-  const outer = sizeOf(dims.slice(0, along));
-  let at = 0;
-  for (let row = 0; row < outer; row++) {
-    for (const part of parts) {
-      const width = part.data.length / outer;
-      out.set(part.data.subarray(row * width, (row + 1) * width), at);
-      at += width;
-    }
-  }
-  return tensor(dims, out);
-}
-
-function gather([x, indices], { axis = 0 }) {
-  const along = axis < 0 ? axis + x.dims.length : axis;
-  const outer = sizeOf(x.dims.slice(0, along));
-  const inner = sizeOf(x.dims.slice(along + 1));
-  const count = x.dims[along];
-  const out = new x.data.constructor(outer * indices.data.length * inner);
-  let at = 0;
-  for (let row = 0; row < outer; row++) {
-    for (const index of indices.data) {
-      const from = (row * count + (index < 0 ? index + count : index)) * inner;
-      if (inner === 1) out[at++] = x.data[from];
-      else {
-        out.set(x.data.subarray(from, from + inner), at);
-        at += inner;
-      }
-    }
-  }
-  return tensor([...x.dims.slice(0, along), ...indices.dims, ...x.dims.slice(along + 1)], out);
-}
-
-function slice([x, starts, ends, axes, steps]) {
-  let found = x;
-  Array.from(starts.data).forEach((from, i) => {
-    const axis = axes ? placesOf(axes, x.dims.length)[i] : i;
-    const size = found.dims[axis];
-    const bound = (value) => Math.min(Math.max(value < 0 ? value + size : value, 0), size);
-    const step = steps?.data[i] ?? 1;
-    if (step < 1) throw new Error("Slice backwards: this runtime has no such operator");
-    const chosen = [];
-    for (let k = bound(from); k < bound(ends.data[i]); k += step) chosen.push(k);
-    found = gather([found, tensor([chosen.length], Float64Array.from(chosen))], { axis });
-  });
-  return found;
-}
-
-function gemm([a, b, c], { alpha = 1, beta = 1, transA = 0, transB = 0 }) {
-  const left = transA ? transpose(a, [1, 0]) : a;
-  const right = transB ? b : transpose(b, [1, 0]); // rows of weights, read in order
-  const [rows, depth] = left.dims;
-  const columns = right.dims[0];
+/** Multiply each row by each row of a matrix. */
+function product(x, matrix) {
+  const [columns, depth] = matrix.dims;
+  const rows = x.data.length / depth;
   const out = new Float32Array(rows * columns);
-  for (let i = 0; i < rows; i++) {
-    addProduct(out.subarray(i * columns, (i + 1) * columns), right.data, left.data.subarray(i * depth, (i + 1) * depth));
-  }
-  const product = tensor([rows, columns], out);
-  return c ? zip(product, c, (x, y) => alpha * x + beta * y) : map(product, (x) => alpha * x);
+  for (let i = 0; i < rows; i++) addProduct(out.subarray(i * columns, (i + 1) * columns), matrix.data, x.data.subarray(i * depth, (i + 1) * depth));
+  return tensor([...x.dims.slice(0, -1), columns], out);
 }
 
-function matmul([a, b]) {
-  if (b.dims.length !== 2) throw new Error("MatMul of two batches: this runtime has no such operator");
-  const depth = b.dims[0];
-  const flat = tensor([a.data.length / depth, depth], a.data);
-  return tensor([...a.dims.slice(0, -1), b.dims[1]], gemm([flat, b], {}).data);
-}
-
-/** Convolution over one dimension: (N, C, L) by (M, C, K). */
-function conv([x, weights, bias], { pads = [0, 0], strides: [stride] = [1] }) {
-  const [rows, channels, length] = x.dims;
+/** Convolution over one dimension: (1, C, L) by (M, C, K). */
+function conv([x, weights, bias], { pads: [before, after], strides = [1], dilations = [1], group = 1 }) {
+  if ([...strides, ...dilations, group].some((size) => size !== 1)) refuse("Conv of another form");
+  const [, channels, length] = x.dims;
   const [filters, , width] = weights.dims;
-  const places = Math.floor((length + pads[0] + pads[1] - width) / stride) + 1;
-  const out = new Float32Array(rows * filters * Math.max(places, 0));
-  let at = 0;
-  for (let n = 0; n < rows; n++) {
-    for (let m = 0; m < filters; m++) {
-      for (let p = 0; p < places; p++) {
-        let sum = bias ? bias.data[m] : 0;
-        const begin = p * stride - pads[0];
-        for (let c = 0; c < channels; c++) {
-          const from = (n * channels + c) * length + begin;
-          const own = (m * channels + c) * width;
-          for (let k = Math.max(0, -begin); k < width && begin + k < length; k++) sum += x.data[from + k] * weights.data[own + k];
-        }
-        out[at++] = sum;
-      }
+  const count = length + before + after - width + 1;
+  const out = new Float32Array(filters * count);
+  const seen = new Float32Array(channels * width);
+  for (let p = 0; p < count; p++) {
+    for (let i = 0; i < seen.length; i++) {
+      const at = p - before + (i % width);
+      seen[i] = at < 0 || at >= length ? 0 : x.data[Math.floor(i / width) * length + at];
     }
+    const sums = Float32Array.from(bias.data);
+    addProduct(sums, weights.data, seen);
+    for (let m = 0; m < filters; m++) out[m * count + p] = sums[m];
   }
-  return tensor([rows, filters, Math.max(places, 0)], out);
+  return tensor([1, filters, count], out);
 }
 
-/** LSTM of one row, both directions; gates in ONNX's order: input, output, forget, cell. */
+/** LSTM of one row, in one direction or both; gates in ONNX's order: input, output, forget, cell. */
 function lstm([x, weights, recurrent, bias, lengths], { hidden_size: units }) {
   const [time, rows, width] = x.dims;
-  if (rows !== 1) throw new Error(`LSTM of ${rows} rows: this runtime answers one at a time`);
-  const directions = weights.dims[0];
-  const steps = lengths ? lengths.data[0] : time;
+  if (rows !== 1) refuse(`LSTM of ${rows} rows`);
+  const [directions] = weights.dims;
   const states = new Float32Array(time * directions * units);
   const last = new Float32Array(directions * units);
-  const gates = new Float64Array(4 * units);
   for (let d = 0; d < directions; d++) {
-    const fromInput = weights.data.subarray(d * 4 * units * width, (d + 1) * 4 * units * width);
-    const fromHidden = recurrent.data.subarray(d * 4 * units * units, (d + 1) * 4 * units * units);
-    const hidden = new Float32Array(units);
+    const [fromInput, fromHidden, biases] = [weights, recurrent, bias].map(({ data }) => data.subarray((d * data.length) / directions, ((d + 1) * data.length) / directions));
+    const start = Float32Array.from({ length: 4 * units }, (_, g) => biases[g] + biases[4 * units + g]);
+    const gates = new Float32Array(4 * units);
     const cell = new Float32Array(units);
-    for (let step = 0; step < steps; step++) {
-      const t = d ? steps - 1 - step : step;
-      for (let g = 0; g < 4 * units; g++) {
-        gates[g] = bias ? bias.data[d * 8 * units + g] + bias.data[(d * 8 + 4) * units + g] : 0;
-      }
+    const hidden = last.subarray(d * units, (d + 1) * units);
+    for (let read = 0; read < lengths.data[0]; read++) {
+      const t = d ? lengths.data[0] - 1 - read : read;
+      gates.set(start);
       addProduct(gates, fromInput, x.data.subarray(t * width, (t + 1) * width));
       addProduct(gates, fromHidden, hidden);
       for (let u = 0; u < units; u++) {
@@ -461,27 +395,30 @@ function lstm([x, weights, recurrent, bias, lengths], { hidden_size: units }) {
       }
       states.set(hidden, (t * directions + d) * units);
     }
-    last.set(hidden, d * units);
   }
   return [tensor([time, directions, 1, units], states), tensor([directions, 1, units], last)];
 }
 
-/** Add a matrix, row by row, times a vector to `sums`: where nearly all the time goes. */
+/** Add a matrix times a vector to `sums`: where nearly all the time goes. */
 function addProduct(sums, matrix, vector) {
   const size = vector.length;
-  const whole = size - (size % 4);
-  for (let row = 0, at = 0; row < sums.length; row++) {
-    let [a, b, c, d] = [0, 0, 0, 0]; // four sums that do not wait for each other
-    let k = 0;
-    for (; k < whole; k += 4, at += 4) {
-      a += matrix[at] * vector[k];
-      b += matrix[at + 1] * vector[k + 1];
-      c += matrix[at + 2] * vector[k + 2];
-      d += matrix[at + 3] * vector[k + 3];
+  let row = 0;
+  for (let at = 0; row + 4 <= sums.length; row += 4, at += 4 * size) {
+    const [second, third, fourth] = [at + size, at + 2 * size, at + 3 * size];
+    let a = 0, b = 0, c = 0, d = 0; // four rows that share each number of the vector
+    for (let k = 0; k < size; k++) {
+      const value = vector[k];
+      a += matrix[at + k] * value;
+      b += matrix[second + k] * value;
+      c += matrix[third + k] * value;
+      d += matrix[fourth + k] * value;
     }
-    for (; k < size; k++, at++) a += matrix[at] * vector[k];
-    sums[row] += a + b + c + d;
+    sums[row] += a;
+    sums[row + 1] += b;
+    sums[row + 2] += c;
+    sums[row + 3] += d;
   }
+  for (; row < sums.length; row++) for (let k = 0; k < size; k++) sums[row] += matrix[row * size + k] * vector[k];
 }
 
 const sigmoid = (value) => 1 / (1 + Math.exp(-value));
@@ -489,36 +426,33 @@ const sigmoid = (value) => 1 / (1 + Math.exp(-value));
 // ---- files: zip, and ONNX's protocol buffers ----
 
 async function bytesOf(source) {
-  if (source instanceof Uint8Array) return new Uint8Array(source.buffer, source.byteOffset, source.length); // Node's Buffer, too
-  if (source instanceof ArrayBuffer) return new Uint8Array(source);
-  if (typeof source?.arrayBuffer === "function") return new Uint8Array(await source.arrayBuffer());
-  const answer = await fetch(source);
-  if (!answer.ok) throw new Error(`${source}: ${answer.status} ${answer.statusText}`);
+  const address = typeof source === "string" || source instanceof URL;
+  const answer = address ? await fetch(source) : source instanceof Response ? source : new Response(source);
+  if (!answer.ok) throw new Error(`${answer.url || source}: ${answer.status} ${answer.statusText}`);
   return new Uint8Array(await answer.arrayBuffer());
 }
 
 async function unzip(bytes) {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const view = new DataView(bytes.buffer);
+  const [short, long] = [(at) => view.getUint16(at, true), (at) => view.getUint32(at, true)];
   let end = bytes.length - 22;
-  while (end >= 0 && view.getUint32(end, true) !== 0x06054b50) end--;
+  while (end >= 0 && long(end) !== 0x06054b50) end--;
   if (end < 0) throw new Error("no bundle, or one that was cut short: expected a .zip that distillkit export wrote");
   const files = {};
-  let place = view.getUint32(end + 16, true);
-  for (let left = view.getUint16(end + 10, true); left > 0; left--) {
-    const [nameSize, extra, comment] = [28, 30, 32].map((at) => view.getUint16(place + at, true));
-    const name = new TextDecoder().decode(bytes.subarray(place + 46, place + 46 + nameSize));
-    const start = view.getUint32(place + 42, true);
-    const data = start + 30 + view.getUint16(start + 26, true) + view.getUint16(start + 28, true);
-    const packed = bytes.subarray(data, data + view.getUint32(place + 20, true));
-    files[name] = view.getUint16(place + 10, true) ? await inflate(packed) : packed;
-    place += 46 + nameSize + extra + comment;
+  let place = long(end + 16);
+  for (let left = short(end + 10); left > 0; left--) {
+    const nameEnd = place + 46 + short(place + 28);
+    const start = long(place + 42);
+    const data = start + 30 + short(start + 26) + short(start + 28);
+    const packed = bytes.subarray(data, data + long(place + 20));
+    files[text(bytes.subarray(place + 46, nameEnd))] = short(place + 10) ? await inflate(packed) : packed;
+    place = nameEnd + short(place + 30) + short(place + 32);
   }
   return files;
 }
 
-async function inflate(packed) {
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+function inflate(packed) {
+  return bytesOf(new Response(new Response(packed).body.pipeThrough(new DecompressionStream("deflate-raw"))));
 }
 
 // ONNX's types of numbers, by their code; whole numbers of 64 bits fit in doubles here.
@@ -553,23 +487,24 @@ function varint(bytes, at) {
 }
 
 const text = (bytes) => new TextDecoder().decode(bytes);
-const float = (bytes) => new DataView(bytes.buffer, bytes.byteOffset, 4).getFloat32(0, true);
+const float = (bytes) => new DataView(bytes.buffer, bytes.byteOffset).getFloat32(0, true);
 const varints = (value) => {
   if (typeof value === "number") return [value];
   const found = [];
-  for (let at = 0, next; at < value.length; at = next) {
-    const [one, after] = varint(value, at);
+  for (let at = 0; at < value.length; ) {
+    const [one, next] = varint(value, at);
     found.push(one);
-    next = after;
+    at = next;
   }
   return found;
 };
 
-const NAME = { 1: ["name", text] };
-const TENSOR = { 1: ["dims", varints], 2: ["type"], 4: ["floats"], 5: ["ints", varints], 7: ["ints", varints], 8: ["name", text], 9: ["raw"] };
-const ATTRIBUTE = { 1: ["name", text], 2: ["f", float], 3: ["i"], 4: ["s", text], 5: ["t", tensorOf], 7: ["floats"], 8: ["ints", varints], 20: ["type"] };
+// The fields that are read, by number: name, and what turns bytes into a value.
+const TENSOR = { 1: ["dims", varints], 2: ["type"], 8: ["name", text], 9: ["raw"] };
+const ATTRIBUTE = { 1: ["name", text], 2: ["f", float], 3: ["i"], 4: ["s", text], 8: ["ints", varints] };
 const NODE = { 1: ["inputs", text], 2: ["outputs", text], 4: ["type", text], 5: ["attributes", attributeOf] };
-const GRAPH = { 1: ["node", nodeOf], 5: ["initializer", (bytes) => ({ name: message(bytes, TENSOR).name?.[0], tensor: tensorOf(bytes) })], 11: ["input", (bytes) => message(bytes, NAME)], 12: ["output", (bytes) => message(bytes, NAME)] };
+const named = (bytes) => message(bytes, { 1: ["name", text] });
+const GRAPH = { 1: ["node", nodeOf], 5: ["initializer", tensorOf], 11: ["input", named], 12: ["output", named] };
 
 function nodeOf(bytes) {
   const { inputs = [], outputs, type, attributes = [] } = message(bytes, NODE);
@@ -577,35 +512,28 @@ function nodeOf(bytes) {
 }
 
 function attributeOf(bytes) {
-  const found = message(bytes, ATTRIBUTE);
-  const value = { 1: found.f?.[0], 2: found.i?.[0], 3: found.s?.[0], 4: found.t?.[0], 7: found.ints?.flat() }[found.type[0]];
-  return [found.name[0], value];
+  const { name, f = [], i = [], s = [], ints } = message(bytes, ATTRIBUTE);
+  return [name[0], ints ? ints.flat() : [...f, ...i, ...s][0]];
 }
 
 function tensorOf(bytes) {
-  const { dims = [], type, raw, floats, ints } = message(bytes, TENSOR);
-  const data = raw ? numbers(raw[0], type[0]) : floats ? numbers(joined(floats), 1) : TYPES[type[0]].from((ints ?? []).flat());
-  return tensor(dims.flat(), data);
-}
-
-function joined(parts) {
-  const out = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  parts.reduce((at, part) => (out.set(part, at), at + part.length), 0);
-  return out;
+  const { dims = [], type, name, raw = [new Uint8Array()] } = message(bytes, TENSOR);
+  const data = numbers(raw[0].slice().buffer, type[0]); // a copy, and so aligned
+  if (data.length !== sizeOf(dims.flat())) refuse("numbers that are not stored as bytes");
+  return { name: name[0], dims: dims.flat(), data };
 }
 
 /** Turn little-endian bytes into numbers of an ONNX type. */
-function numbers(raw, type) {
-  const bytes = raw.slice(); // aligned
-  if (type === 7) return Float64Array.from(new BigInt64Array(bytes.buffer), Number);
-  if (type === 6) return Float64Array.from(new Int32Array(bytes.buffer));
-  if (type === 10) return Float32Array.from(new Uint16Array(bytes.buffer), half);
-  if (!TYPES[type]) throw new Error(`numbers of ONNX's type ${type}: this runtime does not know them`);
-  return new TYPES[type](bytes.buffer);
+function numbers(buffer, type) {
+  if (type === 7) return Float64Array.from(new BigInt64Array(buffer), Number);
+  if (type === 6) return Float64Array.from(new Int32Array(buffer));
+  if (type === 10) return Float32Array.from(new Uint16Array(buffer), half);
+  if (!TYPES[type]) refuse(`numbers of ONNX's type ${type}`);
+  return new TYPES[type](buffer);
 }
 
 function half(bits) {
-  const [sign, exponent, fraction] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+  const [exponent, fraction] = [(bits >> 10) & 31, (bits & 1023) / 1024];
+  const size = exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? 2 ** (exponent - 15) * (1 + fraction) : 2 ** -14 * fraction;
+  return bits >> 15 ? -size : size;
 }
