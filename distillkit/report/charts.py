@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 
 from markupsafe import Markup
 
@@ -34,9 +35,9 @@ class _Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        low, high, value = (
-            (math.log10(one) if self.log else one) for one in (self.low, self.high, value)
-        )
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = map(math.log10, (low, high, value))
         return self.start + (value - low) / (high - low) * (self.stop - self.start)
 
     def ticks(self) -> list[float]:
@@ -136,10 +137,9 @@ def _step(rough: float) -> float:
 
 
 def _axes(x: _Axis, y: _Axis, across: str, up: str) -> Iterator[str]:
-    for tick in x.ticks():
-        yield _line(x.at(tick), _TOP, x.at(tick), _BOTTOM, "grid")
     taken = -math.inf
     for tick in x.ticks():
+        yield _line(x.at(tick), _TOP, x.at(tick), _BOTTOM, "grid")
         if x.at(tick) - taken > 26:
             taken = x.at(tick)
             yield _text(_number(tick), taken, _BOTTOM + 15, "middle")
@@ -152,17 +152,12 @@ def _axes(x: _Axis, y: _Axis, across: str, up: str) -> Iterator[str]:
 
 def _labels(named: Iterable[tuple[str, float, float]]) -> Iterator[str]:
     """Write labels in a column, each led to its point, pushed apart where they would touch."""
-    order = sorted(named, key=lambda one: one[2])
-    places = [y for *_, y in order]
-    for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + _LINE)
+    order = sorted((one for one in named if one[0]), key=lambda one: one[2])
+    places = list(accumulate((y for *_, y in order), lambda above, y: max(y, above + _LINE)))
     limit: float = _BOTTOM
-    for i in reversed(range(len(places))):
-        places[i] = min(places[i], limit)
-        limit = places[i] - _LINE
-    for (label, x, y), place in zip(order, places, strict=True):
-        if not label:
-            continue
+    for (label, x, y), below in zip(reversed(order), reversed(places), strict=True):
+        place = min(below, limit)
+        limit = place - _LINE
         yield _line(x, y, _RIGHT + 8, place, "lead")
         yield _text(label, _RIGHT + 11, place + 4)
 
@@ -184,8 +179,5 @@ def _number(value: float) -> str:
 
 
 def _svg(heading: str, parts: Iterable[str], height: int = HEIGHT) -> Markup:
-    return Markup(
-        f'<svg role="img" aria-label="{escape(heading)}" viewBox="0 0 {WIDTH} {height}">'
-        + "".join(parts)
-        + "</svg>"
-    )
+    head = f'<svg role="img" aria-label="{escape(heading)}" viewBox="0 0 {WIDTH} {height}">'
+    return Markup("".join([head, *parts, "</svg>"]))

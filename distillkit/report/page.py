@@ -6,7 +6,6 @@ import math
 import platform
 import re
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -117,22 +116,16 @@ def percent(share: float | None) -> str:
 
 def inline_json(value: Any) -> Markup:
     """Write JSON that a script element can hold: NaN is null, and no tag can begin or end in it."""
-    text = json.dumps(_finite(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    text = json.dumps(finite, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _values(run: Path, recipe: Recipe) -> Summary:
     result = _json(run / "result.json")
     latency = _json(evaluation_folder(run) / "latency.json")
-    score, splits = SCORES[recipe.data.task], _splits(result)
+    score = SCORES[recipe.data.task]
+    splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
     ladder = _ladder(run, score)
     values = {
         "name": run.resolve().name,
@@ -184,10 +177,6 @@ def live_part(run: Path, most: float = math.inf) -> Summary:
     except InputError:
         return found | {"bundle": ""}
     return found | {"bundle": base64.b64encode(bundle.read_bytes()).decode()}
-
-
-def _splits(result: Summary) -> list[str]:
-    return [split for split in ("dev", "test") if split in result["models"]["teacher"]]
 
 
 def _own(models: Summary) -> str:
@@ -290,22 +279,16 @@ def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> S
         models = replace(models, temperature=fit_temperature(found[0].student, found[0].gold))
     _, tokenizer = load_classifier(str(run / "student" / "model"))
     rows = [row for one in found for row in figures.compared(models, one)]
-    parts = figures.slices(models, found[-1], tokenizer)
-    values = {
+    values: Summary = {
         "task": task,
         "rows": _affordable(rows),
         "rows_in_all": len(rows),
         "kinds": sorted({row["kind"] for row in rows} - {figures.AGREE}),
-        "doubtful": [row for one in found[:1] for row in figures.doubtful(models, one)]
-        + figures.doubtful_training(models),
-        "slices": parts,
-        "confusion": [confusion(result, split) for split in splits]
-        if task == "classification"
-        else [],
-        "reliability": None,
-        "coverage": None,
-    }
+        "doubtful": figures.doubtful(models, found[0]) + figures.doubtful_training(models),
+        "slices": figures.slices(models, found[-1], tokenizer),
+    } | dict.fromkeys(("confusion", "reliability", "coverage"))
     if task == "classification":
+        values["confusion"] = [confusion(result, split) for split in splits]
         values |= _confidence(models, found)
     return values
 
