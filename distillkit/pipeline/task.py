@@ -17,6 +17,7 @@ from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import has_canonical_names, read_table, split_dev
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, DataConfig
 from distillkit.student.model import SiameseStudent, StudentModel
 from distillkit.teacher.checkpoint import resolve
@@ -52,8 +53,10 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         test=source_of(data.test, "test"),
         unlabelled=tuple(source_of(rows, "unlabelled") for rows in data.unlabelled),
     )
-    data, _ = settle_columns(data)
+    data, found = settle_columns(data)
     data, _ = settle_raw_text(data)
+    if found:
+        log(f"data: {found}")
     if not data.train:
         raise InputError(
             "no training data: give --data.train, a file with a text and a label column"
