@@ -418,7 +418,11 @@ function addProduct(sums, matrix, vector) {
     sums[row + 2] += c;
     sums[row + 3] += d;
   }
-  for (; row < sums.length; row++) for (let k = 0; k < size; k++) sums[row] += matrix[row * size + k] * vector[k];
+  for (; row < sums.length; row++) {
+    let sum = 0;
+    for (let k = 0; k < size; k++) sum += matrix[row * size + k] * vector[k];
+    sums[row] += sum;
+  }
 }
 
 const sigmoid = (value) => 1 / (1 + Math.exp(-value));
