@@ -103,7 +103,7 @@ def doctor(
 
 
 def quick_checks(recipe: Recipe) -> list[Finding]:
-    """Check in a second what would waste a run: whether its teacher can read, how labels are spelt.
+    """Check in a second what would waste a run: what its teacher can read, how labels are spelt.
 
     Args:
         recipe: What is about to be run.
@@ -123,6 +123,8 @@ def quick_checks(recipe: Recipe) -> list[Finding]:
     found = check_spelling(class_counts(table)) if data.task == "classification" else []
     if (tokenizer := _tokenizer_here(recipe.teacher.model)) is not None:
         found.append(check_teacher_tokenizer(tokenizer, _flat([table]), recipe.teacher.model))
+        limit = recipe.teacher.max_tokens
+        found.append(check_truncation("teacher", tokenizer, *texts_of(table), limit))
     return [one for one in found if one.severity != "fine"]
 
 
