@@ -36,6 +36,7 @@ def distill(
     *,
     test: Any = None,
     unlabelled: Any = None,
+    logits: Any = None,
     teacher: Any = "minilm-l6",
     student: Any = "auto",
     output: str | Path = "runs/distilled",
@@ -50,6 +51,9 @@ def distill(
         dev: The same; None: a tenth of `train`.
         test: The same; None: no test.
         unlabelled: Texts: a list, a Series, a frame, or a source. None: as the recipe's default.
+        logits: Rows with a text and `logits` from anywhere, C numbers in the order of the sorted
+            labels (or of `data={"logit_labels": [...]}`): what the student learns in place of the
+            teacher's answers.
         teacher: A name on the shelf, a folder, a hub name, a section of a recipe, or a pair of a
             transformers model and its tokenizer. One that is fine-tuned on these labels already is
             taken as it is with `{"model": FOLDER, "training": {"epochs": 0}}`.
@@ -70,6 +74,8 @@ def distill(
         for name, rows in {"train": train, "dev": dev, "test": test}.items():
             if rows is not None:
                 data[name] = source_of(rows, name, given)
+        if logits is not None:
+            data["logits"] = source_of(logits, "logits", given)
         if unlabelled is not None:
             data["unlabelled"] = [source_of(unlabelled, "unlabelled", given)]
         spec = {"data": data, "teacher": _teacher(teacher, given), "student": student, **settings}

@@ -237,7 +237,14 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
     shown = replace(embeddings, source=_last(embeddings.source))
     return replace(
         recipe,
-        data=replace(data, train=train, dev=dev, test=test, unlabelled=tuple(unlabelled)),
+        data=replace(
+            data,
+            train=train,
+            dev=dev,
+            test=test,
+            unlabelled=tuple(unlabelled),
+            logits=_last(data.logits),
+        ),
         teacher=_with_shown_model(recipe.teacher, run),
         augment=replace(
             augment,

@@ -9,6 +9,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -18,6 +20,7 @@ from distillkit.compress.run import compress
 from distillkit.data.columns import find_columns
 from distillkit.data.memory import source_of
 from distillkit.errors import InputError
+from distillkit.ladder import ladder
 from distillkit.pipeline import Classifier, StudentJob
 from distillkit.pipeline.student_choice import settle_student
 from distillkit.recipe import (
@@ -199,6 +202,35 @@ def test_logits_in_memory_teach_as_those_of_the_model_they_came_from(
     asked = pipeline.label(train, tmp_path / "asked", classifier_folder)
     assert found.accuracy_on_labelled == asked.accuracy_on_labelled
     assert found.labels == asked.labels
+
+
+def test_logits_from_anywhere_teach_in_place_of_the_teachers(
+    frames, sections, classifier_folder, tmp_path, capsys
+):
+    train, dev = frames
+    model = Classifier(classifier_folder)
+    texts = [*train["text"], "the cast was good .", dev["text"][0]]
+    turned = model.logits(texts)[:, ::-1]  # what the teacher does not answer
+    given = pd.DataFrame({"text": texts, "logits": turned.tolist()})
+    with pytest.raises(InputError, match="2 logits a row, but 3 labels"):
+        distillkit.distill(
+            train,
+            dev,
+            logits=given,
+            output=tmp_path / "wrong",
+            **sections | {"data": {"logit_labels": ["a", "b", "c"]}},
+        )
+    run = distillkit.distill(train, dev, logits=given, output=tmp_path / "run", **sections)
+    counts = run.result["transfer_set"]
+    assert counts["rows"] + counts["leaks"] == len(set(texts))
+    learned = pa.concat_tables(map(pq.read_table, run.folder.glob("logits/store/*/shard-*.parquet")))
+    expected = dict(zip(texts, turned, strict=True))
+    want = [expected[text] for text in learned["text"].to_pylist()]
+    assert np.allclose(learned["logits"].to_pylist(), want, atol=0.01)
+    assert not set(learned["text"].to_pylist()) & set(dev["text"])
+    assert "the logits are given" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"data\.logits: a ladder compares"):
+        ladder(load_recipe(str(run.folder / "recipe.yaml")), run.folder)
 
 
 def test_the_texts_choose_the_student_unless_it_is_named(tiny_recipe, pair_table, tmp_path):

@@ -1,4 +1,5 @@
 import io
+import os
 import subprocess
 import sys
 
@@ -38,17 +39,22 @@ def test_bars_are_shown_in_a_notebook_and_not_in_a_log(monkeypatch):
     assert "notebook: 100%" in stream.getvalue()
 
 
-def test_a_checkpoint_is_saved_and_loaded_without_a_foreign_bar(classifier_folder, tmp_path):
-    """transformers draws its bars wherever stderr goes."""
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_checkpoint_is_saved_and_loaded_without_a_foreign_bar(
+    hidden, classifier_folder, tmp_path
+):
+    """transformers draws its bars wherever stderr goes; who had hidden them finds them hidden."""
     code = (
         "import sys; from distillkit.data.files import save_pretrained as save; "
         "from distillkit.teacher.checkpoint import load_classifier as load; "
         "from transformers.utils import logging; from pathlib import Path; "
-        "save(Path(sys.argv[2]), *load(sys.argv[1])); assert logging.is_progress_bar_enabled()"
+        "save(Path(sys.argv[2]), *load(sys.argv[1])); print(logging.is_progress_bar_enabled())"
     )
+    environment = os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": str(int(hidden))}
     command = [sys.executable, "-c", code, classifier_folder, tmp_path / "copy"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "%" not in found.stderr
+    assert found.stdout.split()[-1] == str(not hidden)
     assert (tmp_path / "copy" / "config.json").is_file()
 
 

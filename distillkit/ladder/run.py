@@ -81,6 +81,10 @@ def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: i
         InputError: Something given is wrong, the recipe has no such row, or another run is at work
             in the folder.
     """
+    if recipe.data.logits:
+        raise InputError(
+            "data.logits: a ladder compares transfer sets that its teacher labels; leave it out"
+        )
     recipe = with_data(recipe)
     known = ablations_of(recipe)
     for name in ablations:

@@ -45,7 +45,7 @@ def augment(
 
     Args:
         source: Training text, also in memory as `data.memory.source_of` takes it; labels are kept
-            where there are any.
+            where there are any. Empty: `unlabelled` alone.
         target: Parquet file to write; docs/files.md has its columns.
         config: Rates, iterations, tagger, mix.
         columns: Names of the columns of every source here.
@@ -61,14 +61,16 @@ def augment(
     """
     target = Path(target)
     _check_suffix(target)
-    source = source_of(source, "source")
     raw = [source_of(rows, "unlabelled") for rows in unlabelled]
     others = [source_of(rows, "held_out") for rows in held_out]
     config, counts = config or AugmentConfig(), {}
     with leading() as here:
         if here:
             models = models_of(config, teacher, columns, raw)
-            sources = {"original": read_blocks(source, columns, task=task, labels="optional")}
+            sources = {}
+            if not (isinstance(source, str) and source == ""):
+                own = source_of(source, "source")
+                sources["original"] = read_blocks(own, columns, task=task, labels="optional")
             if raw:
                 blocks = (
                     read_blocks(name, columns, labels="ignored", or_canonical=True) for name in raw

@@ -68,12 +68,19 @@ class DataConfig:
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     """What the sources call their columns."""
+    logits: str = ""
+    """Logits from elsewhere in place of the teacher's: a .parquet or .jsonl file with a text and
+    `logits`, C numbers, a row. Its texts are the transfer set, without variants. The teacher gives
+    word vectors, and is measured beside."""
+    logit_labels: tuple[str, ...] = ()
+    """What those C numbers stand for; empty: the labels of train, sorted."""
     missing: Missing = "refuse"
     """What becomes of rows without a text or a label: refuse lists them, drop leaves them out."""
 
     def settings(self) -> dict[str, Any]:
         """Return what the tables depend on, by field."""
         kept = asdict(self)
+        del kept["logits"], kept["logit_labels"]
         if self.missing == "refuse":  # as in runs that did not know the field
             del kept["missing"]
         return kept
@@ -83,6 +90,10 @@ class DataConfig:
         if AUTO_RAW in self.unlabelled and len(self.unlabelled) > 1:
             raise InputError(
                 f"data.unlabelled is {', '.join(self.unlabelled)}: expected {AUTO_RAW} alone, or without it"
+            )
+        if self.logits and self.unlabelled not in ((), (AUTO_RAW,)):
+            raise InputError(
+                "data.logits has its own texts: add those of data.unlabelled there, with their logits"
             )
         if self.unlabelled_rows and not self.unlabelled:
             raise InputError(

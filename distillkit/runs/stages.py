@@ -51,6 +51,10 @@ def with_data(recipe: Recipe) -> Recipe:
     Raises:
         InputError: The training data cannot be read.
     """
+    if recipe.data.logits:
+        log("data: the logits are given: the teacher gives word vectors, and is measured beside")
+        data, augment = replace(recipe.data, unlabelled=()), replace(recipe.augment, n_iter=0)
+        recipe = replace(recipe, data=data, augment=augment)
     data, found = settle_columns(recipe.data)
     data, why = settle_raw_text(data)
     student, chosen = settle_student(data, recipe.student)
@@ -164,17 +168,18 @@ def label_transfer_set(
     """
     transfer_set = str(home.folder / "transfer" / "transfer.parquet")
     recipe = with_variants(recipe, task)
+    given = recipe.data.logits
 
     def transfer(out: Path) -> Mapping[str, Any]:
         held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]
         extra = [task.path["unlabelled"]] if "unlabelled" in task.data["rows"] else []
         return pipeline.augment(
-            task.path["train"],
+            "" if given else task.path["train"],
             out / "transfer.parquet",
             recipe.augment,
             task.columns,
             held_out,
-            extra,
+            [given] if given else extra,
             recipe.seed,
             task=recipe.data.task,
             teacher=recipe.teacher.model,
@@ -183,16 +188,20 @@ def label_transfer_set(
         )
 
     def logits(out: Path) -> Summary:
-        minutes = _minutes(recipe.label, task, transfer_set, counts["rows"])
-        log(f"logits: the teacher reads {counts['rows']:,} rows, which takes about {minutes}")
+        if not given:
+            minutes = _minutes(recipe.label, task, transfer_set, counts["rows"])
+            log(f"logits: the teacher reads {counts['rows']:,} rows, which takes about {minutes}")
         # Summed up over all of the store, so that a killed and resumed run says the same as an
         # undisturbed one.
         summary = pipeline.label(
             transfer_set,
             out / "store",
-            task.model,
+            "" if given else task.model,
             recipe.label,
             task.columns,
+            task=recipe.data.task,
+            logits=given,
+            labels=(recipe.data.logit_labels or task.teacher["labels"]) if given else (),
             engine=recipe.engine,
             workers=recipe.workers,
         )
@@ -200,10 +209,15 @@ def label_transfer_set(
 
     kind = [recipe.data.task, asdict(task.columns)]
     settings = [asdict(recipe.augment), kind, models.fingerprints(), recipe.seed]
+    elsewhere = {"data.logits": _fingerprints([given])} if given else {}
     counts = relative(
-        home.stage("transfer", settings, task.tables, transfer, version=TRANSFER_VERSION)
+        home.stage(
+            "transfer", settings, task.tables | elsewhere, transfer, version=TRANSFER_VERSION
+        )
     )
     before = home.keys("teacher", "transfer")
+    if given:
+        before |= {"labels": str(recipe.data.logit_labels)}
     _check_proportion(recipe, counts["rows"])
     home.stage("logits", recipe.label.settings(), before, logits, version=LABEL_VERSION)
     return counts, transfer_set

@@ -247,7 +247,7 @@ def test_what_is_saved_is_fine_tuned_by_train_teacher(text, folders, tmp_path):
     Path(data).write_text("text\tlabel\n" + "".join(lines))
     config = config_of(text, objectives={"rtd": 1.0}, training={"epochs": 1})
     done = adapt_teacher(config, folders[0], adapted)
-    assert json.loads(json.dumps(done))["output"] == str(adapted)
+    assert json.loads(json.dumps(dict(done)))["output"] == str(adapted)
     assert done["best_epoch"] == 1
     saved = AutoModelForMaskedLM.from_pretrained(adapted)
     assert (adapted / "adapt.yaml").is_file()
