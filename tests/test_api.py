@@ -223,7 +223,9 @@ def test_logits_from_anywhere_teach_in_place_of_the_teachers(
     run = distillkit.distill(train, dev, logits=given, output=tmp_path / "run", **sections)
     counts = run.result["transfer_set"]
     assert counts["rows"] + counts["leaks"] == len(set(texts))
-    learned = pa.concat_tables(map(pq.read_table, run.folder.glob("logits/store/*/shard-*.parquet")))
+    learned = pa.concat_tables(
+        map(pq.read_table, run.folder.glob("logits/store/*/shard-*.parquet"))
+    )
     expected = dict(zip(texts, turned, strict=True))
     want = [expected[text] for text in learned["text"].to_pylist()]
     assert np.allclose(learned["logits"].to_pylist(), want, atol=0.01)
