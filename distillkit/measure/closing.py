@@ -116,4 +116,4 @@ def verdict(models: dict[str, Any], score: str) -> str:
         )
     short = 100 * (teacher - found[score])
     kept = f"{short:.1f} points below" if short > 0 else f"{-short:.1f} points above"
-    return f"what is shipped is {kept} its teacher on dev and {-lead:.1f} above {_RIVALS[best]}"
+    return f"what is shipped is {kept} the teacher on dev and {-lead:.1f} above {_RIVALS[best]}"
