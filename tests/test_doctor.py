@@ -18,7 +18,7 @@ from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import check_against_baseline, check_answers
 from distillkit.doctor.examine import doctor, quick_checks
 from distillkit.doctor.order import Movement, word_order
-from distillkit.doctor.rows import check_rows, check_spelling
+from distillkit.doctor.rows import check_raw_text, check_rows, check_spelling
 from distillkit.doctor.text import check_teacher_tokenizer
 from distillkit.errors import InputError
 from distillkit.recipe import (
@@ -242,6 +242,30 @@ def _many(n, start=0):
 def _rows(train, dev=None, task="classification"):
     tables = {"train": _table(train), "dev": _table(dev or _many(300, 10_000))}
     return _by_check(check_rows(tables, task))
+
+
+@pytest.mark.parametrize(
+    ("raw", "severity", "seen"),
+    [
+        (["the food came late", "we found the room cold"], "fine", "0.0 % of its 2 rows"),
+        (["das Essen kam spät", "wir fanden das Zimmer kalt"], "warning", "0.0 % of its words"),
+        (["这家餐厅的菜很好吃", "我们还会再来"], "warning", "0.0 % of its words"),
+        (["The food was good.", "the food  was good."], "warning", "50.0 % of its 2 rows repeat"),
+    ],
+)
+def test_raw_text_is_of_the_language_and_says_new_things(raw, severity, seen):
+    train = _table([("the food was good and we found the room", "a")])
+    found = check_raw_text(train, pa.table({"text": raw}))
+    assert (found.check, found.severity) == ("raw-text", severity)
+    assert seen in found.seen
+
+
+def test_a_run_says_first_that_its_raw_text_is_of_another_language(recipe, tmp_path):
+    german = tmp_path / "german.txt"
+    german.write_text("das Essen kam spät\nwir fanden das Zimmer kalt\n", encoding="utf-8")
+    found = quick_checks(replace(recipe, data=replace(recipe.data, unlabelled=(str(german),))))
+    assert "raw-text" in _by_check(found)
+    assert "raw-text" not in _by_check(quick_checks(recipe))
 
 
 def test_sound_rows_are_fine():

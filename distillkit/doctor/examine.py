@@ -25,7 +25,7 @@ from distillkit.doctor.answers import (
 from distillkit.doctor.findings import Finding
 from distillkit.doctor.gap import gap_finding, steps_of
 from distillkit.doctor.order import ASKS, Rows, order_finding, word_order
-from distillkit.doctor.rows import check_rows, check_spelling
+from distillkit.doctor.rows import check_raw_text, check_rows, check_spelling
 from distillkit.doctor.text import (
     check_student_vocabulary,
     check_teacher_tokenizer,
@@ -36,6 +36,7 @@ from distillkit.measure.baselines import TfidfBaseline
 from distillkit.pipeline.task import settle_columns
 from distillkit.processes import progress_bar
 from distillkit.recipe import ColumnsConfig, Recipe
+from distillkit.recipe.data import AUTO_RAW
 from distillkit.runs import with_data
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.student.vocabulary import build_tokenizer
@@ -125,6 +126,12 @@ def quick_checks(recipe: Recipe) -> list[Finding]:
         found.append(check_teacher_tokenizer(tokenizer, _flat([table]), recipe.teacher.model))
         limit = recipe.teacher.max_tokens
         found.append(check_truncation("teacher", tokenizer, *texts_of(table), limit))
+    if data.unlabelled and data.unlabelled != (AUTO_RAW,):
+        blocks = (
+            read_blocks(raw, data.columns, labels="ignored", or_canonical=True, rows=_SAMPLE)
+            for raw in data.unlabelled
+        )
+        found += [check_raw_text(table, next(iter(block))) for block in blocks]
     return [one for one in found if one.severity != "fine"]
 
 
@@ -156,6 +163,8 @@ class _Examination:
 
     def checks(self) -> Iterator[list[Finding]]:
         yield check_rows(self.tables, self.recipe.data.task)
+        if "unlabelled" in self.tables:
+            yield [check_raw_text(self.tables["train"], self._sample("unlabelled", _SAMPLE))]
         model, tokenizer, limit = self._reader()
         yield self._text(tokenizer, limit)
         if self.store is None:

@@ -20,6 +20,10 @@ DUPLICATES, CONFLICTING, MANY_CONFLICTING = 0.05, 0.005, 0.1
 MANY_LEAKS = 0.05
 IMBALANCE = 20.0
 ONE_WORD = 0.2
+# Of 200 to 1,000 English training texts, the commonest words are 33 to 74 % of English raw text of
+# other domains, 6 to 14 % of German, French or Spanish.
+COMMON_WORDS, KNOWN_WORDS = 1000, 0.2
+REPEATED = 0.2
 
 
 def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
@@ -177,6 +181,37 @@ def _one_word(train: pa.Table) -> Finding:
         "give --data.unlabelled: masking and n-grams make nothing new of one word",
         {"rows": count, "share": share},
     )
+
+
+def check_raw_text(train: pa.Table, raw: pa.Table) -> Finding:
+    """Check that raw text is of the training texts' language, and says new things.
+
+    Args:
+        train: Canonical table of the task.
+        raw: Canonical table of the raw text, or a sample.
+    """
+    texts = texts_of(train)[0]
+    split = split_characters if is_unsegmented(texts) else split_words
+    words = Counter(word for text in texts for word in _words(split(text)))
+    common = {word for word, _ in words.most_common(COMMON_WORDS)}
+    found = [word for text in raw["text"].to_pylist() for word in _words(split(text))]
+    known = sum(word in common for word in found) / max(len(found), 1)
+    repeated = 1 - len(set(_normal_rows(raw))) / len(raw)
+    unlike = known < KNOWN_WORDS
+    return finding(
+        "raw-text",
+        "warning" if unlike else graded(repeated, REPEATED),
+        f"{percent(known)} of its words are among the {len(common):,} commonest of train, "
+        f"{percent(repeated)} of its {len(raw):,} rows repeat another",
+        "give data.unlabelled text of the training texts' language"
+        if unlike
+        else "a repeated row is learnt once: give data.unlabelled more distinct text",
+        {"known_share": known, "repeated_share": repeated, "rows": len(raw)},
+    )
+
+
+def _words(units: list[str]) -> list[str]:
+    return [unit.lower() for unit in units if unit.isalpha()]
 
 
 def _few(names: list[str]) -> str:
