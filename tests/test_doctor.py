@@ -248,8 +248,12 @@ def _rows(train, dev=None, task="classification"):
     ("raw", "severity", "seen"),
     [
         (["the food came late", "we found the room cold"], "fine", "0.0 % of its 2 rows"),
-        (["das Essen kam spät", "wir fanden das Zimmer kalt"], "warning", "0.0 % of its words"),
-        (["这家餐厅的菜很好吃", "我们还会再来"], "warning", "0.0 % of its words"),
+        (
+            ["das Essen kam spät", "wir fanden das Zimmer kalt"],
+            "warning",
+            "0.0 % of the raw text's words",
+        ),
+        (["这家餐厅的菜很好吃", "我们还会再来"], "warning", "0.0 % of the raw text's words"),
         (["The food was good.", "the food  was good."], "warning", "50.0 % of its 2 rows repeat"),
     ],
 )

@@ -201,7 +201,7 @@ def check_raw_text(train: pa.Table, raw: pa.Table) -> Finding:
     return finding(
         "raw-text",
         "warning" if unlike else graded(repeated, REPEATED),
-        f"{percent(known)} of its words are among the {len(common):,} commonest of train, "
+        f"{percent(known)} of the raw text's words are among the {len(common):,} commonest of train, "
         f"{percent(repeated)} of its {len(raw):,} rows repeat another",
         "give data.unlabelled text of the training texts' language"
         if unlike
