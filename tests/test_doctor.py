@@ -13,6 +13,7 @@ import torch
 
 from distillkit import pipeline
 from distillkit.cli import main
+from distillkit.data.readers import read_rows
 from distillkit.data.tables import write_table
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import check_against_baseline, check_answers
@@ -258,7 +259,8 @@ def _rows(train, dev=None, task="classification"):
     ],
 )
 def test_raw_text_is_of_the_language_and_says_new_things(raw, severity, seen):
-    train = _table([("the food was good and we found the room", "a")])
+    rows = [row for _, row in read_rows("embedded:reviews/train")][:100]
+    train = _table([(row["text"], row["label"]) for row in rows])
     found = check_raw_text(train, pa.table({"text": raw}))
     assert (found.check, found.severity) == ("raw-text", severity)
     assert seen in found.seen
@@ -267,9 +269,11 @@ def test_raw_text_is_of_the_language_and_says_new_things(raw, severity, seen):
 def test_a_run_says_first_that_its_raw_text_is_of_another_language(recipe, tmp_path):
     german = tmp_path / "german.txt"
     german.write_text("das Essen kam spät\nwir fanden das Zimmer kalt\n", encoding="utf-8")
-    found = quick_checks(replace(recipe, data=replace(recipe.data, unlabelled=(str(german),))))
-    assert "raw-text" in _by_check(found)
+    data = replace(recipe.data, train="embedded:reviews/train", unlabelled=(str(german),))
+    assert "raw-text" in _by_check(quick_checks(replace(recipe, data=data)))
     assert "raw-text" not in _by_check(quick_checks(recipe))
+    few = replace(recipe.data, unlabelled=(str(german),))  # too few words to tell
+    assert "raw-text" not in _by_check(quick_checks(replace(recipe, data=few)))
 
 
 def test_sound_rows_are_fine():

@@ -23,6 +23,7 @@ ONE_WORD = 0.2
 # Of 200 to 1,000 English training texts, the commonest words are 33 to 74 % of English raw text of
 # other domains, 6 to 14 % of German, French or Spanish.
 COMMON_WORDS, KNOWN_WORDS = 1000, 0.2
+FEW_WORDS = 100  # say nothing about a language
 REPEATED = 0.2
 
 
@@ -197,7 +198,7 @@ def check_raw_text(train: pa.Table, raw: pa.Table) -> Finding:
     found = [word for text in raw["text"].to_pylist() for word in _words(split(text))]
     known = sum(word in common for word in found) / max(len(found), 1)
     repeated = 1 - len(set(_normal_rows(raw))) / len(raw)
-    unlike = known < KNOWN_WORDS
+    unlike = known < KNOWN_WORDS and len(common) >= FEW_WORDS
     return finding(
         "raw-text",
         "warning" if unlike else graded(repeated, REPEATED),
