@@ -42,6 +42,7 @@ const answers = rows.map(([text, pair]) => ({
 const explained = student.manifest.pairs ? null : student.explain(rows[0][0]);
 console.log(JSON.stringify({ answers, explained }));
 """
+GREEK = "ΣΊΣΥΦΟΣ ΟΔΟΣ İstanbul ẞ ǅ ﬁne Å ℃ ſ"
 HARD = [
     "",
     "   ",
@@ -53,7 +54,7 @@ HARD = [
     "cafe\u0301 café CAFÉ e\u0301\u0302 \u0301alone",
     "\u200b\ufeff zero \u200djoin\u200der \x85\xa0\u2028\u3000.",
     "tab\tand\nline",
-    "ΣΊΣΥΦΟΣ ΟΔΟΣ İstanbul ẞ ǅ ﬁne Å ℃ ſ",
+    GREEK,
     "don't can't it's 'tis 're they're we’ll ’s",
     "[UNK] [PAD] the [MASK] film [unk]",
     "a_b __ 1,000.5 x² Ⅷ ⅔ ٣ ʰ",
@@ -72,7 +73,9 @@ VOCABULARIES = {
 
 @pytest.fixture(scope="module")
 def reviews():
-    return read_table("embedded:reviews/train", ColumnsConfig()).slice(0, 300).to_pandas()
+    found = read_table("embedded:reviews/train", ColumnsConfig()).slice(0, 300).to_pandas()
+    found.loc[0, "text"] = GREEK  # its words are known, lower-cased letter by letter
+    return found
 
 
 def _student(folder, reviews, vocabulary="word", **student):
@@ -144,7 +147,7 @@ def test_a_run_is_exported_as_a_package_that_answers_and_explains(reviews, tmp_p
         "index.html",
         "package.json",
     }
-    texts = [reviews["text"][0], *HARD]
+    texts = [reviews["text"][1], *HARD]
     _assert_same(web / "bundle.zip", texts, tmp_path)
     predictor, text = Predictor(web / "bundle.zip"), texts[0]
     explained = _asked(web / "bundle.zip", [[text, None]], tmp_path)["explained"]
