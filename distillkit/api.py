@@ -50,7 +50,8 @@ def distill(
             their names, or given as `data={"columns": {"text": ..., "label": ...}}`.
         dev: The same; None: a tenth of `train`.
         test: The same; None: no test.
-        unlabelled: Texts: a list, a Series, a frame, or a source. None: as the recipe's default.
+        unlabelled: Texts: a list, a Series, a frame, or a source. None: as the recipe's default;
+            an empty list: no raw text.
         logits: Rows with a text and `logits` from anywhere, C numbers in the order of the sorted
             labels (or of `data={"logit_labels": [...]}`): what the student learns in place of the
             teacher's answers.
@@ -77,7 +78,8 @@ def distill(
         if logits is not None:
             data["logits"] = source_of(logits, "logits", given)
         if unlabelled is not None:
-            data["unlabelled"] = [source_of(unlabelled, "unlabelled", given)]
+            none = isinstance(unlabelled, list) and not unlabelled
+            data["unlabelled"] = [] if none else [source_of(unlabelled, "unlabelled", given)]
         spec = {"data": data, "teacher": _teacher(teacher, given), "student": student, **settings}
         return run_recipe(_recipe(spec), folder)
     except InputError:

@@ -55,7 +55,8 @@ def frames(tiny_recipe):
 @pytest.fixture(scope="module")
 def run(frames, sections, tmp_path_factory):
     train, dev = (frame.rename(columns={"text": "Review", "label": "stars"}) for frame in frames)
-    return distillkit.distill(train, dev, output=tmp_path_factory.mktemp("api") / "run", **sections)
+    folder = tmp_path_factory.mktemp("api") / "run"
+    return distillkit.distill(train, dev, unlabelled=[], output=folder, **sections)
 
 
 def test_a_frame_gives_what_the_command_gives_for_the_same_file(run, finished_run):
