@@ -27,7 +27,7 @@ from distillkit.runtime.bundle import (
     read_bundle,
     write_bundle,
 )
-from distillkit.student.model import SiameseStudent, StudentModel
+from distillkit.student.model import PairStudent, StudentModel
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
 from distillkit.training.inference import predict_logits
 
@@ -149,7 +149,7 @@ def export_model(
         task=task_of_model(model.config),
         labels=labels_of(model),
         max_tokens=max_tokens_of(model, tokenizer),
-        pairs=isinstance(model, SiameseStudent) if isinstance(model, StudentModel) else None,
+        pairs=isinstance(model, PairStudent) if isinstance(model, StudentModel) else None,
         pad_id=int(tokenizer.pad_token_id),
         files=described(files),
         made_from={

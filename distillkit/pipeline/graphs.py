@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from distillkit.runtime.bundle import ENCODER, HEAD, MODEL
-from distillkit.student.model import SiameseStudent, StudentModel
+from distillkit.student.model import PairStudent, SiameseStudent, StudentModel
 
 _OPSET = 20  # understood by onnxruntime since 1.17
 
@@ -31,6 +31,19 @@ class _Words(nn.Module):
     def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
         vectors = self.encoder(input_ids, lengths)
         return vectors if self.head is None else self.head(vectors)
+
+
+class _Together(nn.Module):
+    """A student that reads both texts of a pair together; padding is on the right."""
+
+    def __init__(self, model: PairStudent) -> None:
+        super().__init__()
+        encoder: Any = model.encoder
+        self.encoder, self.model = encoder.for_onnx(), model
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+        first, second = self.encoder(input_ids, lengths).unflatten(0, (2, -1))
+        return self.model.compare(first, second)
 
 
 class _Compared(nn.Module):
@@ -66,7 +79,8 @@ def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
     Returns:
         By file name: `model.onnx`, from `input_ids` (B, T) int64 and, of distillkit's own kinds,
             `lengths` (B,) int64, of transformers' what they call
-        `attention_mask` and `token_type_ids`, to `logits` (B, C); of a siamese model
+        `attention_mask` and `token_type_ids`, to `logits` (B, C). A student that reads both texts
+        of pairs together takes 2B rows, first texts then second ones. Of a siamese model
         `encoder.onnx`, the same to `vectors` (B, D), and `head.onnx`, `first` and `second` (B, D)
         to `logits`. Rows and tokens may be any number.
     """
@@ -79,6 +93,10 @@ def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
             ENCODER: _onnx(_Words(model, None), words, "vectors"),
             HEAD: _onnx(_Compared(model), {"first": first, "second": second}, "logits"),
         }
+    if isinstance(model, PairStudent):
+        # two pairs: the first texts, then the second ones
+        both = {"input_ids": ids[:2].repeat(2, 1), "lengths": torch.tensor([11, 7, 2, 5])}
+        return {MODEL: _onnx(_Together(model), both, "logits")}
     if isinstance(model, StudentModel):
         return {MODEL: _onnx(_Words(model, model.head), words, "logits")}
     taken = [
@@ -96,7 +114,10 @@ def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
 
 def _onnx(module: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
     """Return a module's ONNX graph, for any number of rows and tokens."""
-    rows, tokens = Dim("rows", min=1), Dim("tokens", min=1)
+    rows: Any = Dim("rows", min=1)
+    tokens = Dim("tokens", min=1)
+    if isinstance(module, _Together):
+        rows = 2 * rows
     sizes: Any = {
         "input_ids": {0: rows, 1: tokens},
         "attention_mask": {0: rows, 1: tokens},

@@ -10,7 +10,7 @@ from distillkit.errors import InputError
 from distillkit.runtime.bundle import TOKENIZER, read_bundle, write_bundle
 
 RUNTIME = Path(__file__).parents[1] / "runtime" / "js"
-_KINDS = ("static", "textcnn", "bilstm")
+_KINDS = ("static", "textcnn", "bilstm", "interaction-bilstm", "decomposable")
 
 
 def check_javascript(place: str, model_type: str, tokenizer: bytes) -> None:

@@ -27,8 +27,8 @@ class Manifest:
         task: classification, multi-label or regression.
         labels: C names, in the order of the logits.
         max_tokens: Longer rows are truncated; of a pair, the longer side first.
-        pairs: True where rows are pairs and each side has a vector (`encoder.onnx`, `head.onnx`),
-            False for single texts alone, None for either (`model.onnx`).
+        pairs: True where rows are pairs, False for single texts alone, None for either. A siamese
+            model has `encoder.onnx` and `head.onnx`, every other one `model.onnx`.
         pad_id: Of padding.
         files: SHA-256 and bytes of every other file, by name.
         made_from: What was exported, and how.

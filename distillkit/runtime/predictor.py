@@ -44,7 +44,8 @@ class Predictor:
                 raise InputError(
                     f"{bundle}: its labels ({', '.join(self.manifest.labels)}) are not the teacher's ({', '.join(teacher.labels)})"
                 )
-        graphs = (ENCODER, HEAD) if self.manifest.pairs else (MODEL,)
+        self._siamese = bool(self.manifest.pairs) and MODEL not in files
+        graphs = (ENCODER, HEAD) if self._siamese else (MODEL,)
         for name in (TOKENIZER, *graphs):
             if name not in files:
                 raise InputError(f"{bundle}: its manifest lists no {name}; export again")
@@ -132,7 +133,7 @@ class Predictor:
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vector of each text, (N, D) float32; only of a siamese model."""
-        if not self.manifest.pairs:
+        if not self._siamese:
             raise InputError(f"{self._place}: only a siamese model has vectors of single texts")
         rows = self._texts.rows(texts)
         return self._in_parts(
@@ -141,7 +142,7 @@ class Predictor:
 
     def compare(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the logits, (N, C) float32, of pairs of a siamese model's vectors, (N, D) each."""
-        if not self.manifest.pairs:
+        if not self._siamese:
             raise InputError(f"{self._place}: only a siamese model compares vectors")
         return self._sessions[1].run(None, {"first": first, "second": second})[0]
 
@@ -183,7 +184,9 @@ class Predictor:
                 ]
                 for side in (0, 1)
             ]
-            return self.compare(*(self._words(side) for side in sides))
+            if self._siamese:
+                return self.compare(*(self._words(side) for side in sides))
+            return self._words([*sides[0], *sides[1]])
         if self._own_words:
             return self._words(ids)
         input_ids, lengths = padded(ids, self.manifest.pad_id)

@@ -60,6 +60,22 @@ class BiLSTMLayer(nn.Module):
         """Return the states of both directions, (T, B, H) each; the backward ones are reversed."""
         return self.forward_lstm(x)[0], self.backward_lstm(embedding(back, x.flatten(0, 1)))[0]
 
+    def states(self, x: Tensor, back: Tensor) -> Tensor:
+        """Return both directions' states of each word, (T, B, 2H)."""
+        ahead, behind = self(x, back)
+        return torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2)
+
+
+def backwards(x: Tensor, lengths: Tensor) -> Tensor:
+    """Return where, of (T, B) flattened, each row's words stand if read from its last one.
+
+    Each row is reversed within its own length, so that padding still comes last. Reversed twice it
+    is itself.
+    """
+    (steps, size), device = x.shape[:2], x.device
+    row, step = torch.arange(size, device=device), torch.arange(steps, device=device)[:, None]
+    return torch.where(step < lengths, lengths - 1 - step, step) * size + row
+
 
 class BiLSTMEncoder(Encoder):
     """BiLSTM layers over word vectors, and one vector a text of their last states or of all."""
@@ -73,25 +89,17 @@ class BiLSTMEncoder(Encoder):
 
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Make vectors, (B, 2H), of word vectors (T, B, W); zeros for a text without words."""
-        (steps, size), device = x.shape[:2], x.device
-        row, step = torch.arange(size, device=device), torch.arange(steps, device=device)[:, None]
-        # Each row reversed within its own length, so that padding still comes last; reversed twice
-        # it is itself.
-        back = torch.where(step < lengths, lengths - 1 - step, step) * size + row  # (T, B)
+        back = backwards(x, lengths)
         *lower, top = self.layers
+        layer: Any
         for layer in lower:
-            ahead, behind = layer(x, back)
-            # (T, B, 2H)
-            x = self.embedding.dropout(
-                torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2)
-            )
-        ahead, behind = top(x, back)
+            x = self.embedding.dropout(layer.states(x, back))
         if self.pooling is not None:
-            return self.pooling(
-                torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2), lengths
-            )
-        last = (lengths - 1).clamp(min=0) * size + row  # (B,)
-        states = [embedding(last, states.flatten(0, 1)) for states in (ahead, behind)]
+            layer = top
+            return self.pooling(layer.states(x, back), lengths)
+        size = x.shape[1]
+        last = (lengths - 1).clamp(min=0) * size + torch.arange(size, device=x.device)  # (B,)
+        states = [embedding(last, states.flatten(0, 1)) for states in top(x, back)]
         return torch.cat(states, dim=1) * (lengths > 0)[:, None]
 
     def first_layer(self) -> list[tuple[nn.Module, str]]:
@@ -154,26 +162,16 @@ class BiLSTMForONNX(nn.Module):
     def __init__(self, encoder: BiLSTMEncoder) -> None:
         super().__init__()
         self.embedding, self.pooling = encoder.embedding, encoder.pooling
-        self.size = encoder.width // 2  # H
         self.weights = nn.ParameterList()
         layers: Any = encoder.layers
         for layer in layers:
-            self.weights.extend(_onnx_weights(layer))
+            self.weights.extend(onnx_weights(layer))
 
     def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
         """Encode texts as `Encoder.forward` does."""
         x, lengths = self.embedding(input_ids, lengths)  # (T, B, W)
-        (steps, rows), size = x.shape[:2], self.size
         for i in range(0, len(self.weights), 3):
-            # Both directions' states (T, 2, B, H), 0 behind a row's end, and the last of each, (2,
-            # B, H).
-            states, last, _ = torch.onnx.ops.symbolic_multi_out(
-                "LSTM",
-                (x, *self.weights[i : i + 3], lengths.int()),
-                {"hidden_size": size, "direction": "bidirectional"},
-                dtypes=[x.dtype] * 3,
-                shapes=[(steps, 2, rows, size), (2, rows, size), (2, rows, size)],
-            )
+            states, last = onnx_lstm(x, list(self.weights[i : i + 3]), lengths)
             if i + 3 < len(self.weights) or self.pooling is None or self.pooling.how != "max":
                 x = states.transpose(1, 2).flatten(2)  # (T, B, 2H)
         if self.pooling is None:
@@ -193,7 +191,29 @@ def _strongest(states: Tensor, lengths: Tensor) -> Tensor:
     return states.masked_fill(behind, -1).amax(0).transpose(0, 1).flatten(1)
 
 
-def _onnx_weights(layer: BiLSTMLayer) -> list[nn.Parameter]:
+def onnx_lstm(x: Tensor, weights: Sequence[Tensor], lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Run a layer by ONNX's own LSTM.
+
+    Args:
+        x: (T, B, W).
+        weights: Of `onnx_weights`.
+        lengths: Words a row, (B,).
+
+    Returns:
+        Both directions' states, (T, 2, B, H), 0 behind a row's end; and the last of each, (2, B, H).
+    """
+    (steps, rows), size = x.shape[:2], weights[1].shape[-1]
+    states, last, _ = torch.onnx.ops.symbolic_multi_out(
+        "LSTM",
+        (x, *weights, lengths.int()),
+        {"hidden_size": size, "direction": "bidirectional"},
+        dtypes=[x.dtype] * 3,
+        shapes=[(steps, 2, rows, size), (2, rows, size), (2, rows, size)],
+    )
+    return states, last
+
+
+def onnx_weights(layer: BiLSTMLayer) -> list[nn.Parameter]:
     """Return both directions' weights for ONNX: W (2, 4H, W), R (2, 4H, H), B (2, 8H)."""
     found = []
     for names in (["weight_ih_l0"], ["weight_hh_l0"], ["bias_ih_l0", "bias_hh_l0"]):

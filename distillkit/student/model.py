@@ -146,6 +146,21 @@ class StudentModel(PreTrainedModel):
         embedding: Any = self.encoder.embedding
         embedding.set_vectors(vectors)
 
+    def answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
+        """Return logits (B, C), and if there are labels the loss of the `problem_type`."""
+        loss = (
+            None
+            if labels is None
+            else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        )
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+class _OneText:
+    """What students whose encoder reads each text by itself have: a vector a text."""
+
+    encoder: Any
+
     def encode(
         self,
         input_ids: Tensor,
@@ -165,17 +180,8 @@ class StudentModel(PreTrainedModel):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return self.encoder(*pull_left(input_ids, mask.bool()))
 
-    def answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
-        """Return logits (B, C), and if there are labels the loss of the `problem_type`."""
-        loss = (
-            None
-            if labels is None
-            else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        )
-        return SequenceClassifierOutput(loss=loss, logits=logits)
 
-
-class SingleStudent(StudentModel):
+class SingleStudent(_OneText, StudentModel):
     """A student for single texts."""
 
     def forward(
@@ -200,12 +206,11 @@ class SingleStudent(StudentModel):
         return self.answer(self.head(self.encode(input_ids, attention_mask)), labels)
 
 
-class SiameseStudent(StudentModel):
-    """A student for pairs: one encoder for both texts, and a head that compares their vectors.
+class PairStudent(StudentModel):
+    """A student for pairs: an encoder of both texts, and a head that compares their vectors.
 
-    The head is a ReLU layer over f = [h1, h2, h1 * h2, |h1 - h2|].
-
-    Source: Tang et al. 2019 (arXiv 1903.12136), section 3.
+    The encoder gets both texts of B pairs in one pass, (2B, T): the first texts, then the second
+    ones. The head is a ReLU layer over f = [h1, h2, h1 * h2, |h1 - h2|].
     """
 
     sides = 4
@@ -242,3 +247,10 @@ class SiameseStudent(StudentModel):
         """Return logits (B, C) of the two texts' vectors, (B, D) each, as `encode` gives them."""
         # of (B, 4D)
         return self.head(torch.cat([first, second, first * second, (first - second).abs()], dim=1))
+
+
+class SiameseStudent(_OneText, PairStudent):
+    """A student for pairs whose encoder reads each text by itself, so that vectors can be kept.
+
+    Source: Tang et al. 2019 (arXiv 1903.12136), section 3.
+    """

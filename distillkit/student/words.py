@@ -32,7 +32,32 @@ class Dropout(nn.Dropout):
         return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
 
 
-class WordEmbedding(nn.Module):
+class Embedding(nn.Module):
+    """Word vectors of token ids; a subclass looks them up."""
+
+    width: int
+    dropout: Dropout
+
+    def look_up(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return word vectors without dropout; otherwise as `forward`."""
+        raise NotImplementedError
+
+    def forward(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Look words up.
+
+        Args:
+            input_ids: (B, T) int64, each row's own tokens first; what follows them may be anything.
+            lengths: Tokens a row, (B,) int64.
+
+        Returns:
+            Word vectors, (T', B, W), time first as LSTM kernels work; and the words a row, (B,)
+            int64.
+        """
+        x, words = self.look_up(input_ids, lengths)
+        return self.dropout(x), words
+
+
+class WordEmbedding(Embedding):
     """A table of word vectors: trainable, frozen, or one of each side by side (Kim 2014)."""
 
     def __init__(self, config: WordConfig) -> None:
@@ -48,17 +73,8 @@ class WordEmbedding(nn.Module):
         self.word_dropout, self.unknown = config.word_dropout, config.unk_token_id
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Look words up.
-
-        Args:
-            input_ids: (B, T) int64, each row's own tokens first; what follows them may be anything.
-            lengths: Tokens a row, (B,) int64.
-
-        Returns:
-            Word vectors, (T, B, W), time first as LSTM kernels work; and the words a row, (B,)
-            int64.
-        """
+    def look_up(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tables' rows, (T, B, W); each token is a word."""
         ids = input_ids.t()
         if self.training and self.word_dropout:
             ids = ids.masked_fill(
@@ -68,7 +84,7 @@ class WordEmbedding(nn.Module):
         found = [] if self.frozen_table is None else [self.frozen_table(ids).detach()]
         if self.table is not None:
             found.append(self.table(ids))
-        return self.dropout(torch.cat(found, dim=2) if len(found) > 1 else found[0]), lengths
+        return torch.cat(found, dim=2) if len(found) > 1 else found[0], lengths
 
     def set_vectors(self, vectors: Tensor) -> None:
         """Start every channel from these vectors, (V, E) float."""
@@ -79,7 +95,7 @@ class WordEmbedding(nn.Module):
                     table.weight[table.padding_idx].zero_()
 
 
-class HashedEmbedding(nn.Module):
+class HashedEmbedding(Embedding):
     """Word vectors from hashed n-grams of a word's bytes: no word is unknown.
 
     A word begins after a space, and at each Chinese, Japanese or Korean character. Its vector is
@@ -98,17 +114,8 @@ class HashedEmbedding(nn.Module):
         self.word_dropout = config.word_dropout
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Hash words.
-
-        Args:
-            input_ids: Byte ids, (B, T) int64, each row's own first; what follows them may be
-                anything.
-            lengths: Bytes a row, (B,) int64.
-
-        Returns:
-            Word vectors, (T', B, W), and words a row, (B,) int64.
-        """
+    def look_up(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Hash words: of byte ids (B, T) their vectors, (T', B, W), and the words a row, (B,)."""
         rows, words, count = self._rows(input_ids, lengths)
         size = input_ids.shape[0]
         # A graph that is exported cannot ask how many words there are: no more than bytes.
@@ -125,7 +132,7 @@ class HashedEmbedding(nn.Module):
         x = (total / parts.clamp(min=1)[:, None])[:-1].view(steps, size, self.width)
         if self.training and self.word_dropout:
             x = x * (torch.rand(steps, size, 1, device=x.device) >= self.word_dropout)
-        return self.dropout(x), count
+        return x, count
 
     def _rows(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hash, for each byte, its word as far as that byte and the n-grams about it.

@@ -25,6 +25,7 @@ from distillkit.recipe import (
     TrainingConfig,
     VocabularyConfig,
 )
+from distillkit.recipe.kinds import kind_of
 from distillkit.runtime import Predictor
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
@@ -80,7 +81,7 @@ def reviews():
 
 def _student(folder, reviews, vocabulary="word", **student):
     """Train a tiny student for a step or two, and return its checkpoint."""
-    pairs = student.get("kind", "bilstm").startswith("siamese-")
+    pairs = kind_of(student.get("kind", "bilstm")).reads == "pairs"
     table = reviews.assign(text_pair=reviews["text"][::-1].to_numpy()) if pairs else reviews
     table.to_json(folder / "rows.jsonl", orient="records", lines=True, force_ascii=False)
     config = StudentConfig(
@@ -183,12 +184,13 @@ def test_what_javascript_cannot_answer_from_is_refused_in_a_line(
             for pooling in ("max", "mean", "attention")
         ),
         ({"kind": "bilstm", "layers": 2}, "word"),
+        *(({"kind": kind}, "word") for kind in ("interaction-bilstm", "decomposable")),
         *(({"kind": "static"}, name) for name in ("subwords", "character", "word-piece")),
     ],
 )
 def test_every_kind_and_vocabulary_answers_the_same(student, vocabulary, reviews, tmp_path):
     model = _student(tmp_path, reviews, vocabulary, **student)
-    pairs = student["kind"].startswith("siamese-")
+    pairs = kind_of(student["kind"]).reads == "pairs"
     columns = ColumnsConfig("text", "text_pair" * pairs)
     source = str(tmp_path / "rows.jsonl")
     export(model, tmp_path / "b.zip", source, columns, one_file=True)
@@ -207,4 +209,4 @@ def test_every_form_of_weights_answers_the_same(stored, reviews, tmp_path):
 
 
 def test_the_script_stays_small():
-    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 25_000
+    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 26_000

@@ -23,7 +23,7 @@ export class Student {
     this.labels = this.manifest.labels;
     this.task = this.manifest.task;
     this.tokenizer = new Tokenizer(json("tokenizer.json"), this.manifest.max_tokens);
-    const names = this.manifest.pairs ? ["encoder.onnx", "head.onnx"] : ["model.onnx"];
+    const names = files["model.onnx"] ? ["model.onnx"] : ["encoder.onnx", "head.onnx"];
     this.graphs = names.map((name) => new Graph(files[name]));
     if (!this.graphs[0].inputs.includes("lengths")) refuse("a transformer");
   }
@@ -34,11 +34,9 @@ export class Student {
       throw new Error(this.manifest.pairs ? "this student answers pairs: give a second text" : "this student answers single texts");
     }
     const { ids, types } = this.tokenizer.encode(text, pair);
-    if (!this.manifest.pairs) return this.#read(ids);
-    const [first, second] = [0, 1].map((side) => {
-      const vector = this.#read(ids.filter((_, i) => types[i] === side));
-      return tensor([1, vector.length], vector);
-    });
+    const sides = this.manifest.pairs ? [0, 1].map((side) => ids.filter((_, i) => types[i] === side)) : [ids];
+    if (!this.graphs[1]) return this.#read(...sides).data;
+    const [first, second] = sides.map((side) => this.#read(side));
     return this.graphs[1].run({ first, second }).data;
   }
 
@@ -68,10 +66,12 @@ export class Student {
     });
   }
 
-  #read(ids) {
-    const row = ids.length ? ids : [this.manifest.pad_id];
-    const input_ids = tensor([1, row.length], Float64Array.from(row));
-    return this.graphs[0].run({ input_ids, lengths: tensor([1], Float64Array.of(ids.length)) }).data;
+  #read(...rows) {
+    const lengths = vector(rows.map((row) => row.length));
+    const size = Math.max(1, ...lengths.data);
+    const input_ids = tensor([rows.length, size], new Float64Array(rows.length * size).fill(this.manifest.pad_id));
+    rows.forEach((row, i) => input_ids.data.set(row, i * size));
+    return this.graphs[0].run({ input_ids, lengths });
   }
 }
 
@@ -249,8 +249,13 @@ const OPERATORS = {
   GreaterOrEqual: each((a, b) => a >= b, Uint8Array),
   LSTM: lstm,
   MatMul: ([a, b]) => {
-    if (b.dims.length !== 2) refuse("MatMul of two batches");
-    return product(a, OPERATORS.Transpose([b], {}));
+    const [columns, depth, batches = 1] = [...b.dims].reverse();
+    const turned = take(b, [batches, columns, depth], [columns * depth, 1, columns]).data;
+    const parts = Array.from({ length: batches }, (_, i) => {
+      const [rows, matrix] = [a.data, turned].map((data) => data.subarray((i * data.length) / batches, ((i + 1) * data.length) / batches));
+      return product(tensor([rows.length / depth, depth], rows), tensor([columns, depth], matrix));
+    });
+    return tensor([...a.dims.slice(0, -1), columns], OPERATORS.Concat(parts, { axis: 0 }).data);
   },
   Mul: each((a, b) => a * b),
   Range: (bounds) => {
@@ -281,6 +286,7 @@ const OPERATORS = {
     const powers = zip((v, top) => Math.exp(v - top), [x, OPERATORS.ReduceMax([x, vector([axis])], {})]);
     return OPERATORS.Div([powers, OPERATORS.ReduceSum([powers, vector([axis])], {})]);
   },
+  Sqrt: each(Math.sqrt),
   Squeeze: ([x, axes]) => {
     const gone = axes && axesOf(axes, x.dims.length);
     return tensor(x.dims.filter((size, i) => (gone ? !gone.includes(i) : size !== 1)), x.data);
@@ -371,32 +377,33 @@ function conv([x, weights, bias], { pads: [before, after], strides = [1], dilati
   return tensor([1, filters, count], out);
 }
 
-/** LSTM of one row, in one direction or both; gates in ONNX's order: input, output, forget, cell. */
+/** LSTM, in one direction or both; gates in ONNX's order: input, output, forget, cell. */
 function lstm([x, weights, recurrent, bias, lengths], { hidden_size: units }) {
   const [time, rows, width] = x.dims;
-  if (rows !== 1) refuse(`LSTM of ${rows} rows`);
   const [directions] = weights.dims;
-  const states = new Float32Array(time * directions * units);
-  const last = new Float32Array(directions * units);
+  const states = new Float32Array(time * directions * rows * units);
+  const last = new Float32Array(directions * rows * units);
   for (let d = 0; d < directions; d++) {
     const [fromInput, fromHidden, biases] = [weights, recurrent, bias].map(({ data }) => data.subarray((d * data.length) / directions, ((d + 1) * data.length) / directions));
     const start = Float32Array.from({ length: 4 * units }, (_, g) => biases[g] + biases[4 * units + g]);
     const gates = new Float32Array(4 * units);
-    const cell = new Float32Array(units);
-    const hidden = last.subarray(d * units, (d + 1) * units);
-    for (let read = 0; read < lengths.data[0]; read++) {
-      const t = d ? lengths.data[0] - 1 - read : read;
-      gates.set(start);
-      addProduct(gates, fromInput, x.data.subarray(t * width, (t + 1) * width));
-      addProduct(gates, fromHidden, hidden);
-      for (let u = 0; u < units; u++) {
-        cell[u] = sigmoid(gates[2 * units + u]) * cell[u] + sigmoid(gates[u]) * Math.tanh(gates[3 * units + u]);
-        hidden[u] = sigmoid(gates[units + u]) * Math.tanh(cell[u]);
+    for (let row = 0; row < rows; row++) {
+      const cell = new Float32Array(units);
+      const hidden = last.subarray((d * rows + row) * units, (d * rows + row + 1) * units);
+      for (let read = 0; read < lengths.data[row]; read++) {
+        const t = d ? lengths.data[row] - 1 - read : read;
+        gates.set(start);
+        addProduct(gates, fromInput, x.data.subarray((t * rows + row) * width, (t * rows + row + 1) * width));
+        addProduct(gates, fromHidden, hidden);
+        for (let u = 0; u < units; u++) {
+          cell[u] = sigmoid(gates[2 * units + u]) * cell[u] + sigmoid(gates[u]) * Math.tanh(gates[3 * units + u]);
+          hidden[u] = sigmoid(gates[units + u]) * Math.tanh(cell[u]);
+        }
+        states.set(hidden, ((t * directions + d) * rows + row) * units);
       }
-      states.set(hidden, (t * directions + d) * units);
     }
   }
-  return [tensor([time, directions, 1, units], states), tensor([directions, 1, units], last)];
+  return [tensor([time, directions, rows, units], states), tensor([directions, rows, units], last)];
 }
 
 /** Add a matrix times a vector to `sums`: where nearly all the time goes. */
