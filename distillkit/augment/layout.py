@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 from distillkit.augment.augmenter import refuse_mask
 from distillkit.augment.method import AugmentOptions, Method, RowsJob, share_of
 from distillkit.augment.methods import methods_of
+from distillkit.augment.variants import schema
 from distillkit.data.counter import below, draw, seed_key
 from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.labels import LABEL_TYPES
@@ -20,6 +22,8 @@ from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
 
 BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
+# What is kept of a table: a row, and where a method that brings rows has it from.
+_COLUMNS = ("text", "text_pair", "label", "rules", "source_row", "source_row_pair")
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
 # Sequence of the seed's numbers that draws texts: 0 to 3 and 5 make variants and other rows.
 _DRAWN = 4
@@ -48,6 +52,12 @@ class Job:
     methods: tuple[Method, ...] = field(compare=False)
     pairs: bool
     label: pa.DataType  # of the column `label`
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The transfer set's columns."""
+        two_rows = any(method.takes_singles for method in self.methods)
+        return schema(self.pairs, self.label, two_rows=two_rows)
 
     def path(self, kind: str, number: int, form: str = "arrow") -> Path:
         """Return the file of a block, a unit or a partition."""
@@ -101,9 +111,9 @@ class Layout:
         self.kinds.add("text_pair" in table.column_names)
         if len(self.kinds) > 1:
             raise InputError(
-                "some tables have pairs and some single texts; give all of them the same columns"
+                "some tables have pairs and some single texts; give all of them the same columns, or --augment.mix.pairs 1, which makes pairs of unlabelled texts"
             )
-        names = [name for name in ("text", "text_pair", "label") if name in table.column_names]
+        names = [name for name in _COLUMNS if name in table.column_names]
         table = table.select(names).replace_schema_metadata(None).combine_chunks()
         if "label" in names and table["label"].type in LABEL_TYPES.values():
             self.label = table["label"].type
@@ -128,10 +138,16 @@ def lay_out(
     layout = Layout(work, config, {"text_pair" in table.column_names for table in held_out})
     methods = methods_of(config)
 
+    singles: list[Path] = []  # raw texts that a method makes pairs of
+    pairs_up = any(method.takes_singles for method in methods)
+
     def rows_of(
         method: Method, tables: Iterable[pa.Table], rows: int, digest: str
     ) -> Iterable[pa.Table]:
         assert method.rows is not None
+        if method.takes_singles:
+            tables = chain(tables, map(read_arrow, singles))
+            digest += "".join(map(fingerprint, singles))
         wanted = share_of(config, method.name, rows)
         return method.rows(RowsJob(options, tables, wanted, first_texts(work), digest, work))
 
@@ -139,6 +155,8 @@ def lay_out(
         for method in methods:
             if method.origin == origin == "unlabelled":
                 tables = rows_of(method, tables, layout.rows, layout.originals)
+        if origin == "unlabelled" and pairs_up and layout.kinds == {True}:
+            tables, singles = _singles_apart(tables, work)
         layout.add(origin, tables)
     config, pairs = config.for_rows(layout.rows), True in layout.kinds
     if pairs:
@@ -151,14 +169,35 @@ def lay_out(
         if method.origin not in ("", "unlabelled"):
             found = rows_of(method, layout.tables(models), count, digest)
             layout.add(method.origin, found)
-    rows = [row for table in held_out for row in paired(*texts_of(table))]
-    if config.swap:  # a pair says the same the other way round
+    # A pair says the same the other way round, and a new pair may be one of them turned.
+    path = _write_held_out(work, held_out, turned=pairs and (config.swap or pairs_up))
+    layout.digest.update(fingerprint(path).encode())
+    return Job(work, config, options.seed, tuple(methods), pairs, layout.label), layout
+
+
+def _write_held_out(work: Path, tables: Iterable[pa.Table], *, turned: bool) -> Path:
+    rows = [row for table in tables for row in paired(*texts_of(table))]
+    if turned:
         rows += [(pair, text) for text, pair in rows if pair is not None]
     guarded = sorted({normal_row(*row) for row in rows})
     path = held_out_path(work)
     write_arrow(pa.table({"row": pa.array(guarded, pa.string())}), path)
-    layout.digest.update(fingerprint(path).encode())
-    return Job(work, config, options.seed, tuple(methods), pairs, layout.label), layout
+    return path
+
+
+def _singles_apart(tables: Iterable[pa.Table], work: Path) -> tuple[Iterable[pa.Table], list[Path]]:
+    """Write tables to files if they have single texts; return the tables that are left, and these."""
+    tables = iter(tables)
+    first = list(islice(tables, 1))
+    tables = chain(first, tables)
+    if not first or "text_pair" in first[0].column_names:
+        return tables, []
+    paths = []
+    for number, table in enumerate(resized(tables, BLOCK_ROWS)):
+        paths.append(work / f"singles-{number:06}.arrow")
+        texts = table.select(["text"]).replace_schema_metadata(None).combine_chunks()
+        write_arrow(texts, paths[-1])
+    return [], paths
 
 
 def units_of(block: Unit, config: AugmentConfig) -> Iterator[Unit]:

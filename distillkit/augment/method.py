@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from distillkit.augment.corpus import Lexicon
@@ -25,6 +26,8 @@ class Models:
     """Model by method: a checkpoint's folder or hub name, or a file."""
     vectors_of: "Callable[[str, Sequence[str]], Tensor] | None" = None
     """Checkpoint and V words in, their vectors (V, H) out."""
+    vectors_of_texts: "Callable[[str, Sequence[str]], np.ndarray] | None" = None
+    """Checkpoint and N texts in, their vectors (N, H) float32 out."""
 
     def fingerprints(self) -> dict[str, str]:
         """Return by method the hash of its model's files, or its name if it is on a hub."""
@@ -70,7 +73,7 @@ class RowsJob:
 
     options: AugmentOptions
     # The unlabelled texts; of the origin `generated` the originals, and with `vary_unlabelled` the
-    # unlabelled texts too.
+    # unlabelled texts too; of a method that `takes_singles` whatever is unlabelled.
     tables: Iterable[pa.Table]
     wanted: int  # rows
     sample: Sequence[str]  # some originals
@@ -90,10 +93,13 @@ class Method:
     """Makes variants of texts, from the lexicon, the settings and what `prepare` wrote."""
     rows: Callable[[RowsJob], Iterable[pa.Table]] | None = None
     """Brings rows of `origin`."""
+    takes_singles: bool = False
+    """`rows` makes pairs of single texts; where the task is of pairs, unlabelled ones are for it."""
     origin: str = ""
     """`unlabelled`: its rows take the place of those texts; `generated`: they are new."""
-    model: Callable[[AugmentConfig, str], tuple[str, str]] | None = None
-    """From settings and teacher to the setting that names its model, and the model."""
+    model: Callable[[AugmentConfig, str], tuple[str, str] | None] | None = None
+    """From settings and teacher to the setting that names its model, and the model; None: the
+    settings need none."""
     holds_model: bool = False
     """`variation` keeps a model loaded, so that as few processes work as there is memory for."""
     prepare: Callable[[Preparation], None] | None = None

@@ -40,7 +40,7 @@ from distillkit.augment.layout import (
 from distillkit.augment.method import AugmentOptions, Preparation
 from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
-from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column, schema
+from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column
 from distillkit.augment.yields import count_rows, yield_report
 from distillkit.data.files import read_arrow, write_arrow
 from distillkit.data.normal import normal_row
@@ -175,7 +175,7 @@ def _make(job: Job, numbered: tuple[int, Unit]) -> int:
         tables.append(_turned(own))
     if unit.varied:
         tables.extend(_variants(job, unit, rows))
-    table = pa.concat_tables(tables).combine_chunks()
+    table = pa.concat_tables(tables, promote_options="default").combine_chunks()
     write_arrow(table, path)
     classes = np.array([_CLASSES[name] for name in ORIGINS])
     origins = table["origin"].chunk(0).indices.to_numpy()
@@ -213,9 +213,10 @@ def _as_they_are(rows: pa.Table, unit: Unit, job: Job) -> pa.Table:
     """Return a unit's own rows as candidates."""
     columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
     columns["origin"] = origin_column(unit.origin, len(rows))
-    columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
-    columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
-    wanted = schema(job.pairs, job.label)
+    if "source_row" not in columns:
+        columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
+        columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
+    wanted = job.schema
     found = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted]
     return pa.table(found, schema=wanted)
 
@@ -266,7 +267,7 @@ def _write(
 ) -> Mapping[str, int]:
     """Write the finished units into the target, as they come; return the sum of their counts."""
     total: Counter[str] = Counter()
-    empty = with_mask(_plain(schema(job.pairs, job.label)).empty_table(), job.config.mask)
+    empty = with_mask(_plain(job.schema).empty_table(), job.config.mask)
     with table_writer(target, empty.schema) as writer:
         group: list[pa.Table] = []
         for number, found in enumerate(counts):

@@ -24,12 +24,22 @@ _METHOD, _TURN, _SIDES = 0, 1, 2
 _SLICE = 16_384  # variants worked on at a time: their arrays stay in the processor's cache
 
 
-def schema(pairs: bool, label: pa.DataType = LABEL_TYPES["classification"]) -> pa.Schema:
-    """Return the columns of a transfer set, of pairs or single texts, with labels of this type."""
+def schema(
+    pairs: bool, label: pa.DataType = LABEL_TYPES["classification"], *, two_rows: bool = False
+) -> pa.Schema:
+    """Return the columns of a transfer set.
+
+    Args:
+        pairs: Of pairs, not of single texts.
+        label: Type of the labels.
+        two_rows: The texts of a pair may come from two rows.
+    """
     sides = ("", "_pair") if pairs else ("",)
     fields = [(f"text{side}", pa.string()) for side in sides]
     fields += [("label", label), ("origin", NAME), ("source_row", pa.int64())]
     fields += [("iteration", pa.int32()), ("rules", NAME)]
+    if two_rows:
+        fields += [("source_row_pair", pa.int64())]
     for side in sides:
         fields += [(f"changed{side}", pa.list_(pa.int32()))]
         fields += [(f"start{side}", pa.int32()), (f"stop{side}", pa.int32())]

@@ -269,6 +269,15 @@ def has_canonical_names(source: str) -> bool:
     return _canonical_names(source) is not None
 
 
+def raw_columns(source: str, columns: ColumnsConfig) -> ColumnsConfig:
+    """Return the columns of unlabelled text: of a pair task it may have pairs or single texts."""
+    names = _canonical_names(source)
+    if names is None:
+        names = set(next(read_rows(source), ("", {}))[1])
+    single = not {columns.text_pair, "text_pair"} & names
+    return replace(columns, text_pair="") if single else columns
+
+
 def _stamped_names(file: UPath) -> list[str] | None:
     if file.suffix != ".parquet":
         return None

@@ -13,7 +13,7 @@ from distillkit import pipeline
 from distillkit.data.batches import encode
 from distillkit.data.gold import class_counts, label_ids, label_names
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
-from distillkit.data.tables import read_blocks, read_table, texts_of
+from distillkit.data.tables import raw_columns, read_blocks, read_table, texts_of
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import (
@@ -128,7 +128,13 @@ def quick_checks(recipe: Recipe) -> list[Finding]:
         found.append(check_truncation("teacher", tokenizer, *texts_of(table), limit))
     if data.unlabelled and data.unlabelled != (AUTO_RAW,):
         blocks = (
-            read_blocks(raw, data.columns, labels="ignored", or_canonical=True, rows=_SAMPLE)
+            read_blocks(
+                raw,
+                raw_columns(raw, data.columns),
+                labels="ignored",
+                or_canonical=True,
+                rows=_SAMPLE,
+            )
             for raw in data.unlabelled
         )
         found += [check_raw_text(table, next(iter(block))) for block in blocks]

@@ -14,12 +14,12 @@ from distillkit.data.gold import label_names
 from distillkit.data.memory import source_of
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
-from distillkit.data.tables import has_canonical_names, read_table, split_dev
+from distillkit.data.tables import has_canonical_names, raw_columns, read_table, split_dev
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, DataConfig
-from distillkit.student.model import SiameseStudent, StudentModel
+from distillkit.student.model import PairStudent, StudentModel
 from distillkit.teacher.checkpoint import resolve
 
 COLUMNS = ColumnsConfig()
@@ -76,14 +76,23 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         tables["train"], tables["dev"] = split_dev(tables["train"], data.dev_fraction, seed)
     names = [name for name in tables["train"].column_names if name in ("text", "text_pair")]
     more = [
-        read_table(source, data.columns, labels="ignored", or_canonical=True, missing=missing)
+        read_table(
+            source,
+            raw_columns(source, data.columns),
+            labels="ignored",
+            or_canonical=True,
+            missing=missing,
+        )
         for source in data.unlabelled
     ]
-    if len({"text_pair" in table.column_names for table in [*tables.values(), *more]}) > 1:
-        raise InputError(
-            "some sources of data have pairs and some single texts; give all of them the same columns"
-        )
+    # Of a pair task the unlabelled sources may have pairs or single texts, all of them alike.
+    for alike in (list(tables.values()), more):
+        if len({"text_pair" in table.column_names for table in alike}) > 1:
+            raise InputError(
+                "some sources of data have pairs and some single texts; give all of them the same columns"
+            )
     if more:
+        names = [name for name in names if name in more[0].column_names]
         raw = pa.concat_tables([table.select(names) for table in more])
         wanted = data.unlabelled_rows
         tables["unlabelled"] = _some(raw, tables["train"], wanted, seed) if wanted else raw
@@ -141,7 +150,7 @@ def reads_pairs(model: str, network: Any = None) -> bool | None:
         network: The model itself, where it is loaded; a student of distillkit takes one of the two.
     """
     if isinstance(network, StudentModel):
-        return isinstance(network, SiameseStudent)
+        return isinstance(network, PairStudent)
     note = Path(resolve(model)) / _NOTE
     return json.loads(note.read_text(encoding="utf-8"))["pairs"] if note.is_file() else None
 

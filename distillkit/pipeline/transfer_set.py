@@ -1,28 +1,33 @@
 """`augment`: training text -> transfer set."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from torch import Tensor
 
 from distillkit.augment.method import AugmentOptions, Models
 from distillkit.augment.methods import methods_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.memory import source_of
-from distillkit.data.tables import read_blocks, read_table
+from distillkit.data.tables import raw_columns, read_blocks, read_table
 from distillkit.data.workers import leading
 from distillkit.errors import InputError
 from distillkit.pipeline.results import TransferSet
 from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import AugmentConfig, ColumnsConfig, Engine, Task
 from distillkit.teacher.checkpoint import load_classifier, load_config_of, resolve
+from distillkit.teacher.text_vectors import TextVectors
 from distillkit.teacher.word_vectors import word_vectors
+from distillkit.training.inference import on_threads
 
 if TYPE_CHECKING:
     from distillkit.data.memory import Rows
 
+_TOKENS = 128  # of a text whose sentence vector is compared
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
 TRANSFER_VERSION = 1
 
@@ -73,7 +78,10 @@ def augment(
                 sources["original"] = read_blocks(own, columns, task=task, labels="optional")
             if raw:
                 blocks = (
-                    read_blocks(name, columns, labels="ignored", or_canonical=True) for name in raw
+                    read_blocks(
+                        name, raw_columns(name, columns), labels="ignored", or_canonical=True
+                    )
+                    for name in raw
                 )
                 sources["unlabelled"] = chain.from_iterable(blocks)
             tables = [read_table(name, columns, labels="ignored") for name in others]
@@ -106,10 +114,11 @@ def models_of(
     for method in methods_of(config):
         if method.check is not None:
             method.check(config, bool(columns.text_pair), bool(unlabelled))
-        if method.model is not None:
-            setting, model = method.model(config, teacher)
+        asked = method.model and method.model(config, teacher)
+        if asked:
+            setting, model = asked
             found[method.name] = model if Path(model).is_file() else _checkpoint(setting, model)
-    return Models(found, _word_vectors if found else None)
+    return Models(found, _word_vectors, _text_vectors) if found else Models()
 
 
 def _checkpoint(setting: str, model: str) -> str:
@@ -125,6 +134,17 @@ def _word_vectors(encoder: str, words: Sequence[str]) -> Tensor:
     return word_vectors(
         *load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors"
     )
+
+
+def _text_vectors(encoder: str, texts: Sequence[str]) -> np.ndarray:
+    # On one thread, so that the number of processes changes no bit.
+    with on_threads(1):
+        return _encoder(encoder)(texts)
+
+
+@lru_cache(maxsize=1)
+def _encoder(name: str) -> TextVectors:
+    return TextVectors(name, _TOKENS)
 
 
 def _check_suffix(target: Path) -> None:

@@ -18,7 +18,9 @@ from distillkit.recipe.augment import (
     MarkovConfig,
     MixConfig,
     NeighboursConfig,
+    PairsConfig,
     SentencesConfig,
+    WaysConfig,
 )
 from distillkit.recipe.compress import CompressConfig, Storage
 from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Missing, Task
@@ -55,6 +57,7 @@ __all__ = [
     "MixConfig",
     "NeighboursConfig",
     "ObjectivesConfig",
+    "PairsConfig",
     "Precision",
     "Recipe",
     "ScratchConfig",
@@ -68,6 +71,7 @@ __all__ = [
     "TextConfig",
     "TrainingConfig",
     "VocabularyConfig",
+    "WaysConfig",
     "dump",
     "load_config",
     "load_recipe",

@@ -42,6 +42,9 @@ class MixConfig:
     """Texts written by a Markov chain over the words of the training texts. It writes single texts:
     where the task is of pairs this counts as 0."""
 
+    pairs: NotNegative = 0.0
+    """New pairs of the task's texts, and of unlabelled single ones; for tasks of pairs."""
+
     def __post_init__(self) -> None:
         check(self, "augment.mix")
         if not sum(dataclasses.astuple(self)):
@@ -149,6 +152,39 @@ class MarkovConfig:
 
 
 @dataclass(frozen=True)
+class WaysConfig:
+    """How the second text of a new pair is found, by weight."""
+
+    tfidf: NotNegative = 1.0
+    """One of the nearest by TF-IDF."""
+    vectors: NotNegative = 1.0
+    """One of the nearest by sentence vectors."""
+    random: NotNegative = 0.25
+    """Any other text."""
+
+    def __post_init__(self) -> None:
+        check(self, "augment.pairs.ways")
+        if not sum(dataclasses.astuple(self)):
+            raise InputError("augment.pairs.ways: all weights are 0: expected one above 0")
+
+
+@dataclass(frozen=True)
+class PairsConfig:
+    """New pairs, which the teacher then labels (Thakur et al. 2021, Augmented SBERT)."""
+
+    ways: WaysConfig = field(default_factory=WaysConfig)
+    """How partners are found."""
+    nearest: Count = 10
+    """A partner is drawn from so many nearest, all alike."""
+    model: str = ""
+    """Checkpoint of the encoder whose sentence vectors are compared; empty: the teacher's, before
+    fine-tuning."""
+
+    def __post_init__(self) -> None:
+        check(self, "augment.pairs")
+
+
+@dataclass(frozen=True)
 class AugmentConfig:
     """The three rules of Tang et al. 2019, section 3.2, by the paper's values, and more methods."""
 
@@ -186,6 +222,7 @@ class AugmentConfig:
     sentences: SentencesConfig = field(default_factory=SentencesConfig)
     generated: GeneratedConfig = field(default_factory=GeneratedConfig)
     markov: MarkovConfig = field(default_factory=MarkovConfig)
+    pairs: PairsConfig = field(default_factory=PairsConfig)
 
     def __post_init__(self) -> None:
         check(self, "augment")

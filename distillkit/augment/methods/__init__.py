@@ -10,6 +10,7 @@ from distillkit.augment.methods.generated import GENERATED
 from distillkit.augment.methods.infill import INFILL
 from distillkit.augment.methods.markov import MARKOV
 from distillkit.augment.methods.neighbours import NEIGHBOURS
+from distillkit.augment.methods.pairs import PAIRS
 from distillkit.augment.methods.rules import RULES
 from distillkit.augment.methods.sentences import SENTENCES
 from distillkit.errors import InputError
@@ -17,7 +18,8 @@ from distillkit.recipe import AugmentConfig
 
 # Their order is part of the bytes of a transfer set: add new ones at the end.
 METHODS: dict[str, Method] = {
-    method.name: method for method in (RULES, INFILL, NEIGHBOURS, SENTENCES, GENERATED, MARKOV)
+    method.name: method
+    for method in (RULES, INFILL, NEIGHBOURS, SENTENCES, GENERATED, MARKOV, PAIRS)
 }
 
 

@@ -1,0 +1,39 @@
+"""Pairs: texts of the task, and raw ones, put beside others."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from distillkit.augment.method import Method, RowsJob
+from distillkit.errors import InputError
+from distillkit.recipe import AugmentConfig
+
+
+def _rows(job: RowsJob) -> Iterable[pa.Table]:
+    from distillkit.augment.pairing import make_pairs
+
+    return make_pairs(job)
+
+
+def _model(config: AugmentConfig, teacher: str) -> tuple[str, str] | None:
+    if not config.pairs.ways.vectors:
+        return None
+    return "augment.pairs.model", config.pairs.model or teacher
+
+
+def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
+    if not pairs:
+        raise InputError(
+            "augment.mix.pairs is set, but the task is of single texts: set it to 0, or name the second text's column with --data.columns.text-pair"
+        )
+
+
+PAIRS = Method(
+    "pairs",
+    "New pairs of the task's texts and of raw ones (Thakur et al. 2021).",
+    rows=_rows,
+    origin="generated",
+    takes_singles=True,
+    model=_model,
+    check=_check,
+)
