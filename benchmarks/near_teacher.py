@@ -2,6 +2,7 @@
 
 python benchmarks/near_teacher.py trec-bilstm --options --data.train trec6/train.tsv
 python benchmarks/near_teacher.py trec-bilstm --sets gold today rules both --raw imdb.txt --options ...
+python benchmarks/near_teacher.py mrpc-siamese --student decomposable --sets few pairs --options ...
 
 One teacher labels all transfer sets; the students of a set differ in their seed. By transfer set the
 table has dev scores, the share that is closed of what the teacher is above the gold student, and the
@@ -23,7 +24,14 @@ from distillkit.cli import parse
 from distillkit.data.files import whole_file
 from distillkit.data.tables import read_table, write_table
 from distillkit.measure.report import table
-from distillkit.recipe import SCORES, LossConfig, MixConfig, Recipe
+from distillkit.recipe import (
+    SCORES,
+    LossConfig,
+    MixConfig,
+    Recipe,
+    StudentConfig,
+    load_config,
+)
 from distillkit.runs import Taught, at_work, teach
 from distillkit.runs.gap import Probe
 from distillkit.runs.students import GOLD_BATCH
@@ -36,13 +44,17 @@ class Set:
     rules: int = 0  # variants of each text by the paper's rules
     chains: int = 0  # texts of a Markov chain for each text
     raw: int = 0  # raw texts
+    pairs: int = 0  # new pairs for each pair
     epochs: int = -1  # by the rows
     steps: int = 0
 
     def of(self, recipe: Recipe, raw: str) -> Recipe:
         """Return a recipe that makes it."""
-        mix = MixConfig(rules=float(self.rules) or 1.0, markov=float(self.chains))
-        augment = replace(recipe.augment, n_iter=self.rules + self.chains, mix=mix)
+        mix = MixConfig(
+            rules=float(self.rules) or 1.0, markov=float(self.chains), pairs=float(self.pairs)
+        )
+        rows = self.rules + self.chains + self.pairs
+        augment = replace(recipe.augment, n_iter=rows, mix=mix)
         unlabelled = (raw,) if self.raw else ()
         data = replace(recipe.data, unlabelled=unlabelled, unlabelled_rows=self.raw)
         training = replace(recipe.training, epochs=self.epochs, steps=self.steps)
@@ -58,6 +70,9 @@ SETS = {
     "both": Set(rules=20, chains=20, raw=30_000),
     "half-chains": Set(rules=10, chains=10),
     "half": Set(rules=10, chains=10, raw=30_000),
+    "few": Set(rules=4),
+    "pairs": Set(rules=4, pairs=10),
+    "many-pairs": Set(rules=2, pairs=30),
     "no-rules": Set(chains=20, raw=30_000),
     **{f"raw-{n}k": Set(rules=20, raw=1000 * n) for n in (10, 60, 100, 300)},
 }
@@ -71,10 +86,11 @@ class Experiment:
         task: What `runs.teach` left.
         folder: Holds results.json, the logit store and the transfer sets.
         raw: Source of raw text.
+        whose: Stands before the names of the results of another student than the first.
     """
 
-    def __init__(self, recipe: Recipe, task: Taught, folder: Path, raw: str) -> None:
-        self.recipe, self.task, self.folder, self.raw = recipe, task, folder, raw
+    def __init__(self, recipe: Recipe, task: Taught, folder: Path, raw: str, whose: str) -> None:
+        self.recipe, self.task, self.folder, self.raw, self.whose = recipe, task, folder, raw, whose
         self.source = "" if raw == "wordnet" else f"-{Path(raw).stem}"
         self.results = folder / "results.json"
         dev = read_table(task.path["dev"], task.columns, task=recipe.data.task)
@@ -86,7 +102,7 @@ class Experiment:
 
     def student(self, name: str, seed: int) -> dict[str, float]:
         """Return what one student scores; train it if it is not there."""
-        key = f"{name}{self.source if SETS[name].raw else ''} {seed}"
+        key = f"{self.whose}{name}{self.source if SETS[name].raw else ''} {seed}"
         if key not in self.done:
             self.done[key] = self._train(name, seed)
             with whole_file(self.results) as unfinished:
@@ -156,6 +172,7 @@ class Experiment:
                 unlabelled,
                 recipe.seed,
                 task=recipe.data.task,
+                teacher=self.task.model,
             )
             began = time.monotonic()
             store = self.folder / "store"
@@ -197,14 +214,19 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["gold", "today", "rules", "both"])
     parser.add_argument("--raw", default="wordnet", help="raw text, a source")
     parser.add_argument("--name", default="", help="folder below runs/near; empty: the recipe's")
+    parser.add_argument("--student", default="", help="on the shelf; empty: the recipe's")
     parser.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="of distillkit run")
     given = parser.parse_args()
     name = given.name or Path(given.recipe).stem
     recipe: Recipe = parse("run", [given.recipe, *given.options]).settings  # type: ignore[attr-defined]
     recipe = replace(recipe, data=replace(recipe.data, unlabelled=(), unlabelled_rows=0))
+    if given.student:
+        recipe = replace(recipe, student=load_config("students", given.student, StudentConfig()))
     with at_work(Path("runs") / "near" / name) as home:
         task = teach(recipe, home, home.folder / "recipe.yaml")
-        experiment = Experiment(recipe, task, home.folder, given.raw)
+        experiment = Experiment(
+            recipe, task, home.folder, given.raw, f"{given.student} " if given.student else ""
+        )
         found: dict[str, list[dict[str, float]]] = {}
         for seed in given.seeds:
             for one in dict.fromkeys(["gold", *given.sets]):
