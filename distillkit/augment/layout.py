@@ -111,7 +111,7 @@ class Layout:
         self.kinds.add("text_pair" in table.column_names)
         if len(self.kinds) > 1:
             raise InputError(
-                "some tables have pairs and some single texts; give all of them the same columns, or --augment.mix.pairs 1, which makes pairs of unlabelled texts"
+                "some tables have pairs and some single texts; give all of them the same columns, or --augment.mix.pairs 1, which pairs unlabelled texts"
             )
         names = [name for name in _COLUMNS if name in table.column_names]
         table = table.select(names).replace_schema_metadata(None).combine_chunks()

@@ -73,7 +73,8 @@ def test_ways_come_by_their_weights(rows, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["tfidf", "vectors"])
-def test_partners_are_the_nearest(rows, way):
+def test_partners_are_the_nearest(rows, way, monkeypatch):
+    monkeypatch.setattr(pairing, "_BLOCK", 50)  # the texts are compared in several parts
     texts = sorted({text for column in texts_of(rows) for text in column})
     options = AugmentOptions(
         AugmentConfig(pairs=TFIDF), models=Models({"pairs": "letters"}, None, letters)
