@@ -9,7 +9,7 @@ from torch import Tensor
 from distillkit.compress.pruned import attentions
 from distillkit.errors import InputError
 from distillkit.student.transformer import layer_map
-from distillkit.student.units import best_units, keep_units
+from distillkit.student.units import best_units, keep_rows, keep_units
 from distillkit.training.layers import encoder_layers
 
 
@@ -30,10 +30,9 @@ def prune_units(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> 
             return
         score = saliency["head.dense.weight"].sum(1) + saliency["head.out.weight"].sum(0)
         units = best_units(score, fraction)
-        keep_units(head.dense, "weight", units, 0)
-        keep_units(head.dense, "bias", units, 0)
+        keep_rows(head.dense, units)
         keep_units(head.out, "weight", units, 1)
-        head.dense.out_features = head.out.in_features = model.config.head_size = len(units)
+        head.out.in_features = model.config.head_size = len(units)
 
 
 def prune_feed_forward(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
@@ -48,10 +47,9 @@ def prune_feed_forward(model: Any, fraction: float, saliency: Mapping[str, Tenso
             out = part.ffn.lin2 if distil else part.output.dense
             inputs, outputs = saliency[names[id(into.weight)]], saliency[names[id(out.weight)]]
             rows = best_units(inputs.sum(1) + outputs.sum(0), fraction)
-            keep_units(into, "weight", rows, 0)
-            keep_units(into, "bias", rows, 0)
+            keep_rows(into, rows)
             keep_units(out, "weight", rows, 1)
-            into.out_features = out.in_features = kept = len(rows)
+            out.in_features = kept = len(rows)
     setattr(model.config, "hidden_dim" if distil else "intermediate_size", kept)
 
 

@@ -65,6 +65,39 @@ class BiLSTMLayer(nn.Module):
         ahead, behind = self(x, back)
         return torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2)
 
+    def read_saliency(self, saliency: Mapping[str, Tensor], name: str) -> Tensor:
+        """Return the saliency of what it reads of each number below it, (width,)."""
+        ahead, behind = (saliency[f"{name}.{way}.weight_ih_l0"].sum(0) for way in _WAYS)
+        return ahead + behind
+
+    def prune(
+        self,
+        share: float,
+        saliency: Mapping[str, Tensor],
+        name: str,
+        above: Tensor,
+        below: Sequence[int] | None,
+    ) -> list[int]:
+        """Remove units of each direction, in place.
+
+        Args:
+            share: Of the units, 0 to 1.
+            saliency: By parameter name, of the student.
+            name: Its own name in the student.
+            above: Saliency of what reads each of its states' numbers, (2H,).
+            below: Numbers that are left of what it reads; None: all.
+
+        Returns:
+            The numbers of its states that stay.
+        """
+        kept: list[int] = []
+        for way, read in zip(_WAYS, above.chunk(2), strict=True):
+            score = _unit_saliency(saliency, f"{name}.{way}") + read
+            units = best_units(score, share)
+            kept += [len(read) * _WAYS.index(way) + unit for unit in units]
+            _cut(getattr(self, way), units, below)
+        return kept
+
 
 def backwards(x: Tensor, lengths: Tensor) -> Tensor:
     """Return where, of (T, B) flattened, each row's words stand if read from its last one.
@@ -112,30 +145,19 @@ class BiLSTMEncoder(Encoder):
     ) -> tuple[list[int], int]:
         """Remove units of each direction of every layer; arguments as in `TextEncoder.prune`."""
         layers: Any = self.layers
-        below: list[int] | None = None
-        kept: list[int] = []
+        kept: list[int] | None = None
         for number, layer in enumerate(layers):
-            above = _input_saliency(saliency, number + 1) if layer is not layers[-1] else into_head
-            kept = []
-            for way, read in zip(_WAYS, above.chunk(2), strict=True):
-                name = f"encoder.layers.{number}.{way}"
-                units = best_units(_unit_saliency(saliency, name) + read, share)
-                kept += [len(read) * _WAYS.index(way) + unit for unit in units]
-                _cut(getattr(layer, way), units, below)
-            below = kept
+            above = into_head
+            if layer is not layers[-1]:
+                name = f"encoder.layers.{number + 1}"
+                above = layers[number + 1].read_saliency(saliency, name)
+            kept = layer.prune(share, saliency, f"encoder.layers.{number}", above, kept)
+        assert kept is not None
         return kept, len(kept) // 2
 
     def for_onnx(self) -> nn.Module:
         """Return the same layers by ONNX's own LSTM."""
         return BiLSTMForONNX(self)
-
-
-def _input_saliency(saliency: Mapping[str, Tensor], number: int) -> Tensor:
-    """Return the saliency of what a layer reads of each number below it, (2H,)."""
-    ahead, behind = (
-        saliency[f"encoder.layers.{number}.{way}.weight_ih_l0"].sum(0) for way in _WAYS
-    )
-    return ahead + behind
 
 
 def _unit_saliency(saliency: Mapping[str, Tensor], name: str) -> Tensor:

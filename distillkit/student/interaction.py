@@ -1,5 +1,6 @@
 """Students that read both texts of a pair together: words attend to those of the other text."""
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -16,6 +17,7 @@ from distillkit.student.bilstm import (
 from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, PairStudent
 from distillkit.student.pooling import Pooling
+from distillkit.student.units import best_units, keep_rows
 
 
 class InteractionConfig(BiLSTMConfig):
@@ -57,6 +59,23 @@ class Recurrent(nn.Module):
         both = (self.layer.forward_lstm, self.layer.backward_lstm)
         return [(lstm, "weight_ih_l0") for lstm in both]
 
+    def read_saliency(self, saliency: Mapping[str, Tensor], name: str) -> Tensor:
+        """Return the saliency of what it reads of each number below it, (width,)."""
+        return self.layer.read_saliency(saliency, f"{name}.layer")
+
+    def prune(
+        self,
+        share: float,
+        saliency: Mapping[str, Tensor],
+        name: str,
+        above: Tensor,
+        below: Sequence[int] | None,
+    ) -> list[int]:
+        """Remove units, in place; as `BiLSTMLayer.prune`."""
+        kept = self.layer.prune(share, saliency, f"{name}.layer", above, below)
+        self.width = len(kept)
+        return kept
+
     def for_onnx(self) -> nn.Module:
         """Return the same layer by ONNX's own LSTM."""
         return _RecurrentForONNX(self)
@@ -86,6 +105,24 @@ class FeedForward(nn.Module):
     def inputs(self) -> list[tuple[nn.Module, str]]:
         """List the weights that its input is multiplied with."""
         return [(self.layer, "weight")]
+
+    def read_saliency(self, saliency: Mapping[str, Tensor], name: str) -> Tensor:
+        """Return the saliency of what it reads of each number below it, (width,)."""
+        return saliency[f"{name}.layer.weight"].sum(0)
+
+    def prune(
+        self,
+        share: float,
+        saliency: Mapping[str, Tensor],
+        name: str,
+        above: Tensor,
+        below: Sequence[int] | None,
+    ) -> list[int]:
+        """Remove units, in place; as `BiLSTMLayer.prune`."""
+        kept = best_units(saliency[f"{name}.layer.weight"].sum(1) + above, share)
+        keep_rows(self.layer, kept, below)
+        self.width = len(kept)
+        return kept
 
     def for_onnx(self) -> nn.Module:
         """Return itself: the exporter can read it."""
@@ -146,6 +183,22 @@ class InteractionEncoder(Encoder):
         """List what reads the word vectors."""
         found: list[tuple[nn.Module, str]] = self.read.inputs()
         return found
+
+    def prune(
+        self, share: float, saliency: Mapping[str, Tensor], into_head: Tensor
+    ) -> tuple[list[int], int]:
+        """Remove units of each layer; arguments as in `TextEncoder.prune`."""
+        compare, width = saliency["encoder.compare.weight"], self.read.width
+        above = compare[:, :-1].sum(0).view(4, -1).sum(0)
+        read = self.read.prune(share, saliency, "encoder.read", above, None)
+        columns = [part * width + kept for part in range(4) for kept in read] + [4 * width]
+        above = self.compose.read_saliency(saliency, "encoder.compose")
+        units = best_units(compare.sum(1) + above, share)
+        keep_rows(self.compare, units, columns)
+        width = self.compose.width
+        above = into_head.view(2, -1).sum(0)
+        kept = self.compose.prune(share, saliency, "encoder.compose", above, units)
+        return kept + [width + one for one in kept], len(units)
 
 
 def swapped(texts: Tensor) -> Tensor:

@@ -23,3 +23,13 @@ def keep_units(module: nn.Module, name: str, kept: Sequence[int], axis: int) -> 
     weight: Tensor = getattr(module, name)
     part = weight.detach().index_select(axis, torch.tensor(kept)).contiguous()
     setattr(module, name, nn.Parameter(part, requires_grad=weight.requires_grad))
+
+
+def keep_rows(layer: nn.Linear, rows: Sequence[int], columns: Sequence[int] | None = None) -> None:
+    """Keep some outputs of a layer, and of its inputs those of `columns`; None: all; in place."""
+    keep_units(layer, "weight", rows, 0)
+    keep_units(layer, "bias", rows, 0)
+    layer.out_features = len(rows)
+    if columns is not None:
+        keep_units(layer, "weight", columns, 1)
+        layer.in_features = len(columns)

@@ -24,6 +24,7 @@ from distillkit.pipeline.export import export_model
 from distillkit.pipeline.graphs import onnx_graphs
 from distillkit.recipe import CompressConfig, VocabularyConfig
 from distillkit.runtime import Predictor
+from distillkit.student.model import PairStudent
 from distillkit.student.static import StaticEncoder
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.inference import predict_logits
@@ -33,7 +34,7 @@ PAIRS, TEXTS, bert, student = students.PAIRS, students.TEXTS, students.bert, stu
 
 
 def logits_of(model, tokenizer, texts=TEXTS, pairs=PAIRS):
-    pairs = pairs if model.config.model_type.startswith("distillkit-siamese") else None
+    pairs = pairs if isinstance(model, PairStudent) else None
     return predict_logits(model, encode(tokenizer, texts, pairs, 64))
 
 
@@ -64,7 +65,8 @@ def silence(model, name, units):
 @pytest.mark.parametrize(
     ("kind", "storage"),
     [("bilstm", storage) for storage in ("fp16", "int8", "int4", "kmeans", "binary")]
-    + [(kind, "int4") for kind in ("textcnn", "transformer", "siamese-bilstm")],
+    + [(kind, "int4") for kind in ("textcnn", "transformer", "siamese-bilstm")]
+    + [(kind, "int4") for kind in ("interaction-bilstm", "decomposable")],
 )
 def test_stored_graphs_answer_as_torch_does(student, kind, storage, tmp_path):
     model, tokenizer = student(kind)
@@ -77,7 +79,7 @@ def test_stored_graphs_answer_as_torch_does(student, kind, storage, tmp_path):
     place = tmp_path / "bundle.zip"
     summary = export_model(model, tokenizer, place, [], one_file=True, rewrite=rewrite)
     assert summary["parity"]["largest"] < 1e-4
-    pairs = PAIRS if kind.startswith("siamese") else None
+    pairs = PAIRS if isinstance(model, PairStudent) else None
     found = Predictor(place).logits(TEXTS, pairs)
     assert np.abs(found - after.numpy()).max() < 1e-4
 
@@ -268,6 +270,34 @@ def test_units_of_no_saliency_go_and_the_answers_stay(student, kind, tmp_path):
     assert kind == "static" or model.config.hidden_size == 4
     again, tokens = saved_and_loaded(model, tokenizer, tmp_path)
     torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["interaction-bilstm", "decomposable"])
+def test_units_of_students_that_read_pairs_together_go_without_a_trace(student, kind, tmp_path):
+    model, tokenizer = student(kind, hidden_size=6)
+    weights, live = dict(model.named_parameters()), ones(model)
+    with torch.no_grad():
+        for weight in weights.values():  # so that texts differ by more than a hair
+            weight.mul_(3)
+        # Each layer and direction loses other units, so that a mixed-up order shows. A unit whose
+        # own weights are 0 is 0 for every word.
+        gone = {"read.layer": [0, 3], "compare": [2, 5], "compose.layer": [1, 4]}
+        gone |= {"read.layer.backward_lstm": [1, 2], "compose.layer.backward_lstm": [0, 5]}
+        for name, weight in weights.items():
+            owner = name.removeprefix("encoder.").rpartition(".")[0]
+            units = gone.get(owner) or gone.get(owner.removesuffix(".forward_lstm"))
+            if units:
+                gates = range(len(weight) // 6)  # of an LSTM's weights four
+                fill(weights, name, [6 * gate + unit for gate in gates for unit in units])
+                fill(live, name, [6 * gate + unit for gate in gates for unit in units])
+    silence(model, "head.out.weight", [0, 6])  # of seven ReLU units
+    fill(live, "head.dense.weight", [0, 6])
+    before = logits_of(model, tokenizer)
+    assert before.std(0).min() > 1e-3
+    prune_units(model, 1 / 3, live)
+    assert model.config.hidden_size == model.encoder.compare.out_features == 4
+    again, tokens = saved_and_loaded(model, tokenizer, tmp_path)
+    torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-5, rtol=0)
 
 
 def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):

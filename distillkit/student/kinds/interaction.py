@@ -9,7 +9,7 @@ BILSTM = StudentKind(
     reads="pairs",
     settings=("hidden_size",),
     poolings=(),
-    compress=("vocabulary_size", "embedding_size"),
+    compress=("vocabulary_size", "embedding_size", "units"),
 )
 DECOMPOSABLE = StudentKind(
     "decomposable",
@@ -18,7 +18,7 @@ DECOMPOSABLE = StudentKind(
     reads="pairs",
     settings=("hidden_size",),
     poolings=(),
-    compress=("vocabulary_size", "embedding_size"),
+    compress=("vocabulary_size", "embedding_size", "units"),
     limits="It compares words one by one: their order means nothing to it.",
 )
 
