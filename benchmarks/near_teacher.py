@@ -25,7 +25,6 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import read_table, write_table
 from distillkit.measure.report import table
 from distillkit.recipe import (
-    SCORES,
     LossConfig,
     MixConfig,
     Recipe,
@@ -137,7 +136,7 @@ class Experiment:
         )
         log = (model / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
         scores = {
-            "score": 100 * found[f"dev_{SCORES[recipe.data.task]}"],
+            "score": 100 * found[f"dev_{training.score_of(recipe.data.task)}"],
             "missed": 100 * self.probe.gaps(str(model))["dev"],
             "rows": len(read_table(transfer_set, self.task.columns, labels="ignored")),
             "steps": max(json.loads(line)["step"] for line in log),
@@ -231,7 +230,7 @@ def main() -> None:
         for seed in given.seeds:
             for one in dict.fromkeys(["gold", *given.sets]):
                 found.setdefault(one, []).append(experiment.student(one, seed))
-        teacher = 100 * task.teacher[f"dev_{SCORES[recipe.data.task]}"]
+        teacher = 100 * task.teacher[f"dev_{recipe.teacher.training.score_of(recipe.data.task)}"]
         print(table(rows_of(found, teacher)))
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
-from scipy.stats import rankdata
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
@@ -15,7 +14,7 @@ from sklearn.metrics import (
     precision_recall_fscore_support,
 )
 
-from distillkit.data.scores import micro_f1, pearson
+from distillkit.data.scores import micro_f1, pearson, spearman
 from distillkit.recipe import Task
 
 
@@ -146,8 +145,7 @@ def regression_metrics(
     report: dict[str, Any] = {
         "rows": len(gold),
         "pearson": pearson(found, gold),
-        # Not scipy's spearmanr, which is NaN for a constant.
-        "spearman": pearson(rankdata(found), rankdata(gold)),
+        "spearman": spearman(found, gold),
         "mse": float(mean_squared_error(gold, found)),
         "mae": float(mean_absolute_error(gold, found)),
     }

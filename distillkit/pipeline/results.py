@@ -40,9 +40,10 @@ class Trained(Result):
     vocabulary: int | None = None
     """Words, or pieces, of a student's vocabulary."""
     dev_accuracy: float | None = None
-    """The best epoch's, 0 to 1; or of another task the next two."""
+    """The best epoch's, 0 to 1; or of another task one of the next three."""
     dev_micro_f1: float | None = None
     dev_pearson: float | None = None
+    dev_spearman: float | None = None
     best_epoch: int = 0
     """From 1."""
     history: list[dict[str, float]] | None = None
@@ -52,8 +53,8 @@ class Trained(Result):
 
     @property
     def dev_score(self) -> float:
-        """The task's score of the best epoch on dev: accuracy, micro-F1 or Pearson's correlation."""
-        scores = (self.dev_accuracy, self.dev_micro_f1, self.dev_pearson)
+        """The best epoch's score on dev: accuracy, micro-F1 or a correlation."""
+        scores = (self.dev_accuracy, self.dev_micro_f1, self.dev_pearson, self.dev_spearman)
         return next(score for score in scores if score is not None)
 
 

@@ -62,7 +62,7 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         labels=list(task.model.config.id2label.values()),
         vocabulary=len(task.tokenizer),
         teacher_weights=weights if len(weights) > 1 else None,
-        **result.summary(task_of_model(task.model.config)),
+        **result.summary(task.training.score_of(task_of_model(task.model.config))),
     )
 
 
@@ -127,6 +127,7 @@ def _kind_of_task(job: StudentJob) -> Task:
     weights = job.loss.teacher_weights()
     task = job.task if job.logits is None else store_task(job.logits, weights)
     job.loss.check_task(task)
+    job.training.score_of(task)
     return task
 
 

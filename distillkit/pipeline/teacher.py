@@ -110,7 +110,9 @@ def train_teacher(
             write_note(folder, pairs="text_pair" in tables["train"].column_names)
             checkpoints.hand_over(folder)
         checkpoints.discard()
-    return Trained(str(output), labels_of(model), **result.summary(data.task))
+    return Trained(
+        str(output), labels_of(model), **result.summary(teacher.training.score_of(data.task))
+    )
 
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.

@@ -63,5 +63,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check(self, "")
+        for training in (self.teacher.training, self.training):
+            training.score_of(self.data.task)
         if self.data.columns.text_pair and self.augment.mix.markov:
             object.__setattr__(self, "augment", self.augment.for_pairs())

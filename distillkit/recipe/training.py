@@ -15,6 +15,7 @@ from distillkit.recipe.bounds import (
     Range,
     check,
 )
+from distillkit.recipe.data import SCORES, Task
 
 Precision = Literal["auto", "fp32", "bf16", "fp16", "apex-o1", "apex-o2"]
 STRATEGIES = {
@@ -40,6 +41,9 @@ _ORIGINS = (
     "infill",
     "neighbour",
     "swap",
+    "tfidf",
+    "vectors",
+    "random",
 )
 # What users of older recipes may still ask for: why it is gone, and what does its work.
 _DEAD = {
@@ -116,6 +120,9 @@ class TrainingConfig:
     precision: Precision = "auto"
     """Autocast of the forward pass; auto: bf16 where the processor or GPU computes in it, else
     fp32. fp16 scales its loss and needs a GPU; apex-o1 and apex-o2 mean fp16."""
+    best_by: Literal["score", "spearman"] = "score"
+    """What on dev says which epoch is kept: the task's score (accuracy, micro-F1, Pearson's
+    correlation), or Spearman's correlation of a regression."""
     patience: CountOrZero = 0
     """Stop after this many epochs without a better dev score; 0: never."""
     ema_decay: FractionBelowOne = 0.0
@@ -165,6 +172,18 @@ class TrainingConfig:
                 raise InputError(
                     f"training.sampling_weights has {item!r}: expected one of {', '.join(_ORIGINS)}"
                 )
+
+    def score_of(self, task: Task) -> str:
+        """Return the name of the score by which epochs are compared.
+
+        Raises:
+            InputError: The task has no such score.
+        """
+        if self.best_by == "spearman" and task != "regression":
+            raise InputError(
+                f"training.best_by is spearman, but the task is {task}: expected score"
+            )
+        return SCORES[task] if self.best_by == "score" else self.best_by
 
     @property
     def by_rows(self) -> bool:

@@ -127,13 +127,18 @@ def _settled(recipe: Recipe, task: Taught, rows: int, saved: Path) -> Recipe:
 def _result(
     recipe: Recipe, task: Taught, counts: Summary, trained: dict[str, Summary], evaluated: Summary
 ) -> Summary:
-    kept = (f"dev_{SCORES[recipe.data.task]}", "best_epoch", "history")
+    def kept(name: str) -> tuple[str, ...]:
+        training = recipe.teacher.training if name == "teacher" else recipe.training
+        return f"dev_{training.score_of(recipe.data.task)}", "best_epoch", "history"
+
     return {
         "distillkit": __version__,
         "seed": recipe.seed,
         "data": task.data,
         **({"adapted": task.adapted} if task.adapted else {}),
         "transfer_set": counts,
-        "training": {name: {key: stage[key] for key in kept} for name, stage in trained.items()},
+        "training": {
+            name: {key: stage[key] for key in kept(name)} for name, stage in trained.items()
+        },
         "models": evaluated["models"],
     }

@@ -75,10 +75,10 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
     limit, kind = tokenizer.model_max_length, task_of_model(model.config)
     tokenise = f"{task.progress}: tokenise"
     rows = encode(tokenizer, *texts_of(table), limit, mask=task.mask, progress=tokenise)
-    dev_gold = gold_of(dev, labels, kind)
+    dev_gold, by = gold_of(dev, labels, kind), task.training.score_of(kind)
 
     def score(found: Tensor) -> float:
-        return dev_score(kind, found.numpy(), dev_gold)
+        return dev_score(kind, found.numpy(), dev_gold, by)
 
     by_states = bool(task.loss.hidden or task.loss.attention)
     plan = FitPlan(

@@ -59,10 +59,12 @@ def fine_tune(
         gold = gold.to(logits.device)
         return gold_loss(task, logits, gold[numbers])
 
-    def score(logits: Tensor) -> float:
-        return dev_score(task, logits.numpy(), dev_gold)
-
     how = config.for_rows(len(train)).training
+    by = how.score_of(task)
+
+    def score(logits: Tensor) -> float:
+        return dev_score(task, logits.numpy(), dev_gold, by)
+
     plan = FitPlan(rows, loss, how, seed, "teacher", dev_rows, score, checkpoints=checkpoints)
     return model, tokenizer, fit(model, plan)
 

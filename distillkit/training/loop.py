@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from distillkit.data.batches import Encoded, drawn_rows, shuffled_batches
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError, Preempted
-from distillkit.recipe import SCORES, Task, TrainingConfig
+from distillkit.recipe import TrainingConfig
 from distillkit.training.averaging import MovingAverage
 from distillkit.training.callbacks import Bar, Callback, JsonLog, TensorBoard
 from distillkit.training.checkpoints import Checkpoints, Position, digest
@@ -50,6 +50,8 @@ _FREE = {
     "tensorboard",
     "loader",
 }
+# Settings that older checkpoints do not know, and what they are where nobody sets them.
+_LATER = {"steps": 0, "best_by": "score"}
 _PRIME = 1_000_003  # keeps seeds of epochs and processes apart
 
 
@@ -61,10 +63,10 @@ class FitResult:
     best_epoch: int
     history: list[dict[str, float]]
 
-    def summary(self, task: Task) -> dict[str, Any]:
-        """Return `dev_accuracy` (`dev_micro_f1`, `dev_pearson`), `best_epoch` and `history`."""
+    def summary(self, score: str) -> dict[str, Any]:
+        """Return `dev_accuracy` (or what `score` names), `best_epoch` and `history`."""
         return {
-            f"dev_{SCORES[task]}": self.best_score,
+            f"dev_{score}": self.best_score,
             "best_epoch": self.best_epoch,
             "history": self.history,
         }
@@ -426,8 +428,9 @@ class _Trainer:
     def _made_from(self) -> dict[str, Any]:
         """Return what a resumed training must have in common with the one it resumes."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in _FREE}
-        if not self.config.steps:  # which older checkpoints do not know
-            del settings["steps"]
+        for name, unset in _LATER.items():
+            if settings[name] == unset:
+                del settings[name]
         tensors = (self.plan.rows.ids, self.plan.rows.types, self.plan.rows.offsets)
         rows = digest(
             *(None if tensor is None else tensor.numpy() for tensor in tensors),

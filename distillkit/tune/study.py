@@ -26,7 +26,7 @@ from distillkit.measure.cost import answer_of, megabytes, milliseconds, paramete
 from distillkit.measure.results import write_results
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.processes import log, progress_bar
-from distillkit.recipe import SCORES, Recipe, dump, load_recipe
+from distillkit.recipe import Recipe, dump, load_recipe
 from distillkit.runs import (
     RunFolder,
     Summary,
@@ -302,7 +302,7 @@ class _Study:
                 return {"parameters": parameters, "failed": "a loss or gradient was no number"}
             found = {
                 "parameters": parameters,
-                "score": summary[f"dev_{SCORES[recipe.data.task]}"],
+                "score": summary[f"dev_{recipe.training.score_of(recipe.data.task)}"],
                 **self._timed(number, model),
                 "megabytes": megabytes(model),
                 "model_parameters": parameter_counts(load_classifier(str(model))[0])["total"],
@@ -369,7 +369,7 @@ class _Study:
         result = {
             "distillkit": __version__,
             "seed": self.recipe.seed,
-            "score": SCORES[self.recipe.data.task],
+            "score": self.recipe.training.score_of(self.recipe.data.task),
             "tolerance": tolerance,
             "space": {name: asdict(found) for name, found in space.items()},
             "best": best,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distillkit.data.scores import chance, dev_score, micro_f1, pearson
+from distillkit.data.scores import chance, dev_score, micro_f1, pearson, spearman
 
 
 def test_classification_is_scored_by_accuracy():
@@ -30,6 +30,15 @@ def test_a_model_that_always_says_the_same_correlates_with_nothing():
     assert pearson(np.full(3, 0.1, np.float32), np.array([1.0, 2.0, 3.0])) == 0
     assert pearson(np.array([1.0, 2.0]), np.array([5.0, 5.0])) == 0
     assert pearson(np.empty(0), np.empty(0)) == 0
+
+
+def test_spearman_counts_ranks_alone():
+    gold = np.array([1.0, 2.0, 3.0, 900.0])
+    assert dev_score("regression", np.array([[1.0], [2.0], [3.0], [4.0]]), gold) < 0.8
+    found = dev_score("regression", np.array([[1.0], [2.0], [3.0], [4.0]]), gold, "spearman")
+    assert found == pytest.approx(1)
+    assert spearman(np.array([1.0, 1.0, 2.0]), np.array([3.0, 3.0, 7.0])) == pytest.approx(1)
+    assert spearman(np.full(3, 0.1), np.array([1.0, 2.0, 3.0])) == 0
 
 
 def test_chance_is_the_commonest_class_and_nothing_elsewhere():

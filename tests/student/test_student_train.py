@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
+from scipy.stats import pearsonr, spearmanr
 
 from distillkit import LossConfig
 from distillkit.data.batches import encode
@@ -13,6 +14,7 @@ from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import (
     EmbeddingConfig,
+    Recipe,
     StudentConfig,
     TeacherConfig,
     TrainingConfig,
@@ -328,6 +330,26 @@ def test_scores_of_augmented_rows_are_the_teachers_and_never_gold(train_table, d
     assert not equal(found, learnt(scores, pa.array(["original"] * len(scores)))[0])
     # the originals' own scores were learnt: the teacher's say nothing
     assert result.best_score > 0.9
+
+
+@pytest.mark.parametrize("by", ["score", "spearman"])
+def test_a_regression_keeps_the_epoch_that_is_best_by_the_score_that_is_asked(by, train_table):
+    # The largest scores say most in Pearson's correlation, nothing more than others in Spearman's.
+    gold = np.random.default_rng(0).standard_normal(len(train_table)) ** 5
+    table = train_table.set_column(1, "label", pa.array(gold))
+    model, tokenizer = build(table, ["score"])
+    how = replace(HOW, epochs=6, best_by=by)
+    result = distil(model, tokenizer, table, None, table, LossConfig(alpha=1), how, 1)
+    found = predict_logits(model, encode(tokenizer, *texts_of(table), 24))[:, 0].numpy()
+    correlation = spearmanr if by == "spearman" else pearsonr
+    assert result.best_score == pytest.approx(correlation(found, gold).statistic, abs=1e-5)
+    name = f"dev_{'spearman' if by == 'spearman' else 'pearson'}"
+    assert result.summary(how.score_of("regression"))[name] == result.best_score
+
+
+def test_spearman_is_refused_of_a_task_without_scores():
+    with pytest.raises(InputError, match=r"training\.best_by is spearman, but the task is class"):
+        Recipe(training=TrainingConfig(best_by="spearman"))
 
 
 def test_a_loss_that_the_task_has_no_meaning_for_is_refused(train_table):
