@@ -2,17 +2,16 @@
 
 python benchmarks/near_teacher.py trec-bilstm --options --data.train trec6/train.tsv
 python benchmarks/near_teacher.py trec-bilstm --sets gold today rules both --raw imdb.txt --options ...
-python benchmarks/near_teacher.py mrpc-siamese --student decomposable --sets few pairs --options ...
+python benchmarks/near_teacher.py mrpc --student decomposable --sets few pairs --options ...
 
 One teacher labels all transfer sets; the students of a set differ in their seed. By transfer set the
 table has dev scores, the share that is closed of what the teacher is above the gold student, and the
-share of the variance of the teacher's logits that the student misses on dev. Finished students are
-kept in runs/near/NAME, so it can be stopped and started again.
+share of the variance of the teacher's logits that the student misses on dev. Finished students stay
+in runs/near/NAME/students, so it can be stopped and started again, and they can be compressed.
 """
 
 import argparse
 import json
-import shutil
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -103,12 +102,14 @@ class Experiment:
         """Return what one student scores; train it if it is not there."""
         key = f"{self.whose}{name}{self.source if SETS[name].raw else ''} {seed}"
         if key not in self.done:
-            self.done[key] = self._train(name, seed)
+            self.done[key] = self._train(
+                name, seed, self.folder / "students" / key.replace(" ", "-")
+            )
             with whole_file(self.results) as unfinished:
                 unfinished.write_text(json.dumps(self.done, indent=1) + "\n", encoding="utf-8")
         return self.done[key]
 
-    def _train(self, name: str, seed: int) -> dict[str, float]:
+    def _train(self, name: str, seed: int, model: Path) -> dict[str, float]:
         gold = name == "gold"
         recipe = SETS[name].of(self.recipe, self.raw)
         transfer_set, labelling = (self.task.path["train"], 0.0) if gold else self._transfer(name)
@@ -118,7 +119,6 @@ class Experiment:
                 training.by_epochs(recipe.evaluation.gold_epochs),
                 batch_size=min(training.batch_size, GOLD_BATCH),
             )
-        model = self.folder / "student"
         found = pipeline.train_student(
             pipeline.StudentJob(
                 transfer_set,
@@ -143,7 +143,6 @@ class Experiment:
             "labelling": labelling / 60,
             "training": (time.monotonic() - began) / 60,
         }
-        shutil.rmtree(model)
         return scores
 
     def _transfer(self, name: str) -> tuple[str, float]:

@@ -9,7 +9,13 @@ SHELVES = ("recipes", "teachers", "students")
 
 # Old names of shelf files and today's, for one release: {"students": {"old": "new"}}.
 RENAMED: dict[str, dict[str, str]] = {
-    "recipes": {},
+    "recipes": {
+        "mrpc-siamese": "mrpc",
+        "mrpc-transformer": "mrpc",
+        "qqp-siamese": "qqp",
+        "sick-transformer": "sick",
+        "stsb-siamese": "stsb",
+    },
     "teachers": {},
     "students": {
         "bilstm-pieces": "bilstm-subwords",

@@ -251,7 +251,7 @@ def test_the_texts_choose_the_student_unless_it_is_named(tiny_recipe, pair_table
     pairs = DataConfig(
         train=source_of(pair_table, "train", tmp_path), columns=ColumnsConfig(text_pair="text_pair")
     )
-    assert settle_student(pairs, auto)[0].kind == "siamese-bilstm"
+    assert settle_student(pairs, auto)[0].kind == "interaction-bilstm"
 
 
 def test_a_recipe_without_a_student_has_the_chosen_one(tmp_path):

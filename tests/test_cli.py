@@ -176,11 +176,13 @@ def test_options_before_an_unknown_recipe_are_refused_too(capsys):
     assert "'nosuchrecipe' is not on the shelf recipes/" in capsys.readouterr().err
 
 
-def test_an_option_that_only_the_recipe_allows_needs_the_recipe_first(capsys):
+def test_an_option_that_only_the_recipe_allows_needs_the_recipe_first(tmp_path, capsys):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text("student: transformer-tiny\n")
     option = ["--student.hidden-size", "0"]  # for a transformer that is cut from its teacher
-    assert parse("run", ["mrpc-transformer", *option]).settings.student.hidden_size == 0
+    assert parse("run", [str(recipe), *option]).settings.student.hidden_size == 0
     with pytest.raises(SystemExit):
-        parse("run", [*option, "mrpc-transformer"])
+        parse("run", [*option, str(recipe)])
     assert "with RECIPE before the options its values count" in capsys.readouterr().err
 
 

@@ -592,13 +592,13 @@ def test_near_and_far_order_are_told_apart():
     assert _advice(far, 0.06, pairs=True) == "siamese-bilstm"
 
 
-def test_what_only_reading_together_explains_asks_for_a_transformer():
+def test_what_only_reading_together_explains_asks_for_an_interaction_student():
     moved = _moved(lambda a, b: a[0] == b[0] and bool(set(a) & set(b)), TEXTS, TEXTS)
     still = _moved(lambda a, b: set(a) == set(b), TEXTS, TEXTS)
     assert moved["shuffled"].flips > 0.5  # both sides are shuffled, each by itself
     for movement in (still, moved):
-        assert _advice(movement, 0.09, pairs=True) == "transformer"
-        assert _advice(movement, 0.09, pairs=False) != "transformer"
+        assert _advice(movement, 0.09, pairs=True) == "interaction-bilstm"
+        assert _advice(movement, 0.09, pairs=False) != "interaction-bilstm"
     assert _advice(still, 0.05, pairs=True) == "siamese-bilstm"
     assert _advice(still, 0.02, pairs=True) == "siamese-static"
     assert _advice(still, 0.05, pairs=False) == "static"

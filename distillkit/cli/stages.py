@@ -121,7 +121,7 @@ class Augment(Command):
     """More text; cut into sentences with --augment.mix.sentences, varied only with
     --augment.vary-unlabelled."""
     teacher: str = ""
-    """Encoder that infilling and neighbours ask where they do not name another: a folder,
+    """Encoder that infilling, neighbours and pairs ask where they do not name another: a folder,
     package:NAME, or a hub name."""
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"

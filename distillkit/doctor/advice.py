@@ -51,7 +51,7 @@ def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -
 def _need(moved: dict[str, Movement], gain: float, gap: float, pairs: bool) -> tuple[str, str]:
     """Return what the student has to see of a text, as a kind's `suits` names it, and why."""
     if pairs and gap >= TOGETHER:
-        return "together", "the two texts must be read together, which it alone does"
+        return "together", "the two texts must be read together, which it does at a BiLSTM's price"
     if gain <= ORDER_GAIN:
         # One word often decides, and a mean of word vectors blurs it. On SICK that costs five
         # points although word order gains nothing.

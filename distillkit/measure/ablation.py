@@ -34,6 +34,7 @@ TITLES = {
     "no-neighbours": "full without nearest neighbours",
     "no-generated": "full without generated texts",
     "no-markov": "full without Markov chains",
+    "no-pairs": "full without new pairs",
     "no-swap": "full without swapped pairs",
     "full": "student, full transfer set",
     "in-domain": "student, full + in-domain text",

@@ -21,8 +21,8 @@ def choose_student(texts: Sequence[str], *, pairs: bool) -> tuple[str, str]:
     """
     if pairs:
         return (
-            "siamese-bilstm-subwords",
-            "the smallest for pairs; transformer-tiny, which reads both texts together, is larger, slower and often better",
+            "interaction-bilstm",
+            "the words of each text attend to those of the other; decomposable is faster, siamese-bilstm-subwords keeps a vector a text",
         )
     if is_unsegmented(texts):
         return "bilstm", "the paper's; its words are characters, of which few are new"

@@ -59,7 +59,7 @@ def augment(
             `config.vary_unlabelled` says so.
         seed: Draws everything.
         task: What a label is.
-        teacher: Encoder that infilling and neighbours ask where they do not name another.
+        teacher: Encoder that infilling, neighbours and pairs ask where they do not name another.
         engine: local or ray.
         workers: Processes; 0: one a core where there is work enough. Under torchrun its processes
             share the work, and only process 0 reports.

@@ -40,8 +40,7 @@ class MixConfig:
     """Texts written by a causal language model fine-tuned on the training texts."""
     markov: NotNegative = 0.0
     """Texts written by a Markov chain over the words of the training texts. It writes single texts:
-    where the task is of pairs this counts as 0."""
-
+    where the task is of pairs this counts as 0, and a recipe adds it to `pairs`."""
     pairs: NotNegative = 0.0
     """New pairs of the task's texts, and of unlabelled single ones; for tasks of pairs."""
 

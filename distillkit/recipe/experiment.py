@@ -1,6 +1,6 @@
 """One experiment: every section of a recipe."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from distillkit.recipe.adapt import AdaptConfig
@@ -65,5 +65,8 @@ class Recipe:
         check(self, "")
         for training in (self.teacher.training, self.training):
             training.score_of(self.data.task)
-        if self.data.columns.text_pair and self.augment.mix.markov:
-            object.__setattr__(self, "augment", self.augment.for_pairs())
+        mix = self.augment.mix
+        if self.data.columns.text_pair and mix.markov:
+            # New pairs are to pairs what the chain's texts are to single ones.
+            mix = replace(mix, markov=0.0, pairs=mix.pairs + mix.markov)
+            object.__setattr__(self, "augment", replace(self.augment, mix=mix))

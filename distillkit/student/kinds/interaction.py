@@ -10,6 +10,7 @@ BILSTM = StudentKind(
     settings=("hidden_size",),
     poolings=(),
     compress=("vocabulary_size", "embedding_size", "units"),
+    suits="together",
 )
 DECOMPOSABLE = StudentKind(
     "decomposable",

@@ -12,7 +12,6 @@ TOGETHER = StudentKind(
     from_teacher="distillkit.student.transformer:few_layers_student",
     hidden_step=64,
     compress=("vocabulary_size", "layers", "heads", "feed_forward"),
-    suits="together",
 )
 APART = TOGETHER.siamese(
     "distillkit.student.transformer:SiameseTransformerForSequenceClassification",
@@ -20,7 +19,6 @@ APART = TOGETHER.siamese(
     poolings=("max", "mean", "attention"),
     from_teacher="distillkit.student.transformer:siamese_student",
     compress=("units",),
-    suits="",
 )
 
 KINDS |= {kind.name: kind for kind in (TOGETHER, APART)}
