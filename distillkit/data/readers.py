@@ -101,7 +101,7 @@ def source_path(source: str) -> Path:
         )
         if not path.is_file():
             raise InputError(
-                f"{source}: no such embedded data; there is {', '.join(f'embedded:{n}/train, /dev, /test' for n in EMBEDDED)}"
+                f"{source}: no such embedded data; there is {', '.join(f'embedded:{n}/train, /dev, /test, /unlabelled' for n in EMBEDDED)}"
             )
         return path
     path = Path(source)

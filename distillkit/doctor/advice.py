@@ -10,10 +10,6 @@ ORDER_GAIN = 0.02
 # Answers changed by shuffling runs of words, as a share of those changed by shuffling words. At
 # most this share means that only local order matters.
 NEAR = 0.5
-# Pairs: with this lead over TF-IDF the teacher finds by reading both texts together what two
-# finished vectors lack. Siamese students stay five points behind it on QQP (a lead of 9.6), eleven
-# on MRPC (10) and none on SICK (5.6).
-TOGETHER = 0.08
 
 
 def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -> Finding:
@@ -33,7 +29,7 @@ def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -
     # Both overstate what order gains: TF-IDF lacks the teacher's knowledge too, and the teacher
     # never saw shuffled text.
     gain = max(min(gap, lost), 0.0)
-    need, why = _need(moved, gain, gap, pairs)
+    need, why = _need(moved, gain, pairs)
     kind = next(
         name for name, of in load_kinds().items() if of.suits == need and of.fits(pairs=pairs)
     )
@@ -48,18 +44,12 @@ def advise(moved: dict[str, Movement], gap: float, *, pairs: bool, asked: str) -
     )
 
 
-def _need(moved: dict[str, Movement], gain: float, gap: float, pairs: bool) -> tuple[str, str]:
+def _need(moved: dict[str, Movement], gain: float, pairs: bool) -> tuple[str, str]:
     """Return what the student has to see of a text, as a kind's `suits` names it, and why."""
-    if pairs and gap >= TOGETHER:
-        return "together", "the two texts must be read together, which it does at a BiLSTM's price"
+    if pairs:
+        faster = "" if gain > ORDER_GAIN else "; word order gains little, so try decomposable, too"
+        return "together", f"it reads the two texts together, at a BiLSTM's price{faster}"
     if gain <= ORDER_GAIN:
-        # One word often decides, and a mean of word vectors blurs it. On SICK that costs five
-        # points although word order gains nothing.
-        if pairs and gap > ORDER_GAIN:
-            return (
-                "order",
-                "it keeps the one word that two texts differ in; a mean of vectors does not",
-            )
         return "no order", f"word order gains at most {100 * gain:.1f} points"
     shuffled, runs = moved["shuffled"].flips, moved["runs"].flips
     reach = f"answers changed by shuffling words: {percent(shuffled)}, by shuffling runs of {RUN}: {percent(runs)}"

@@ -254,12 +254,17 @@ def test_datasets_source_of_the_wrong_form_is_told_the_right_one(source):
 
 
 @pytest.mark.parametrize("name", ["reviews", "questions"])
-@pytest.mark.parametrize("split", ["train", "dev", "test"])
-def test_embedded_data_has_texts_and_two_labels(name, split):
-    rows = read(f"embedded:{name}/{split}")
-    assert len(rows) >= 100
-    assert len({row["label"] for row in rows}) == 2
-    assert ("text_pair" in rows[0]) == (name == "questions")
+def test_embedded_data_has_labelled_splits_that_share_no_text_and_single_texts(name):
+    seen = {row["text"].lower() for row in read(f"embedded:{name}/unlabelled")}
+    assert len(seen) >= 2600
+    for split in ("train", "dev", "test"):
+        rows = read(f"embedded:{name}/{split}")
+        assert len(rows) >= 300
+        assert len({row["label"] for row in rows}) == 2
+        assert ("text_pair" in rows[0]) == (name == "questions")
+        texts = {row[key].lower() for row in rows for key in ("text", "text_pair") if key in row}
+        assert not texts & seen
+        seen |= texts
 
 
 def test_unknown_embedded_data_is_told_what_there_is():
