@@ -24,6 +24,7 @@ from distillkit.recipe.augment import (
 )
 from distillkit.recipe.compress import CompressConfig, Storage
 from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Missing, Task
+from distillkit.recipe.endpoint import EndpointConfig
 from distillkit.recipe.experiment import Engine, EvaluationConfig, Recipe
 from distillkit.recipe.jobs import CompressJob, StudentJob
 from distillkit.recipe.loader import dump, load_config, load_recipe
@@ -44,6 +45,7 @@ __all__ = [
     "CompressJob",
     "DataConfig",
     "EmbeddingConfig",
+    "EndpointConfig",
     "Engine",
     "EvaluationConfig",
     "GeneratedConfig",

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import BY_ROWS, Count, check
+from distillkit.recipe.endpoint import EndpointConfig
 from distillkit.recipe.training import TEACHER_EPOCHS, TEACHER_STEPS, Precision, TrainingConfig
 
 TEACHER_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"  # of a folder in a logit store
@@ -59,10 +60,14 @@ class LabelConfig:
     max_rows: Count = 2_000_000
     """Most rows that a run's teacher may be given to read; a larger transfer set is refused before
     it starts."""
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    """A model service that gives the logits in place of the teacher."""
 
     def __post_init__(self) -> None:
         check(self, "label")
 
     def settings(self) -> dict[str, Any]:
         """Return what the logits depend on, by field."""
-        return {name: value for name, value in asdict(self).items() if name != "max_rows"}
+        kept = asdict(self)
+        del kept["max_rows"], kept["endpoint"]
+        return kept | ({"endpoint": self.endpoint.settings()} if self.endpoint.url else {})

@@ -1,9 +1,7 @@
 """Give text a teacher's logits: processes fill one store, shard by shard."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -12,27 +10,19 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from distillkit import processes
 from distillkit.data.batches import Encoded, encode, word_pieces
-from distillkit.data.files import disk_errors, fingerprint, whole_file
+from distillkit.data.files import fingerprint
 from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS, SCORE, task_of_labels, task_of_model
 from distillkit.data.logits import (
     FORMAT,
-    MANIFEST,
-    keys_of,
-    read_manifest,
-    rounding_error,
     shard_table,
-    stored_keys,
     teacher_folder,
     write_shard,
 )
 from distillkit.data.tables import mask_of, texts_of
 from distillkit.data.workers import each
-from distillkit.errors import InputError
-from distillkit.processes import progress_bar
-from distillkit.recipe import SCORES, Engine, LabelConfig, Task
+from distillkit.recipe import Engine, LabelConfig, Task
 from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.checkpoint import (
     labels_of,
@@ -42,7 +32,8 @@ from distillkit.teacher.checkpoint import (
     resolve,
 )
 from distillkit.teacher.logits_file import LogitsFile
-from distillkit.teacher.shards import Shard, Turns, alone, plan_shards
+from distillkit.teacher.shards import Shard
+from distillkit.teacher.store import Write, check_manifest, fill_store, write_here
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
@@ -174,19 +165,19 @@ def label_table(
     if has_labels(table):
         labeller.labels = match_labels(labeller.labels, label_names(table), teacher)
     manifest = labeller.manifest()
-    _check_manifest(folder, manifest)
+    check_manifest(folder, manifest)
 
     def logits(rows: pa.Table) -> np.ndarray:
         return labeller.logits(labeller.encode(rows))
 
     score = refuse_chance(table, logits, labeller.labels, labeller.task, teacher)
-    write: _Write = partial(_write_here, labeller.encode, labeller.logits, labeller.shard)
+    write: Write = partial(write_here, labeller.encode, labeller.logits, labeller.shard)
     if engine == "ray":
         path = Path(resolve(teacher))  # actors may stand elsewhere
         model = str(path.absolute()) if path.is_dir() else teacher
         step = partial(_label_shard, model, config, mask, tuple(labeller.labels), folder.absolute())
         write = partial(_write_on_ray, step, workers)
-    return _fill(table, folder, manifest, config, write, score)
+    return fill_store(table, folder, manifest, config, write, score)
 
 
 def label_from_file(
@@ -230,7 +221,7 @@ def label_from_file(
         "mask": mask_of(table),
         "storage": config.storage,
     }
-    _check_manifest(folder, manifest)
+    check_manifest(folder, manifest)
     file.check_covers(table)
     score = refuse_chance(table, file.find, names, task, file.source)
 
@@ -241,91 +232,8 @@ def label_from_file(
         on_rows(len(logits))
         return logits
 
-    write = partial(_write_here, file.find, found, shard)
-    return _fill(table, folder, manifest, config, write, score)
-
-
-# Writes the shards of a plan into a folder, and tells how many rows are done.
-_Write = Callable[[Path, pa.Table, list[Shard], Callable[[int], object]], None]
-
-
-def _fill(
-    table: pa.Table,
-    folder: Path,
-    manifest: dict[str, Any],
-    config: LabelConfig,
-    write: _Write,
-    score: float | None,
-) -> dict[str, Any]:
-    """Have every missing shard written; return the summary."""
-    table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
-    keys = keys_of(table)
-    with disk_errors(folder):
-        _keep_manifest(folder, manifest)
-        plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
-        todo = sum(len(shard.rows) for shard in plan)
-        name = "" if processes.rank() else "label"
-        with progress_bar(total=todo, desc=name, unit="row", unit_scale=True) as bar:
-            write(folder, table, plan, bar.update)
-    summary = {
-        "rows": len(keys),
-        "distinct": len(keys.unique()),
-        "labelled_now": todo,
-        "labels": manifest["labels"],
-        "rounding_error": rounding_error(folder),
-    }
-    task = next(task for task, head in HEADS.items() if head == manifest["head"])
-    return summary if score is None else summary | {f"{SCORES[task]}_on_labelled": score}
-
-
-def _write_here(
-    prepare: Callable[[pa.Table], Any],
-    answer: Callable[[Any, Callable[[int], object]], np.ndarray],
-    shard_of: Callable[[pa.Table, np.ndarray], pa.Table],
-    folder: Path,
-    table: pa.Table,
-    plan: list[Shard],
-    on_rows: Callable[[int], object],
-) -> None:
-    """While a shard is answered, prepare the next one and write the last one."""
-    with (
-        Turns(folder, plan, processes.rank(), processes.world(), on_rows) as turns,
-        # one thread each: a tokenizer is not for two at once
-        ThreadPoolExecutor(1) as preparer,
-        ThreadPoolExecutor(1) as writer,
-    ):
-
-        def ready(shard: Shard) -> tuple[pa.Table, Any]:
-            part = table.take(shard.rows)
-            return part, prepare(part)
-
-        def begin(*, wait: bool) -> tuple[Shard, Future[Any]] | None:
-            shard = turns.take(wait=wait)
-            return None if shard is None else (shard, preparer.submit(ready, shard))
-
-        def save(part: pa.Table, logits: np.ndarray) -> None:
-            write_shard(folder, shard_of(part, logits))
-
-        def finish() -> None:
-            while writing:
-                shard, write = writing.pop()
-                write.result()
-                turns.done(shard)
-
-        writing: list[tuple[Shard, Future[Any]]] = []
-        ahead = begin(wait=False)
-        while True:
-            if ahead is None:
-                finish()  # others may wait for what this process holds
-                ahead = begin(wait=True)
-            if ahead is None:
-                break
-            shard, rows = ahead
-            ahead = begin(wait=False)
-            part, prepared = rows.result()
-            logits = answer(prepared, on_rows)
-            finish()
-            writing.append((shard, writer.submit(save, part, logits)))
+    write = partial(write_here, file.find, found, shard)
+    return fill_store(table, folder, manifest, config, write, score)
 
 
 def _write_on_ray(
@@ -361,24 +269,3 @@ _loaded = lru_cache(maxsize=1)(Labeller)
 def _print(folder: Path, kinds: Sequence[str]) -> str:
     files = {path for kind in kinds for path in folder.glob(kind) if path.is_file()}
     return fingerprint(*sorted(files))
-
-
-def _check_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    if not (folder / MANIFEST).is_file():
-        return
-    old = read_manifest(folder)
-    for key, value in manifest.items():
-        if old.get(key) != value:
-            raise InputError(
-                f"{folder / MANIFEST}: made with {key} {old.get(key)!r}, now {value!r}; choose another --name, or delete this folder to label anew"
-            )
-
-
-def _keep_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    # Written only now: a teacher that is refused must not keep its successor out of the store.
-    with alone(folder):
-        _check_manifest(folder, manifest)  # again: another process may have been faster
-        if not (folder / MANIFEST).is_file():
-            text = json.dumps(manifest, ensure_ascii=False, indent=1) + "\n"
-            with whole_file(folder / MANIFEST) as partial:
-                partial.write_text(text, encoding="utf-8")
