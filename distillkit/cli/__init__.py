@@ -51,7 +51,7 @@ _EXTRAS = {
     **dict.fromkeys(("onnxruntime", "tokenizers"), "runtime"),
     **dict.fromkeys(("onnx", "onnxscript"), "export"),
     **dict.fromkeys(("h11", "prometheus_client", "starlette", "uvicorn"), "serve"),
-    **{"jieba": "zh", "matplotlib": "plots", "optuna": "tune"},
+    **{"jieba": "zh", "matplotlib": "plots", "optuna": "tune", "httpx": "endpoint"},
     **{name: name for name in ("deepspeed", "ray", "spacy", "tensorboard")},
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

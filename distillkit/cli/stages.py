@@ -145,9 +145,10 @@ class Augment(Command):
 
 @dataclass(frozen=True)
 class Label(Command):
-    """Give every row of a table the teacher's logits.
+    """Give every row of a table the teacher's logits: a checkpoint's, a file's, or a service's.
 
-    The same command resumes after an interruption. Several processes may work on one store.
+    The same command resumes after an interruption. Several processes may work on one store, but one
+    alone asks a service.
 
     Example: distillkit label runs/transfer.parquet runs/logits --teacher runs/teacher
     """
@@ -162,8 +163,15 @@ class Label(Command):
     """In place of a teacher, logits from anywhere: a .parquet or .jsonl file with text and logits,
     a list of numbers a row."""
     labels: tuple[str, ...] = ()
-    """What the logits of that file mean, in their order; none: what the file says, or else the
-    source's labels."""
+    """What the logits of that file mean, or what a service chooses from, in their order; none: what
+    the file says, or else the source's labels."""
+    endpoint: str = ""
+    """In place of a teacher, the address of an OpenAI-compatible service, as in
+    http://localhost:8000/v1; short for --label.endpoint.url."""
+    model: str = ""
+    """The service's name of the model; short for --label.endpoint.model."""
+    dry_run: bool = False
+    """Say how many calls, tokens and how much money a service would take, and ask nothing."""
     name: str = "teacher"
     """The teacher's folder in the store, which may hold several teachers side by side."""
     columns: Columns = field(default_factory=ColumnsConfig)

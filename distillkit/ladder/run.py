@@ -85,6 +85,10 @@ def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: i
         raise InputError(
             "data.logits: a ladder compares transfer sets that its teacher labels; leave it out"
         )
+    if recipe.label.endpoint.url:
+        raise InputError(
+            "label.endpoint.url: a ladder compares transfer sets that its teacher labels; leave it out"
+        )
     recipe = with_data(recipe)
     known = ablations_of(recipe)
     for name in ablations:

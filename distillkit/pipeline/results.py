@@ -117,6 +117,14 @@ class Labelled(Result):
     """Of the rows that have a label, 0 to 1; or of another task the next two."""
     micro_f1_on_labelled: float | None = None
     pearson_on_labelled: float | None = None
+    calls: int | None = None
+    """Of a service, over all of the store; as the next three."""
+    tokens: int | None = None
+    unanswered: int | None = None
+    """Prompts whose answer was no label."""
+    cost: float | None = None
+    planned: dict[str, float] | None = None
+    """Of a dry run: rows, calls, tokens and cost that are still to be spent."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

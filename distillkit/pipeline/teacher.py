@@ -1,7 +1,7 @@
 """`adapt_teacher`, `train_teacher`, `label`: the stages that need a teacher."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from distillkit.recipe import (
 )
 from distillkit.teacher import adapt, fine_tune
 from distillkit.teacher.checkpoint import SCRATCH, labels_of, task_of
+from distillkit.teacher.endpoint.label import label_from_endpoint, plan_endpoint
 from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
@@ -130,10 +131,13 @@ def label(
     logits: "Rows" = "",
     labels: Sequence[str] = (),
     name: str = "teacher",
+    endpoint: str = "",
+    model: str = "",
+    dry_run: bool = False,
     engine: Engine = "local",
     workers: int = 0,
 ) -> Labelled:
-    """Give every row of a table the logits of a fine-tuned teacher, or those of a file.
+    """Give every row of a table the logits of a fine-tuned teacher, of a file or of a service.
 
     Args:
         source: A transfer set, or any text, also in memory as `data.memory.source_of` takes it;
@@ -145,31 +149,52 @@ def label(
         columns: Names of the source's columns.
         task: What the labels, and the logits of a file, are; a teacher says it itself.
         logits: In place of `teacher`, text and `logits`: a .parquet or .jsonl file, or a frame.
-        labels: What the logits of that file mean, in their order; empty: what the file says, or
-            else the source's labels.
+        labels: What the logits of that file mean, or what the service chooses from, in their order;
+            empty: what the file says, or else the source's labels.
         name: The teacher's folder in the store.
-        engine: local or ray; logits of a file are joined here in any case.
+        endpoint: In place of `teacher`, the address of an OpenAI-compatible service; short for
+            `config.endpoint.url`.
+        model: The service's name of the model; short for `config.endpoint.model`.
+        dry_run: Say what the service would be asked, and ask nothing.
+        engine: local or ray; logits of a file or a service are brought here in any case.
         workers: On Ray, how many actors; 0: one a GPU, or without any one a CPU but one.
     """
     source, logits = source_of(source, "source"), source_of(logits, "logits")
     target = Path(target)
-    if bool(teacher) == bool(logits):
-        raise InputError("expected either --teacher, a checkpoint, or --logits, a file of logits")
+    config = _with_endpoint(config or LabelConfig(), endpoint, model)
+    service = bool(config.endpoint.url)
+    if [bool(teacher), bool(logits), service].count(True) != 1:
+        raise InputError(
+            "expected either --teacher, a checkpoint, or --logits, a file of logits, or --endpoint, the address of a service"
+        )
     if labels and teacher:
         raise InputError(
             "--labels says what the logits of --logits mean; a --teacher has its own labels"
         )
+    if dry_run and not service:
+        raise InputError("--dry-run says what an --endpoint would be asked; leave it out")
+    if service and task != "classification":
+        raise InputError(
+            f"--data.task {task}: a service gives one class a text; expected classification"
+        )
     task = task_of(teacher) if teacher else task
-    table, config = (
-        read_table(source, columns, task=task, labels="optional"),
-        config or LabelConfig(),
-    )
+    table = read_table(source, columns, task=task, labels="optional")
     if teacher:
         check_reads(teacher, pairs="text_pair" in table.column_names, source=source)
-    if logits:
+    if service:
+        by_service = plan_endpoint if dry_run else label_from_endpoint
+        summary = by_service(table, target, config, labels, name)
+    elif logits:
         summary = label_from_file(table, target, LogitsFile(logits, columns), config, labels, name)
     else:
         summary = label_table(
             table, target, teacher, config, mask_of(table), name, engine=engine, workers=workers
         )
     return Labelled(str(target), **summary)
+
+
+def _with_endpoint(config: LabelConfig, endpoint: str, model: str) -> LabelConfig:
+    """Put the short words for a service into its settings."""
+    old = config.endpoint
+    new = replace(old, url=endpoint or old.url, model=model or old.model)
+    return replace(config, endpoint=new)

@@ -139,7 +139,6 @@ def check_template(template: str, *, examples: bool) -> None:
         raise InputError(
             f"label.endpoint.prompt {shown}: {error}; a brace that is meant is doubled"
         ) from None
-    names = [name for _, name, *_ in parts if name is not None]
     for _, name, form, conversion in parts:
         if name is not None and (name not in PLACES or form or conversion):
             written = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
@@ -147,5 +146,14 @@ def check_template(template: str, *, examples: bool) -> None:
                 f"label.endpoint.prompt {shown} has {{{written}}}: expected {', '.join(f'{{{place}}}' for place in PLACES)}; a brace that is meant is doubled"
             )
     for name in ("text", *(["examples"] if examples else [])):
-        if name not in names:
+        if name not in names_in(template):
             raise InputError(f"label.endpoint.prompt {shown}: expected {{{name}}} in it")
+
+
+def names_in(template: str) -> list[str]:
+    """Return the names that a prompt has in braces.
+
+    >>> names_in("{text} {{no}} {labels}")
+    ['text', 'labels']
+    """
+    return [name for _, name, *_ in string.Formatter().parse(template) if name is not None]

@@ -37,6 +37,7 @@ _HELD = {
     "teacher": "the fine-tuned teacher (`model/`)",
     "transfer": "the transfer set (`transfer.parquet`)",
     "logits": "the teacher's logits for it (`store/`)",
+    "asked": "what the model service was asked and has answered; a changed run asks nothing twice",
     "student-gold": "the same student trained on the labels alone (`model/`), to compare with",
     "student": "the distilled student (`model/`): a transformers checkpoint, before it was compressed",
     "ship": "the compressed student (`compressed/`), and its bundle",
@@ -222,6 +223,7 @@ def stages_of(recipe: Recipe) -> tuple[str, ...]:
         "adapted": bool(recipe.adapt.text.sources),
         "student-gold": recipe.evaluation.gold_epochs > 0,
         "ship": recipe.ship.form == "bundle",
+        "asked": False,
         "ladder": False,
     }
     return tuple(name for name in _HELD if asked.get(name, "." not in name))

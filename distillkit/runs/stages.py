@@ -23,6 +23,7 @@ from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VE
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, DataConfig, LabelConfig, Recipe, dump
+from distillkit.runs.asked import ask_service, check_service
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
@@ -168,7 +169,7 @@ def label_transfer_set(
     """
     transfer_set = str(home.folder / "transfer" / "transfer.parquet")
     recipe = with_variants(recipe, task)
-    given = recipe.data.logits
+    given, service = recipe.data.logits, recipe.label.endpoint.url
 
     def transfer(out: Path) -> Mapping[str, Any]:
         held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]
@@ -187,7 +188,15 @@ def label_transfer_set(
             workers=recipe.workers,
         )
 
+    def asked(out: Path) -> Summary:
+        labels, train = task.teacher["labels"], task.tables["train"]
+        return ask_service(
+            recipe, home.folder, transfer_set, task.columns, labels, train, out / "store"
+        )
+
     def logits(out: Path) -> Summary:
+        if service:
+            return {key: value for key, value in asked(out).items() if key != "labelled_now"}
         if not given:
             minutes = _minutes(recipe.label, task, transfer_set, counts["rows"])
             log(f"logits: the teacher reads {counts['rows']:,} rows, which takes about {minutes}")
@@ -215,7 +224,9 @@ def label_transfer_set(
             "transfer", settings, task.tables | elsewhere, transfer, version=TRANSFER_VERSION
         )
     )
-    before = home.keys("teacher", "transfer")
+    before = home.keys("transfer") if service else home.keys("teacher", "transfer")
+    if service:
+        before |= {"labels": str(task.teacher["labels"])}
     if given:
         before |= {"labels": str(recipe.data.logit_labels)}
     _check_proportion(recipe, counts["rows"])
@@ -259,6 +270,7 @@ def look_ahead(recipe: Recipe) -> Models:
             for, or a precision for another device.
     """
     recipe.loss.check_task(recipe.data.task)
+    check_service(recipe)
     _check_precision(recipe)
     recipe.student.check_fits(
         pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"

@@ -26,8 +26,17 @@ def refuse_chance(
     labels: Sequence[str],
     task: Task,
     source: str,
+    mend: str = "fine-tune it on this task (distillkit train-teacher)",
 ) -> float | None:
     """Return the dev score of the logits on the labelled rows, or None without any.
+
+    Args:
+        table: Canonical table.
+        logits_of: Returns the logits of rows, (N, C) float32.
+        labels: C labels in the order of the logits.
+        task: What the labels are.
+        source: Whose logits they are, for the error.
+        mend: What to do about a teacher at chance, for the error.
 
     Raises:
         InputError: They tell the labels apart no better than guessing, within two standard errors.
@@ -43,7 +52,7 @@ def refuse_chance(
     if score < bound:
         raise InputError(
             f"{source}: the teacher is at chance on the labelled rows: {what} {score:.3f} over {len(gold)} rows, "
-            f"{chance:.3f} is guessing and {bound:.3f} the least accepted; fine-tune it on this task (distillkit train-teacher)"
+            f"{chance:.3f} is guessing and {bound:.3f} the least accepted; {mend}"
         )
     return dev_score(task, logits, gold)
 
