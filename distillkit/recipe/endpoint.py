@@ -1,5 +1,6 @@
 """Section `label.endpoint`: a model service that labels in place of a fine-tuned teacher."""
 
+import re
 import string
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
@@ -66,6 +67,10 @@ class EndpointConfig:
 
     def __post_init__(self) -> None:
         check(self, "label.endpoint")
+        if not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):  # not quoted: it may be a key
+            raise InputError(
+                "label.endpoint.key_variable is no name of an environment variable: expected one as OPENAI_API_KEY, and the key in it"
+            )
         self._check_url()
         for template in self.prompt:
             check_template(template, examples=self.examples > 0)

@@ -9,6 +9,7 @@ from typing import Any
 from distillkit.teacher.endpoint.prompts import LETTERS
 
 LEAST = math.log(1e-12)  # no label is less probable
+# How logits are made of answers, as the manifest states it: other rules are another teacher.
 RULES = {
     "options": "label i is the letter i of the alphabet; a label's own name counts as its letter does",
     "log-probabilities": "of the first token of the answer that is not blank: the tokens of a label are summed up; "
@@ -56,7 +57,8 @@ def read_reply(body: Any) -> Reply:
         if text is not None and not isinstance(text, str):
             raise Unreadable("the answer is no text")
         found = choice.get("logprobs") or {}
-        tokens = tuple(_chat_tokens(found) if chat else _completion_tokens(found))
+        # By their form: some services give completions those of chats.
+        tokens = tuple(_chat_tokens(found) if "content" in found else _completion_tokens(found))
         return Reply(text or "", tokens, _used(body.get("usage")))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unreadable(f"no answer in it ({type(error).__name__} {error})") from None
@@ -69,10 +71,10 @@ def _chat_tokens(found: dict[str, Any]) -> Iterable[tuple[Token, ...]]:
 
 
 def _completion_tokens(found: dict[str, Any]) -> Iterable[tuple[Token, ...]]:
-    tops = found.get("top_logprobs") or ()
-    for token, value, top in zip(
-        found.get("tokens") or (), found["token_logprobs"], tops, strict=False
-    ):
+    names = found.get("tokens") or ()
+    tops = found.get("top_logprobs") or [None] * len(names)
+    values = found["token_logprobs"] if names else ()
+    for token, value, top in zip(names, values, tops, strict=False):
         yield _at(token, value, [(name, _number(one)) for name, one in (top or {}).items()])
 
 

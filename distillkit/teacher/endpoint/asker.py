@@ -54,7 +54,9 @@ class Asker:
         self._budget = Budget(config, journal)
         self._stop = threading.Event()
         self._pace = Pace(config.requests_per_minute, self._sleep)
+        self._failure: Exception | None = None  # the first of any thread
         self._said: set[str] = set()
+        self._last = "of an earlier run"  # answer that is no label
 
     def logits(self, table: pa.Table, on_rows: Callable[[int], object]) -> np.ndarray:
         """Return the log-probabilities of N rows, (N, C) float32.
@@ -76,7 +78,7 @@ class Asker:
         if missing:
             self._ask_all(list(missing.values()), on_rows)
         if rows and not self._journal.spent.answers:
-            raise self._no_labels("")
+            raise self._no_labels()
         return np.array([self._mean(row[0]) for row in rows], np.float32).reshape(-1, self._classes)
 
     def knows(self, key: bytes) -> bool:
@@ -95,17 +97,30 @@ class Asker:
 
     def _ask_all(self, rows: list[Row], on_rows: Callable[[int], object]) -> None:
         self._stop.clear()
+        self._failure = None
         # Alone: what this service does not take is found out by one call and not by many.
         self._ask_row(rows[0])
         on_rows(1)
         pool = ThreadPoolExecutor(self._config.concurrency)
         try:
-            for done in as_completed([pool.submit(self._ask_row, row) for row in rows[1:]]):
+            for done in as_completed([pool.submit(self._work, row) for row in rows[1:]]):
                 done.result()
+                if self._failure is not None:
+                    raise self._failure
                 on_rows(1)
         finally:
             self._stop.set()  # after an error; calls under way are ended, for they are paid
             pool.shutdown(cancel_futures=True)
+
+    def _work(self, row: Row) -> None:
+        """Ask about a row; a failure ends the work of all threads."""
+        try:
+            self._ask_row(row)
+        except _Stopped:
+            pass
+        except Exception as error:
+            self._failure = self._failure or error
+            self._stop.set()
 
     def _ask_row(self, row: Row) -> None:
         for number in self._numbers:
@@ -137,7 +152,9 @@ class Asker:
                 failures += 1
                 self._wait_out(trouble, failures)
         if answer.values is None:
-            self._be_patient(reply)
+            self._last = " ".join(reply.text.split())[:100]
+            if not self._journal.spent.answers and self._journal.spent.unanswered >= PATIENCE:
+                raise self._no_labels()
 
     def _read(self, key: bytes, number: int, reply: Reply) -> Answer:
         if self._config.logprobs and reply.tokens:
@@ -164,14 +181,10 @@ class Asker:
         backoff = min(FIRST_WAIT * 2 ** (failures - 1), LONGEST_WAIT)
         self._sleep(max(trouble.wait or 0.0, backoff * random.uniform(0.5, 1.5)))
 
-    def _be_patient(self, reply: Reply) -> None:
-        spent = self._journal.spent
-        if not spent.answers and spent.unanswered >= PATIENCE:
-            raise self._no_labels(f", the last is {' '.join(reply.text.split())[:100]!r}")
-
-    def _no_labels(self, last: str) -> InputError:
+    def _no_labels(self) -> InputError:
+        count = self._journal.spent.unanswered
         return InputError(
-            f"{self._config.url}: none of {self._journal.spent.unanswered} answers is a label{last}; expected a letter: "
+            f"{self._config.url}: none of {count} answers is a label, the last is {self._last!r}; expected a letter: "
             "change label.endpoint.prompt, or give a larger label.endpoint.answer_tokens, with another --name"
         )
 

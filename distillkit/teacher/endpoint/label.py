@@ -100,10 +100,6 @@ def _job(
         )
     examples = draw_examples(table, names, endpoint, "the source")
     prompts = Prompts(endpoint, names, examples, pairs="text_pair" in table.column_names)
-    asked = endpoint.settings() | {
-        "prompt": list(prompts.templates),
-        "descriptions": list(endpoint.descriptions),
-    }
     manifest = {
         "format": FORMAT,
         "weights": None,
@@ -114,7 +110,10 @@ def _job(
         "head": HEADS["classification"],
         "mask": "",  # a text's mask word is sent as it is
         "storage": config.storage,
-        "endpoint": asked | {"examples_sha256": prompts.digest() if examples else None},
+        **endpoint.settings(),
+        "prompt": list(prompts.templates),
+        "descriptions": list(endpoint.descriptions),
+        "examples_sha256": prompts.digest() if examples else None,
         "rules": RULES,
     }
     check_manifest(folder, manifest)
