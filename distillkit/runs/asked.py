@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ def check_service(recipe: Recipe) -> None:
     """Refuse a service that could not be asked once the teacher is trained.
 
     Raises:
-        InputError: It has no model, the logits are given, or the task is not classification.
+        InputError: It has no model, what asks it is not installed, the logits are given, or the task is not classification.
     """
     endpoint = recipe.label.endpoint
     if not endpoint.url:
         return
     endpoint.check_complete()
+    if find_spec("httpx") is None:
+        raise InputError("label.endpoint.url needs httpx: pip install 'distillkit[endpoint]'")
     if recipe.data.logits:
         raise InputError("data.logits are given, and label.endpoint.url too; drop one of the two")
     if recipe.data.task != "classification":

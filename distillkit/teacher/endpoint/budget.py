@@ -44,6 +44,7 @@ class Budget:
         self._config, self._journal = config, journal
         self._change = threading.Condition()
         self._under_way: dict[int, Tokens] = {}
+        self._extra: Tokens = (0, 0)  # that the dearest call took beyond what was thought the most
 
     @contextmanager
     def call(self, prompt: str) -> Iterator[Call]:
@@ -52,13 +53,14 @@ class Budget:
         Raises:
             SpentUp: They cannot.
         """
-        most = most_tokens(prompt, self._config)
+        known = most_tokens(prompt, self._config)
         with self._change:
-            while name := self._lacking(most):
+            while name := self._lacking(_sum(known, self._extra)):
                 if not self._under_way:
                     limit = getattr(self._config, name)
                     raise SpentUp(f"label.endpoint.{name} {limit:,} is reached")
                 self._change.wait()
+            most = _sum(known, self._extra)
             call = Call(self._journal.begin(most), most)
             self._under_way[call.number] = most
         try:
@@ -66,22 +68,27 @@ class Budget:
         finally:
             with self._change:
                 del self._under_way[call.number]
+                over = [max(used - one, 0) for used, one in zip(call.used, known, strict=True)]
+                self._extra = max(self._extra[0], over[0]), max(self._extra[1], over[1])
                 self._journal.end(call.number, call.used, call.answer)
                 self._change.notify_all()
 
     def _lacking(self, most: Tokens) -> str:
         """Return the limit that one more call might pass; empty: none."""
         config, spent = self._config, self._journal.spent
-        tokens = [most, *self._under_way.values()]
-        prompt = spent.prompt_tokens + sum(one[0] for one in tokens)
-        answer = spent.answer_tokens + sum(one[1] for one in tokens)
+        done = (spent.prompt_tokens, spent.answer_tokens)
+        tokens = _sum(done, most, *self._under_way.values())
         amounts = {
             "max_calls": spent.calls + 1,
-            "max_tokens": prompt + answer,
-            "max_cost": cost_of((prompt, answer), config) or 0.0,
+            "max_tokens": sum(tokens),
+            "max_cost": cost_of(tokens, config) or 0.0,
         }
         over = (name for name, amount in amounts.items() if 0 < getattr(config, name) < amount)
         return next(over, "")
+
+
+def _sum(*tokens: Tokens) -> Tokens:
+    return sum(one[0] for one in tokens), sum(one[1] for one in tokens)
 
 
 def most_tokens(prompt: str, config: EndpointConfig) -> Tokens:

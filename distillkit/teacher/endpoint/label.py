@@ -1,5 +1,6 @@
 """Give text the logits of a model service, in a store that grows shard by shard."""
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -237,8 +238,10 @@ def _spent_up(error: SpentUp, table: pa.Table, job: _Job, journal: Journal) -> I
     amount = {"max_calls": "calls", "max_tokens": "tokens", "max_cost": "cost"}[
         field.rpartition(".")[2]
     ]
-    needed = spent[amount] + planned[amount]
-    more = f"{needed:.4g}" if amount == "cost" else f"{needed}"
+    # A tenth more than calls took until now: one begins only if the most that it may take is left.
+    each = 1 if amount == "calls" else 1.1 * spent[amount] / max(spent["calls"], 1)
+    needed = spent[amount] + each * planned["calls"]
+    more = f"{needed:.4g}" if amount == "cost" else f"{math.ceil(needed)}"
     return InputError(
         f"{job.folder}: {error}: {distinct - planned['rows']:,} of {distinct:,} rows are answered and kept, {planned['rows']:,} are left; "
         f"to go on, run it again with --{field.replace('_', '-')} {more} or so"

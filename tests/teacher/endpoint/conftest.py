@@ -47,6 +47,7 @@ class FaultServer:
         self.mode, self.classes, self.faults = "logprobs", 2, []
         self.delay, self.most_top, self.key = 0.0, 20, KEY
         self.asked, self.calls, self.tokens, self.bodies = Counter(), 0, 0, []
+        self.characters = 3  # a token
         self.at_once = self.most_at_once = 0
         self.lock, self.distribution = threading.Lock(), served
         self.times = []
@@ -79,7 +80,7 @@ class FaultServer:
             "echo": prompt[:40],
             "name": ("positive", "negative", "", "")[values.index(max(values))],
         }.get(mode, likeliest[0][0])
-        used = {"prompt_tokens": len(prompt) // 3, "completion_tokens": 1}
+        used = {"prompt_tokens": len(prompt) // self.characters, "completion_tokens": 1}
         with self.lock:
             self.asked[text_of(prompt)] += 1
             self.tokens += sum(used.values())

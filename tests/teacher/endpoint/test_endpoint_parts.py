@@ -14,7 +14,7 @@ from distillkit.data.logits import keys_of
 from distillkit.errors import InputError
 from distillkit.recipe import EndpointConfig, LabelConfig, load_recipe
 from distillkit.teacher.endpoint.answers import LEAST, Options, Reply, Unreadable, read_reply
-from distillkit.teacher.endpoint.budget import most_tokens
+from distillkit.teacher.endpoint.budget import Budget, SpentUp, most_tokens
 from distillkit.teacher.endpoint.journal import JOURNAL, Answer, Journal, read_journal
 from distillkit.teacher.endpoint.prompts import Prompts, draw_examples
 from distillkit.teacher.endpoint.service import _retry_after
@@ -225,3 +225,14 @@ def test_a_damaged_journal_is_said_with_its_line(tmp_path):
 
 def test_no_prompt_takes_more_tokens_than_it_has_bytes():
     assert most_tokens("天气", EndpointConfig(answer_tokens=3)) == (6 + 64, 3)
+
+
+def test_a_service_that_adds_to_prompts_is_known_after_one_call(tmp_path):
+    config = EndpointConfig(max_tokens=2000)
+    budget = Budget(config, Journal(tmp_path))
+    with budget.call("well") as call:  # 4 + 64 + 4 tokens at most, as far as anybody knows
+        call.used = (900, 1)
+    with budget.call("well") as call:
+        call.used = (900, 1)
+    with pytest.raises(SpentUp, match="max_tokens 2,000 is reached"), budget.call("well"):
+        pass
