@@ -70,8 +70,8 @@ class Budget:
                 del self._under_way[call.number]
                 over = [max(used - one, 0) for used, one in zip(call.used, known, strict=True)]
                 self._extra = max(self._extra[0], over[0]), max(self._extra[1], over[1])
+                self._change.notify_all()  # before the line is written: the disk may be full
                 self._journal.end(call.number, call.used, call.answer)
-                self._change.notify_all()
 
     def _lacking(self, most: Tokens) -> str:
         """Return the limit that one more call might pass; empty: none."""

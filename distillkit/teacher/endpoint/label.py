@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distillkit.data.files import disk_errors
 from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
@@ -181,6 +182,7 @@ def label_from_endpoint(
 
     job = _job(table, store, config, labels, name)
     with ExitStack() as open_:
+        open_.enter_context(disk_errors(job.folder))
         open_.enter_context(asking(job.folder))
         service = Service(config.endpoint)
         open_.callback(service.close)

@@ -1,5 +1,6 @@
 """A service labels a table: its log-probabilities, each call once, within the budget, key unseen."""
 
+import errno
 import json
 import math
 import os
@@ -406,6 +407,15 @@ def test_one_process_at_a_time_asks(server, bare, store):
             ask(server, bare, store)
     assert server.calls == 0
     assert not store.exists()
+
+
+def test_a_full_disk_is_said_in_one_line(server, bare, store, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("distillkit.teacher.endpoint.journal.Journal.end", full)
+    with pytest.raises(InputError, match=r"s/teacher: no space left on the disk"):
+        ask(server, bare, store)
 
 
 def test_an_interruption_keeps_what_is_answered(server, bare, store, monkeypatch):
