@@ -45,7 +45,8 @@ class FaultServer:
 
     def __init__(self):
         self.mode, self.classes, self.faults = "logprobs", 2, []
-        self.delay, self.most_top, self.key = 0.0, 20, KEY
+        self.delay, self.late = 0.0, 1.5  # seconds until an answer; until one that is too late
+        self.most_top, self.key = 20, KEY
         self.asked, self.calls, self.tokens, self.bodies = Counter(), 0, 0, []
         self.characters = 3  # a token
         self.at_once = self.most_at_once = 0
@@ -69,6 +70,12 @@ class FaultServer:
         finally:
             server.shutdown()
             server.server_close()
+
+    def settle(self):
+        """Wait until no call is under way."""
+        time.sleep(0.2)
+        while self.at_once:
+            time.sleep(0.005)
 
     def reply(self, body, mode):
         """Return the answer to one call."""
@@ -141,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         if top > owner.most_top:
             said = f"top_logprobs must be at most {owner.most_top}"
             return self._send(400, {"error": {"message": said}})
-        time.sleep(5 * owner.delay if mode == "time-out" else owner.delay)
+        time.sleep(owner.late if mode == "time-out" else owner.delay)
         answer = owner.reply(body, mode)
         if mode == "wrong-json":
             answer = {"object": "nothing of use"}

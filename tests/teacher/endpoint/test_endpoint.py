@@ -144,9 +144,9 @@ def test_a_service_that_never_answers_with_a_label_is_given_up(server, bare, sto
 def test_faults_are_waited_out(server, bare, store):
     texts = texts_in(bare)
     server.faults = ["500", "cut", "wrong-json", "429", "time-out"]
-    server.delay = 0.05
-    ask(server, bare, store, concurrency=4, timeout=0.15)
+    ask(server, bare, store, concurrency=4, timeout=server.late / 2)
     np.testing.assert_allclose(stored(texts, store), expected(server, texts), atol=1e-5)
+    server.settle()
     billed_twice = sum(server.asked.values()) - len(texts)
     assert billed_twice == 3  # cut, wrong and late answers are lost, and are billed all the same
 
@@ -315,7 +315,7 @@ def test_a_run_that_is_killed_asks_no_answered_row_again(server, bare, store):
         time.sleep(0.005)
     run.kill()
     run.join()
-    time.sleep(2 * server.delay)  # what was under way is answered, and lost
+    server.settle()  # what was under way is answered, and lost
     with journal.open("a") as torn:
         torn.write('{"call": 11, "us')
     known = {key.hex() for key, _ in read_journal(store / "teacher").answers}
