@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import yaml
 
 from distillkit import runs, shelf
@@ -151,7 +152,8 @@ class Run:
     def __repr__(self) -> str:
         place = self.folder / "evaluation" / "latency.json"
         latency = json.loads(place.read_text(encoding="utf-8"))
-        return "\n".join(closing_lines(self.result, latency, self.folder))
+        pairs = "text_pair" in pq.read_schema(self.folder / "data" / "dev.parquet").names
+        return "\n".join(closing_lines(self.result, latency, self.folder, pairs=pairs))
 
     def _repr_html_(self) -> str:
         shown = self.scores.map(lambda score: f"{100 * score:.1f}").to_html()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from distillkit import runs
+from distillkit.api import Run
 from distillkit.cli import COMMANDS, main
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError, Preempted
@@ -369,6 +370,8 @@ def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):
     assert result["data"]["rows"]["dev"] + result["data"]["rows"]["train"] == len(pairs)
     assert result["transfer_set"]["original"] == result["data"]["rows"]["train"]
     assert result["models"]["student"]["dev"]["accuracy"] > 0.9
+    advice = repr(Run(tmp_path / "pairs", result)).splitlines()[-1]
+    assert advice.startswith(r"next: printf 'a text\tanother\n' | distillkit predict ")
 
 
 @pytest.mark.slow

@@ -18,13 +18,16 @@ _PLACES = {"shipped": "bundle.zip", "student": "student/model"}
 _SHOWN = ("teacher", "student_gold", "frozen", "tfidf")
 
 
-def closing_lines(result: dict[str, Any], latency: dict[str, float], folder: Path) -> list[str]:
+def closing_lines(
+    result: dict[str, Any], latency: dict[str, float], folder: Path, *, pairs: bool
+) -> list[str]:
     """Return the ten lines that a run ends with.
 
     Args:
         result: What `result.json` holds.
         latency: Median milliseconds a row, by model.
         folder: The run's.
+        pairs: Whether its rows are pairs.
     """
     models = result["models"]
     score = next(key for key in SCORE_NAMES if key in models["teacher"]["dev"])
@@ -42,8 +45,18 @@ def closing_lines(result: dict[str, Any], latency: dict[str, float], folder: Pat
     lines.append(verdict(models, score))
     main = folder / _PLACES[own]
     lines.append(f"all of it: {folder / 'report.html'}")
-    lines.append(f"next: echo 'a text' | distillkit predict {main}, or distillkit serve {main}")
+    lines.append(f"next: {predict_command(main, pairs=pairs)}, or distillkit serve {main}")
     return lines
+
+
+def predict_command(place: Path, *, pairs: bool) -> str:
+    """Return the command that asks a model about one row.
+
+    >>> predict_command(Path("b.zip"), pairs=False)
+    "echo 'a text' | distillkit predict b.zip"
+    """
+    row = r"printf 'a text\tanother\n'" if pairs else "echo 'a text'"
+    return f"{row} | distillkit predict {place}"
 
 
 def _made(models: dict[str, Any], latency: dict[str, float], folder: Path, name: str) -> str:

@@ -18,7 +18,7 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
-from distillkit.measure.closing import interval, verdict
+from distillkit.measure.closing import interval, predict_command, verdict
 from distillkit.measure.report import SCORE_NAMES, comparison_table
 from distillkit.measure.statistics import fit_temperature
 from distillkit.pipeline.javascript import RUNTIME, check_javascript
@@ -127,6 +127,7 @@ def _values(run: Path, recipe: Recipe) -> Summary:
     score = SCORES[recipe.data.task]
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
     ladder = _ladder(run, score)
+    live = live_part(run, _LIVE_BYTES if "shipped" in result["models"] else 0)
     values = {
         "name": run.resolve().name,
         "score": score,
@@ -138,11 +139,11 @@ def _values(run: Path, recipe: Recipe) -> Summary:
         "curves": _curves(run, result),
         "ladder": ladder,
         "seconds": _seconds(run),
-        "commands": _commands(run, _place(run, result)),
         "versions": _versions(result),
         "recipe": (run / "recipe.yaml").read_text(encoding="utf-8"),
         "transfer": figures.transfer_rows(run / "transfer" / "transfer.parquet"),
-        "live": live_part(run, _LIVE_BYTES if "shipped" in result["models"] else 0),
+        "live": live,
+        "commands": _commands(run, _place(run, result), pairs=live["pairs"]),
         **_answers(run, recipe, result, splits),
     }
     kept = ("verdict", "reliability", "coverage", "slices", "seconds", "versions")
@@ -369,9 +370,9 @@ def _place(run: Path, result: Summary) -> Path:
     return run / (BUNDLE if _own(result["models"]) == "shipped" else "student/model")
 
 
-def _commands(run: Path, place: Path) -> list[str]:
+def _commands(run: Path, place: Path, *, pairs: bool) -> list[str]:
     again = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent}"
-    return [again, f"echo 'a text' | distillkit predict {place}", f"distillkit report {run}"]
+    return [again, predict_command(place, pairs=pairs), f"distillkit report {run}"]
 
 
 def _versions(result: Summary) -> dict[str, str]:
