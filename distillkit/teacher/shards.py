@@ -131,7 +131,7 @@ class Turns:
 
     def _release(self, name: str) -> None:
         if name in self._held:
-            _let_go(self._held.pop(name))
+            let_go(self._held.pop(name))
 
 
 @contextmanager
@@ -145,10 +145,11 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            _let_go(lock)
+            let_go(lock)
 
 
-def _let_go(lock: FileLock) -> None:
+def let_go(lock: FileLock) -> None:
+    """Release a lock and remove its file."""
     # Removed while it is held: whoever gets hold of the removed file looks whether the work is done
     # before doing it.
     with suppress(OSError):

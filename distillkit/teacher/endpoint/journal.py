@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError
+from distillkit.teacher.shards import let_go
 
 JOURNAL = "answers.jsonl"
 Tokens = tuple[int, int]  # of the prompt, of the answer
@@ -208,9 +209,7 @@ def asking(folder: Path) -> Iterator[None]:
         yield
     finally:
         holder.unlink(missing_ok=True)
-        with suppress(OSError):
-            Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
+        let_go(lock)
         for path in new:  # nothing came of it
             with suppress(OSError):
                 path.rmdir()
