@@ -25,6 +25,7 @@ from distillkit.errors import InputError
 from distillkit.recipe import (
     ColumnsConfig,
     DataConfig,
+    EndpointConfig,
     LabelConfig,
     Recipe,
     StudentConfig,
@@ -739,3 +740,28 @@ def test_quick_checks_find_text_that_the_teacher_cannot_read(tmp_path, encoder_f
     (found,) = quick_checks(short)
     assert found.check == "truncation-teacher"
     assert found.do.startswith("raise teacher.max_tokens to")
+
+
+def test_texts_without_labels_are_counted_and_their_labeller_tried(
+    recipe, encoder_folder, train_table, tmp_path
+):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(train_table["text"].to_pylist()) + "\n", encoding="utf-8")
+    labels = ("negative", "positive")
+    data = replace(recipe.data, train="", unlabelled=(str(texts),), labels=labels)
+    priced = EndpointConfig("http://there/v1", "m", price_per_million=(1.0, 1.0))
+    recipe = replace(recipe, data=data, label=LabelConfig(endpoint=priced, budget=40))
+    found = _examined(recipe)
+    assert found["first-labels"]["metrics"] == {"texts": 96, "first": 40}
+    assert found["held-out-labels"]["metrics"]["dev"] == 48
+    assert (found["service"]["metrics"]["calls"], found["service"]["severity"]) == (40, "fine")
+    blind = replace(recipe, label=LabelConfig(zero_shot=encoder_folder))
+    report = doctor(blind)
+    assert report["not_checked"] == ["everything that needs labelled rows"]
+    found = _by_check(report["findings"])
+    assert found["zero-shot"]["severity"] == "error"  # its weights are drawn at random
+    assert "label.descriptions" in found["zero-shot"]["do"]
+    alone = replace(blind, data=replace(data, dev=""))
+    found = _examined(alone)
+    assert found["held-out-labels"]["seen"] == "0 labelled dev rows: no accuracy is known"
+    assert found["held-out-labels"]["severity"] == "warning"

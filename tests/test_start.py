@@ -123,3 +123,23 @@ def test_three_questions_are_asked_on_a_terminal_alone(tmp_path, capsys, monkeyp
     assert shown.err.endswith("next: distillkit doctor here.yaml, then distillkit run here.yaml\n")
     data = load_recipe("here.yaml").data
     assert (data.dev, data.columns.text_pair) == ("embedded:questions/dev", "text_pair")
+
+
+@pytest.mark.parametrize(
+    ("texts", "who"), [(ENGLISH, "zero_shot: package:"), (CHINESE, "endpoint: {url:")]
+)
+def test_names_of_classes_are_enough_for_a_recipe(tmp_path, texts, who):
+    rows = [(str(i), f"{texts[i % 4]} {i}") for i in range(40)]
+    found, recipe = written(tmp_path, "mail.csv", ("id", "body"), rows, labels=("spam", "it's ok"))
+    assert (found["task"], found["labels"], found["rows"]) == ("classification", 2, 40)
+    data = recipe.data
+    assert (data.train, data.unlabelled, data.labels) == (
+        "",
+        (str(tmp_path / "mail.csv"),),
+        ("spam", "it's ok"),
+    )
+    assert (data.columns.text, recipe.label.budget) == ("body", 2000)
+    assert recipe.label.meanings(data.labels)["spam"] == "This is spam."
+    text = (tmp_path / "mine.yaml").read_text()
+    assert f"label:  # who labels the first texts\n  {who}" in text
+    assert "without, no accuracy is known" in text

@@ -70,6 +70,8 @@ class Init(Command):
     """The recipe to write."""
     dev: str = ""
     """Labelled dev rows; empty: a file such as dev.csv beside train.csv, or else a tenth of it."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes, where SOURCE is text without labels."""
     overwrite: bool = False
     """Replace a recipe that is there."""
     columns: Columns = field(default_factory=ColumnsConfig)

@@ -164,7 +164,8 @@ class Label(Command):
     a list of numbers a row."""
     labels: tuple[str, ...] = ()
     """What the logits of that file mean, or what a service chooses from, in their order; none: what
-    the file says, or else the source's labels."""
+    the file says, or else the source's labels. With --teacher, a zero-shot model (entailment, or
+    sentence vectors) chooses from them."""
     endpoint: str = ""
     """In place of a teacher, the address of an OpenAI-compatible service, as in
     http://localhost:8000/v1; short for --label.endpoint.url."""

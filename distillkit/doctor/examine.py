@@ -31,6 +31,7 @@ from distillkit.doctor.text import (
     check_teacher_tokenizer,
     check_truncation,
 )
+from distillkit.doctor.unlabelled import check_unlabelled
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.measure.baselines import TfidfBaseline
 from distillkit.pipeline.task import settle_columns
@@ -38,6 +39,7 @@ from distillkit.processes import progress_bar
 from distillkit.recipe import ColumnsConfig, Recipe
 from distillkit.recipe.data import AUTO_RAW
 from distillkit.runs import with_data
+from distillkit.runs.first_labels import labelled_data
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.student.vocabulary import build_tokenizer
 from distillkit.teacher.checkpoint import (
@@ -89,16 +91,26 @@ def doctor(
         model, store = folder / "teacher" / "model", folder / "logits" / "store"
         teacher = teacher or (str(model) if model.is_dir() else "")
         logits = logits or (str(store) if store.is_dir() else "")
-    examination = _Examination(recipe, teacher, Path(logits) if logits else None, rows, folder)
     findings: list[Finding] = []
-    for found in progress_bar(examination.checks(), desc="doctor", unit="check"):
-        findings += found
+    if recipe.data.labels and folder is not None:
+        labelled = labelled_data(recipe.data, folder)
+        recipe = replace(recipe, data=labelled if Path(labelled.train).is_file() else recipe.data)
+    if recipe.data.labels:
+        findings, left = (
+            check_unlabelled(with_data(recipe)),
+            ["everything that needs labelled rows"],
+        )
+    else:
+        examination = _Examination(recipe, teacher, Path(logits) if logits else None, rows, folder)
+        for found in progress_bar(examination.checks(), desc="doctor", unit="check"):
+            findings += found
+        left = examination.not_checked
     kinds = [one.metrics["kind"] for one in findings if one.check == "student"]
     return {
         "errors": sum(one.severity == "error" for one in findings),
         "warnings": sum(one.severity == "warning" for one in findings),
         "findings": [asdict(one) for one in findings],
-        "not_checked": examination.not_checked,
+        "not_checked": left,
         "student": kinds[0] if kinds else None,
     }
 
@@ -187,7 +199,8 @@ class _Examination:
 
     def _student_gap(self) -> list[Finding]:
         """Compare the run's finished student with its teacher."""
-        if self.recipe.data.logits or self.recipe.label.endpoint.url:
+        data, service = self.recipe.data, self.recipe.label.endpoint.url
+        if data.logits or (service and not data.labels):
             self.not_checked.append("what a student misses: its logits are not its teacher's")
             return []
         folder = self.folder or Path()

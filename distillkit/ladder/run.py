@@ -85,7 +85,7 @@ def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: i
         raise InputError(
             "data.logits: a ladder compares transfer sets that its teacher labels; leave it out"
         )
-    if recipe.label.endpoint.url:
+    if recipe.label.endpoint.url and not recipe.data.labels:
         raise InputError(
             "label.endpoint.url: a ladder compares transfer sets that its teacher labels; leave it out"
         )

@@ -36,17 +36,24 @@ def closing_lines(
     own = "shipped" if "shipped" in models else "student"
     shown = [own, *(name for name in _SHOWN if name in models)]
     lines = [_made(models, latency, folder, own)]
+    by = not_gold(result)
     heads = [f"{split}, {models['teacher'][split]['rows']:,} rows" for split in splits]
     width = max(len(names[name]) for name in shown)
-    lines.append(" ".join([SCORE_NAMES[score].ljust(width), *(head.rjust(24) for head in heads)]))
+    what = "agreement" if by else SCORE_NAMES[score]
+    lines.append(" ".join([what.ljust(width), *(head.rjust(24) for head in heads)]))
     for name in shown:
         cells = (_with_interval(score, models[name][split]).rjust(24) for split in splits)
         lines.append(" ".join([names[name].ljust(width), *cells]))
-    lines.append(verdict(models, score))
+    lines.append(verdict(models, score, by))
     main = folder / _PLACES[own]
     lines.append(f"all of it: {folder / 'report.html'}")
     lines.append(f"next: {predict_command(main, pairs=pairs)}, or distillkit serve {main}")
     return lines
+
+
+def not_gold(result: dict[str, Any]) -> str:
+    """Return who gave dev its labels where no person did, so that a score is no accuracy; else ""."""
+    return str(result["data"].get("first_labels", {}).get("dev_by", ""))
 
 
 def predict_command(place: Path, *, pairs: bool) -> str:
@@ -104,11 +111,21 @@ def collapsed(models: dict[str, Any], score: str) -> bool:
     return not own > (0.0 if math.isnan(floor) else floor)
 
 
-def verdict(models: dict[str, Any], score: str) -> str:
+def verdict(models: dict[str, Any], score: str, by: str = "") -> str:
     """Say in one sentence what the figures mean for what is shipped.
 
     Dev alone decides: test is there to be read, not to choose by.
+
+    Args:
+        models: Metrics by model and split.
+        score: A key of `SCORE_NAMES`.
+        by: From `not_gold`.
     """
+    if by:
+        return (
+            f"the labels of dev are those of {by}: how often the student is right is unknown; label"
+            " a hundred texts or more by hand and name them as data.dev"
+        )
     name = "shipped" if "shipped" in models else "student"
     found, teacher = models[name]["dev"], models["teacher"]["dev"][score]
     if collapsed(models, score):

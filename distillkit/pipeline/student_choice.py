@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from distillkit.data.tables import read_blocks, texts_of
+from distillkit.data.tables import raw_columns, read_blocks, texts_of
 from distillkit.data.words import is_unsegmented, split_words
 from distillkit.recipe import DataConfig, StudentConfig, load_config
 from distillkit.recipe.student import AUTO_STUDENT
@@ -39,10 +39,18 @@ def settle_student(data: DataConfig, student: StudentConfig) -> tuple[StudentCon
     Raises:
         InputError: The training data cannot be read.
     """
-    if student.kind != AUTO_STUDENT or not data.train:
+    source = data.train or (data.unlabelled[0] if data.labels else "")
+    if student.kind != AUTO_STUDENT or not source:
         return student, ""
+    columns = data.columns if data.train else raw_columns(source, data.columns)
     blocks = read_blocks(
-        data.train, data.columns, task=data.task, missing=data.missing, rows=_SAMPLE
+        source,
+        columns,
+        task=data.task,
+        labels="ignored",
+        or_canonical=True,
+        missing=data.missing,
+        rows=_SAMPLE,
     )
     texts, seconds = texts_of(next(blocks))
     if seconds is not None:

@@ -1,6 +1,7 @@
 """What a recipe's data are: every source of a task read and checked, before anything is trained."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         log(f"data: {found}")
     if not data.train:
         raise InputError(
-            "no training data: give --data.train, a file with a text and a label column"
+            "no training data: give --data.train, a file with a text and a label column; or --data.labels and --data.unlabelled"
         )
     missing = data.missing
     tables = {"train": read_table(data.train, data.columns, task=data.task, missing=missing)}
@@ -75,41 +76,55 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
             raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
         tables["train"], tables["dev"] = split_dev(tables["train"], data.dev_fraction, seed)
     names = [name for name in tables["train"].column_names if name in ("text", "text_pair")]
-    more = [
-        read_table(
-            source,
-            raw_columns(source, data.columns),
-            labels="ignored",
-            or_canonical=True,
-            missing=missing,
-        )
-        for source in data.unlabelled
-    ]
+    _check_alike(list(tables.values()))
     # Of a pair task the unlabelled sources may have pairs or single texts, all of them alike.
-    for alike in (list(tables.values()), more):
-        if len({"text_pair" in table.column_names for table in alike}) > 1:
-            raise InputError(
-                "some sources of data have pairs and some single texts; give all of them the same columns"
-            )
-    if more:
-        names = [name for name in names if name in more[0].column_names]
-        raw = pa.concat_tables([table.select(names) for table in more])
+    raw = read_unlabelled(data)
+    if raw is not None:
+        raw = raw.select([name for name in names if name in raw.column_names])
         wanted = data.unlabelled_rows
         tables["unlabelled"] = _some(raw, tables["train"], wanted, seed) if wanted else raw
     return tables
 
 
+def read_unlabelled(data: DataConfig) -> pa.Table | None:
+    """Read the texts, or pairs, of all of `data.unlabelled`; None where there is none."""
+    tables = [
+        read_table(
+            source,
+            raw_columns(source, data.columns),
+            labels="ignored",
+            or_canonical=True,
+            missing=data.missing,
+        )
+        for source in data.unlabelled
+    ]
+    _check_alike(tables)
+    names = ("text", "text_pair")
+    same = [
+        table.select([name for name in names if name in table.column_names]) for table in tables
+    ]
+    return pa.concat_tables(same) if same else None
+
+
+def _check_alike(tables: Sequence[pa.Table]) -> None:
+    if len({"text_pair" in table.column_names for table in tables}) > 1:
+        raise InputError(
+            "some sources of data have pairs and some single texts; give all of them the same columns"
+        )
+
+
 def settle_columns(data: DataConfig) -> tuple[DataConfig, str]:
-    """Find the columns of the training data where it has not those that the recipe names.
+    """Find the columns of the training data, or else dev, where a recipe's names do not fit.
 
     Returns:
         The same with the columns found, and in a line what was found; empty for nothing.
     """
-    if not data.train or has_canonical_names(data.train):
+    source = data.train or data.dev
+    if not source or has_canonical_names(source):
         return data, ""
-    first = next(read_rows(data.train), None)
+    first = next(read_rows(source), None)
     columns, said = find_columns(list(first[1]) if first else [], data.columns)
-    return replace(data, columns=columns), said and f"{data.train}: {said}"
+    return replace(data, columns=columns), said and f"{source}: {said}"
 
 
 def _some(raw: pa.Table, train: pa.Table, rows: int, seed: int) -> pa.Table:

@@ -27,6 +27,7 @@ from distillkit.teacher.checkpoint import SCRATCH, labels_of, task_of
 from distillkit.teacher.endpoint.label import label_from_endpoint, plan_endpoint
 from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile
+from distillkit.teacher.zero_shot import label_zero_shot
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ def label(
         task: What the labels, and the logits of a file, are; a teacher says it itself.
         logits: In place of `teacher`, text and `logits`: a .parquet or .jsonl file, or a frame.
         labels: What the logits of that file mean, or what the service chooses from, in their order;
-            empty: what the file says, or else the source's labels.
+            empty: what the file says, or else the source's labels. With `teacher`, which then is no
+            classifier of them: what a zero-shot model chooses from.
         name: The teacher's folder in the store.
         endpoint: In place of `teacher`, the address of an OpenAI-compatible service; short for
             `config.endpoint.url`.
@@ -167,23 +169,22 @@ def label(
         raise InputError(
             "expected either --teacher, a checkpoint, or --logits, a file of logits, or --endpoint, the address of a service"
         )
-    if labels and teacher:
-        raise InputError(
-            "--labels says what the logits of --logits mean; a --teacher has its own labels"
-        )
     if dry_run and not service:
         raise InputError("--dry-run says what an --endpoint would be asked; leave it out")
     if service and task != "classification":
         raise InputError(
             f"--data.task {task}: a service gives one class a text; expected classification"
         )
-    task = task_of(teacher) if teacher else task
+    zero_shot = bool(teacher and labels)
+    task = task_of(teacher) if teacher and not zero_shot else task
     table = read_table(source, columns, task=task, labels="optional")
-    if teacher:
+    if teacher and not zero_shot:
         check_reads(teacher, pairs="text_pair" in table.column_names, source=source)
     if service:
         by_service = plan_endpoint if dry_run else label_from_endpoint
         summary = by_service(table, target, config, labels, name)
+    elif zero_shot:
+        summary = label_zero_shot(table, target, teacher, config, labels, name)
     elif logits:
         summary = label_from_file(table, target, LogitsFile(logits, columns), config, labels, name)
     else:

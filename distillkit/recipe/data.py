@@ -61,6 +61,9 @@ class DataConfig:
     """More text for the transfer set, labelled by the teacher alone: same forms, .txt with one text
     a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples. auto: 30,000
     of WordNet's where it is installed and the task is of single English texts, else none."""
+    labels: tuple[str, ...] = ()
+    """In place of `train`, the names of the classes: `label.zero_shot` or `label.endpoint` says which
+    of the unlabelled texts has which."""
     unlabelled_rows: CountOrZero = 0
     """How many of them to take, at random; texts longer than any training text are cut into
     sentences first. 0: all, as they are."""
@@ -83,6 +86,8 @@ class DataConfig:
         del kept["logits"], kept["logit_labels"]
         if self.missing == "refuse":  # as in runs that did not know the field
             del kept["missing"]
+        if not self.labels:
+            del kept["labels"]
         return kept
 
     def __post_init__(self) -> None:
@@ -95,7 +100,23 @@ class DataConfig:
             raise InputError(
                 "data.logits has its own texts: add those of data.unlabelled there, with their logits"
             )
+        if self.labels:
+            self._check_labels()
         if self.unlabelled_rows and not self.unlabelled:
             raise InputError(
                 f"data.unlabelled_rows is {self.unlabelled_rows}, but data.unlabelled is empty: name raw text, wordnet for one"
             )
+
+    def _check_labels(self) -> None:
+        """Refuse names of classes without texts to label, or beside labelled ones."""
+        said = f"data.labels is {', '.join(self.labels)}"
+        if len(set(self.labels)) < max(len(self.labels), 2):
+            raise InputError(f"{said}: expected two or more different names")
+        if self.task != "classification":
+            raise InputError(f"{said}, but data.task is {self.task}: expected classification")
+        if self.train:
+            raise InputError(
+                f"{said}, but data.train has labels of its own: leave one of the two out; rows with labels are data.dev"
+            )
+        if self.unlabelled in ((), (AUTO_RAW,)) or self.logits:
+            raise InputError(f"{said}: name the texts to label with data.unlabelled, and no logits")

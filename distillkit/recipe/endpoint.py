@@ -31,8 +31,6 @@ class EndpointConfig:
     prompt: tuple[str, ...] = ()
     """Prompts with {text}, {text_pair}, {labels} and {examples}; the log-probabilities of several
     are averaged. None: a short one in English. Braces that are meant are doubled."""
-    descriptions: tuple[str, ...] = ()
-    """What labels mean, each as LABEL=SENTENCE; {labels} lists it behind the label."""
     examples: CountOrZero = 0
     """Labelled rows of the source that every prompt shows, balanced over the labels; never the row
     that is asked about."""
@@ -74,10 +72,6 @@ class EndpointConfig:
         self._check_url()
         for template in self.prompt:
             check_template(template, examples=self.examples > 0)
-        if wrong := [item for item in self.descriptions if not item.partition("=")[2].strip()]:
-            raise InputError(
-                f"label.endpoint.descriptions has {wrong[0]!r}: expected LABEL=SENTENCE"
-            )
         if len(self.price_per_million) not in (0, 2):
             raise InputError(
                 f"label.endpoint.price_per_million has {len(self.price_per_million)} numbers: expected 2, of prompts and of answers"
@@ -115,11 +109,6 @@ class EndpointConfig:
             raise InputError(
                 f"{self.url}: no model is named; give --model (in a recipe label.endpoint.model), as the service has it"
             )
-
-    def meanings(self) -> dict[str, str]:
-        """Return the description of each label that has one."""
-        pairs = (item.partition("=") for item in self.descriptions)
-        return {label.strip(): sentence.strip() for label, _, sentence in pairs}
 
     def settings(self) -> dict[str, Any]:
         """Return what the answers depend on, by field."""

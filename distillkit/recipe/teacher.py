@@ -1,11 +1,12 @@
 """Sections `teacher` and `label`: who teaches, and how it labels the transfer set."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from distillkit.errors import InputError
-from distillkit.recipe.bounds import BY_ROWS, Count, check
+from distillkit.recipe.bounds import BY_ROWS, Count, CountOrZero, check
 from distillkit.recipe.endpoint import EndpointConfig
 from distillkit.recipe.training import TEACHER_EPOCHS, TEACHER_STEPS, Precision, TrainingConfig
 
@@ -61,13 +62,45 @@ class LabelConfig:
     """Most rows that a run's teacher may be given to read; a larger transfer set is refused before
     it starts."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
-    """A model service that gives the logits in place of the teacher."""
+    """A model service that gives the logits in place of the teacher; with `data.labels` it labels
+    the first texts alone."""
+    zero_shot: str = ""
+    """Encoder that labels the first texts where `data.labels` are all that is known: one trained on
+    entailment (NLI), or one of sentence vectors."""
+    descriptions: tuple[str, ...] = ()
+    """What labels mean to a service or a zero-shot encoder, each as LABEL=SENTENCE."""
+    budget: CountOrZero = 0
+    """With `data.labels`, how many of the unlabelled texts are labelled first; 0: all."""
 
     def __post_init__(self) -> None:
         check(self, "label")
+        if wrong := [item for item in self.descriptions if not item.partition("=")[2].strip()]:
+            raise InputError(f"label.descriptions has {wrong[0]!r}: expected LABEL=SENTENCE")
+        if self.zero_shot and self.endpoint.url:
+            raise InputError(
+                f"label.zero_shot is {self.zero_shot}, and label.endpoint.url is given too; drop one of the two"
+            )
+
+    def meanings(self, labels: Sequence[str]) -> dict[str, str]:
+        """Return the description of each label that has one.
+
+        Raises:
+            InputError: One is of no label.
+        """
+        pairs = (item.partition("=") for item in self.descriptions)
+        found = {label.strip(): sentence.strip() for label, _, sentence in pairs}
+        if unknown := [name for name in found if name not in labels]:
+            raise InputError(
+                f"label.descriptions has {unknown[0]!r}: the labels are {', '.join(labels)}"
+            )
+        return found
 
     def settings(self) -> dict[str, Any]:
         """Return what the logits depend on, by field."""
         kept = asdict(self)
-        del kept["max_rows"], kept["endpoint"]
-        return kept | ({"endpoint": self.endpoint.settings()} if self.endpoint.url else {})
+        for name in ("max_rows", "endpoint", "zero_shot", "descriptions", "budget"):
+            del kept[name]
+        if not self.endpoint.url:
+            return kept
+        said = {"descriptions": self.descriptions} if self.descriptions else {}
+        return kept | {"endpoint": self.endpoint.settings()} | said

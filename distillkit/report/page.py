@@ -18,7 +18,7 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
-from distillkit.measure.closing import interval, predict_command, verdict
+from distillkit.measure.closing import interval, not_gold, predict_command, verdict
 from distillkit.measure.report import SCORE_NAMES, comparison_table
 from distillkit.measure.statistics import fit_temperature
 from distillkit.pipeline.javascript import RUNTIME, check_javascript
@@ -131,9 +131,9 @@ def _values(run: Path, recipe: Recipe) -> Summary:
     values = {
         "name": run.resolve().name,
         "score": score,
-        "score_name": SCORE_NAMES[score],
+        "score_name": "agreement" if not_gold(result) else SCORE_NAMES[score],
         "splits": splits,
-        "verdict": _verdict(result["models"], score, splits[-1]),
+        "verdict": _verdict(result, score, splits[-1]),
         "results": _cells(comparison_table(result, latency)),
         "costs": _costs(result, latency, score, splits[-1]),
         "curves": _curves(run, result),
@@ -184,14 +184,16 @@ def _own(models: Summary) -> str:
     return "shipped" if "shipped" in models else "student"
 
 
-def _verdict(models: Summary, score: str, split: str) -> str:
+def _verdict(result: Summary, score: str, split: str) -> str:
+    models, by = result["models"], not_gold(result)
     own, found = _own(models), models[_own(models)][split]
     bounds = interval(score, found)
     between = f" (95 % interval {percent(bounds[0])} to {percent(bounds[1])})" if bounds else ""
     who = "The compressed student" if own == "shipped" else "The student"
+    what = "agreement" if by else SCORE_NAMES[score]
     said = (
-        f"{who} scores {percent(found[score])} % {SCORE_NAMES[score]} on {found['rows']:,} {split} rows"
-        f"{between}; {verdict(models, score)}."
+        f"{who} scores {percent(found[score])} % {what} on {found['rows']:,} {split} rows"
+        f"{between}; {verdict(models, score, by)}."
     )
     return said.replace(" %", "\u00a0%")  # a number and its unit stay on one line
 

@@ -62,7 +62,8 @@ def ask_service(
         The summary of `pipeline.label`.
     """
     endpoint = recipe.label.endpoint
-    asked_as: list[Any] = [endpoint.settings(), recipe.label.storage, list(labels)]
+    descriptions = recipe.label.descriptions
+    asked_as: list[Any] = [endpoint.settings(), descriptions, recipe.label.storage, list(labels)]
     if endpoint.examples:
         asked_as.append(train)
     name = sha256(json.dumps(asked_as, sort_keys=True).encode()).hexdigest()[:16]

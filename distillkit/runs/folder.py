@@ -32,6 +32,7 @@ _HELD = {
     "report.html": "the evidence on one page; open it in a browser",
     "result.json": "every model's scores; the same run gives the same bytes",
     "recipe.yaml": "every setting, with the reasons for those that nobody gave; running it repeats the run",
+    "first-labels": "the texts that a service or a zero-shot encoder labelled (`train.parquet`)",
     "data": "train, dev, test and unlabelled text as they were read",
     "adapted": "the encoder after more pre-training (`model/`)",
     "teacher": "the fine-tuned teacher (`model/`)",
@@ -220,6 +221,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def stages_of(recipe: Recipe) -> tuple[str, ...]:
     """Return the names of a run's stages, in their order."""
     asked = {
+        "first-labels": bool(recipe.data.labels),
         "adapted": bool(recipe.adapt.text.sources),
         "student-gold": recipe.evaluation.gold_epochs > 0,
         "ship": recipe.ship.form == "bundle",

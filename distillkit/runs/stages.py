@@ -22,8 +22,16 @@ from distillkit.pipeline.task import DATA_VERSION, settle_columns
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
 from distillkit.processes import log
-from distillkit.recipe import ColumnsConfig, DataConfig, LabelConfig, Recipe, dump
+from distillkit.recipe import (
+    ColumnsConfig,
+    DataConfig,
+    EndpointConfig,
+    LabelConfig,
+    Recipe,
+    dump,
+)
 from distillkit.runs.asked import ask_service, check_service
+from distillkit.runs.first_labels import FIRST_LABELS, check_first_labels, with_first_labels
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
@@ -113,8 +121,13 @@ def _encoder(recipe: Recipe) -> str:
 
 
 def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
+    inputs, said, source = {"data's sources": sources}, {}, recipe.data
+    if recipe.data.labels:
+        source, said["first_labels"] = with_first_labels(recipe, home, sources)
+        inputs |= home.keys(FIRST_LABELS)
+
     def data(out: Path) -> Summary:
-        tables = pipeline.read_data(recipe.data, recipe.seed)
+        tables = pipeline.read_data(source, recipe.seed)
         if "text_pair" in tables["train"].column_names and not recipe.data.columns.text_pair:
             raise InputError(
                 f"{recipe.data.train}: a table of pairs; set data.columns.text_pair to text_pair"
@@ -125,10 +138,11 @@ def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
         return {
             "rows": {split: len(table) for split, table in tables.items()},
             "labels": {split: label_summary(table) for split, table in labelled.items()},
+            **said,
         }
 
     settings = [recipe.data.settings(), recipe.seed]
-    return home.stage("data", settings, {"data's sources": sources}, data, version=DATA_VERSION)
+    return home.stage("data", settings, inputs, data, version=DATA_VERSION)
 
 
 def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summary:
@@ -169,6 +183,8 @@ def label_transfer_set(
     """
     transfer_set = str(home.folder / "transfer" / "transfer.parquet")
     recipe = with_variants(recipe, task)
+    if recipe.data.labels:  # a service has labelled the first texts; the teacher reads the rest
+        recipe = replace(recipe, label=replace(recipe.label, endpoint=EndpointConfig()))
     given, service = recipe.data.logits, recipe.label.endpoint.url
 
     def transfer(out: Path) -> Mapping[str, Any]:
@@ -271,6 +287,7 @@ def look_ahead(recipe: Recipe) -> Models:
     """
     recipe.loss.check_task(recipe.data.task)
     check_service(recipe)
+    check_first_labels(recipe)
     _check_precision(recipe)
     recipe.student.check_fits(
         pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"

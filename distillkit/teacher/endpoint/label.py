@@ -101,7 +101,8 @@ def _job(
             f"label.endpoint.hard_probability is {endpoint.hard_probability}: expected more than 1 / {len(names)}, the share of each of {len(names)} labels"
         )
     examples = draw_examples(table, names, endpoint, "the source")
-    prompts = Prompts(endpoint, names, examples, pairs="text_pair" in table.column_names)
+    pairs = "text_pair" in table.column_names
+    prompts = Prompts(endpoint, names, examples, config.meanings(names), pairs=pairs)
     manifest = {
         "format": FORMAT,
         "weights": None,
@@ -114,7 +115,7 @@ def _job(
         "storage": config.storage,
         **endpoint.settings(),
         "prompt": list(prompts.templates),
-        "descriptions": list(endpoint.descriptions),
+        "descriptions": list(config.descriptions),
         "examples_sha256": prompts.digest() if examples else None,
         "rules": RULES,
     }

@@ -41,14 +41,14 @@ class Prompts:
     """The prompts of a task, to be filled in row by row.
 
     Args:
-        config: Templates, descriptions.
+        config: Templates, number of examples.
         labels: C labels in the order of the logits; label i is the letter i.
         pairs: Whether rows have two texts.
         examples: From `draw_examples`: those that are shown, and spare ones behind them.
+        meanings: Descriptions of labels.
 
     Raises:
-        InputError: A template is not for such rows, a description is of no label, or there are too
-            many labels.
+        InputError: A template is not for such rows, or there are too many labels.
     """
 
     def __init__(
@@ -56,13 +56,14 @@ class Prompts:
         config: EndpointConfig,
         labels: Sequence[str],
         examples: Sequence[Example] = (),
+        meanings: Mapping[str, str] | None = None,
         *,
         pairs: bool,
     ) -> None:
         self.templates = config.prompt or (_DEFAULT[pairs],)
         self.examples, self._shown, self._pairs = list(examples), config.examples, pairs
         self._labels = list(labels)
-        self._listed = _listed(labels, config.meanings())
+        self._listed = _listed(labels, meanings or {})
         for template in self.templates:
             if ("text_pair" in names_in(template)) != pairs:
                 raise InputError(
@@ -112,10 +113,6 @@ def _listed(labels: Sequence[str], meanings: Mapping[str, str]) -> str:
     if len(labels) > MOST_LABELS:
         raise InputError(
             f"{len(labels)} labels: a service is asked for one of {MOST_LABELS} letters at most; expected fewer labels"
-        )
-    if unknown := [name for name in meanings if name not in labels]:
-        raise InputError(
-            f"label.endpoint.descriptions has {unknown[0]!r}: the labels are {', '.join(labels)}"
         )
     return "\n".join(
         f"{letter}. {label}" + (f": {meanings[label]}" if label in meanings else "")

@@ -42,9 +42,15 @@ def texts_in(source):
     return pq.read_table(source)["text"].to_pylist()
 
 
-def ask(server, source, store, labels=LABELS, columns=None, shard_rows=16, **options):
-    endpoint = EndpointConfig(server.url, "tiny", **options)
-    config = LabelConfig(shard_rows=shard_rows, storage="fp32", endpoint=endpoint)
+def ask(
+    server, source, store, labels=LABELS, columns=None, shard_rows=16, descriptions=(), **options
+):
+    config = LabelConfig(
+        shard_rows=shard_rows,
+        storage="fp32",
+        endpoint=EndpointConfig(server.url, "tiny", **options),
+        descriptions=descriptions,
+    )
     return pipeline.label(source, store, "", config, columns or ColumnsConfig(), labels=labels)
 
 

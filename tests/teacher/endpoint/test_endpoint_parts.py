@@ -66,7 +66,6 @@ def test_a_template_is_for_pairs_or_for_single_texts():
 
 def test_wrong_settings_are_refused():
     for options, said in (
-        ({"descriptions": ("positive",)}, "expected LABEL=SENTENCE"),
         ({"max_cost": 1.0}, "price_per_million is empty"),
         ({"price_per_million": (1.0,)}, "expected 2"),
         ({"concurrency": 0}, "expected 1 to 256"),
@@ -78,8 +77,8 @@ def test_wrong_settings_are_refused():
         with pytest.raises(InputError, match=said) as refused:
             EndpointConfig(**options)
         assert "hidden" not in str(refused.value)
-    with pytest.raises(InputError, match="the labels are negative, positive"):
-        Prompts(EndpointConfig(descriptions=("good=It is.",)), LABELS, pairs=False)
+    with pytest.raises(InputError, match="expected LABEL=SENTENCE"):
+        LabelConfig(descriptions=("positive",))
 
 
 def test_a_stage_without_a_service_depends_on_what_it_did_before():

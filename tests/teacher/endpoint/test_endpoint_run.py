@@ -7,9 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from distillkit import runs
+from distillkit.api import Run
 from distillkit.data.logits import join_logits, read_store
 from distillkit.errors import InputError
-from distillkit.recipe import EndpointConfig
+from distillkit.recipe import EndpointConfig, load_recipe
 from distillkit.runs.asked import check_service
 
 
@@ -63,3 +64,80 @@ def test_a_recipe_that_cannot_ask_is_refused_before_anything_is_trained(tiny_rec
     ):
         with pytest.raises(InputError, match=said):
             check_service(asking(tiny_recipe, "http://there/v1", **options))
+
+
+def without_labels(recipe, url, texts, dev, **options):
+    """The same recipe for texts without labels, of which a service labels some."""
+    data = replace(
+        recipe.data,
+        train="",
+        dev=dev,
+        unlabelled=(texts,),
+        labels=("negative", "positive"),
+        unlabelled_rows=0,
+    )
+    label = replace(recipe.label, endpoint=EndpointConfig(url, "tiny"), **options)
+    return replace(recipe, data=data, label=label)
+
+
+@pytest.fixture
+def texts(train_table, dev_table, tmp_path):
+    """All training texts and some of dev, none with a label."""
+    rows = [*train_table["text"].to_pylist(), *dev_table["text"].to_pylist()[:9]]
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_a_service_labels_the_first_texts_of_a_run_without_labels(
+    server, tiny_recipe, texts, train_table, dev_table, tmp_path
+):
+    by_words = server.distribution
+    server.distribution = lambda text, classes: by_words(text, classes)[::-1]  # A is negative
+    recipe = without_labels(tiny_recipe, server.url, texts, tiny_recipe.data.dev, budget=80)
+    result = runs.run(recipe, tmp_path / "run")
+    said = result["data"]["first_labels"]
+    assert said == {"by": f"{server.url} (tiny)", "texts": 96, "rows": 80, "dev_by": ""}
+    assert sum(server.asked.values()) == server.calls == 80
+    assert not server.asked.keys() & {*dev_table["text"].to_pylist()}
+    gold = dict(zip(*(train_table[name].to_pylist() for name in ("text", "label")), strict=True))
+    train = pq.read_table(tmp_path / "run" / "data" / "train.parquet").to_pylist()
+    assert len(train) == 80
+    assert all(gold[row["text"]] == row["label"] for row in train)
+    assert result["models"]["teacher"]["dev"]["rows"] == len(dev_table)
+    # The teacher, and not the service, reads the transfer set; the saved recipe repeats the run.
+    again = load_recipe(str(tmp_path / "run" / "recipe.yaml"))
+    assert runs.run(again, tmp_path / "run") == result
+    assert server.calls == 80
+    assert "how often the student is right is unknown" not in str(Run(tmp_path / "run", result))
+
+
+def test_without_held_out_labels_no_accuracy_is_said(server, tiny_recipe, texts, tmp_path):
+    by_words = server.distribution
+    server.distribution = lambda text, classes: by_words(text, classes)[::-1]
+    recipe = without_labels(tiny_recipe, server.url, texts, "")
+    result = runs.run(recipe, tmp_path / "run")
+    assert result["data"]["first_labels"]["dev_by"] == f"{server.url} (tiny)"
+    shown = str(Run(tmp_path / "run", result))
+    assert "how often the student is right is unknown" in shown
+    assert "agreement" in shown
+    assert "accuracy" not in shown
+
+
+def test_a_recipe_without_labels_says_who_gives_some(server, tiny_recipe, texts, tmp_path):
+    recipe = without_labels(tiny_recipe, "", texts, "")
+    with pytest.raises(InputError, match="say who labels the first texts"):
+        runs.look_ahead(recipe)
+    with pytest.raises(InputError, match=r"label\.budget is 5, which is for texts without labels"):
+        runs.look_ahead(replace(tiny_recipe, label=replace(tiny_recipe.label, budget=5)))
+    for wrong, said in (
+        ({"train": "train.tsv"}, "data.train has labels of its own"),
+        ({"labels": ("negative",)}, "two or more different names"),
+        ({"unlabelled": ("auto",)}, "name the texts to label with data.unlabelled"),
+        ({"task": "regression"}, "expected classification"),
+    ):
+        with pytest.raises(InputError, match=said):
+            replace(recipe.data, **wrong)
+    server.distribution = lambda text, classes: [0.0, -9.0]
+    with pytest.raises(InputError, match="none of 105 texts is called positive; say what"):
+        runs.run(without_labels(tiny_recipe, server.url, texts, ""), tmp_path / "run")

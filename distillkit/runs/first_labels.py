@@ -1,0 +1,123 @@
+"""The stage `first-labels`: what a run learns from where only the names of the classes are known."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distillkit import pipeline
+from distillkit.data.logits import join_logits, joined_labels, keys_of
+from distillkit.data.tables import read_table, write_table
+from distillkit.errors import InputError
+from distillkit.pipeline.task import read_unlabelled
+from distillkit.pipeline.teacher import LABEL_VERSION
+from distillkit.recipe import ColumnsConfig, DataConfig, Recipe
+from distillkit.runs.asked import ask_service
+from distillkit.runs.folder import RunFolder, Summary, relative
+
+FIRST_LABELS = "first-labels"
+_TRAIN = "train.parquet"
+
+
+def check_first_labels(recipe: Recipe) -> None:
+    """Refuse a recipe without labelled rows that does not say who labels some, or the reverse.
+
+    Raises:
+        InputError: It is one.
+    """
+    label, said = recipe.label, f"data.labels is {', '.join(recipe.data.labels)}"
+    if not recipe.data.labels:
+        for field, value in (("label.zero_shot", label.zero_shot), ("label.budget", label.budget)):
+            if value:
+                raise InputError(
+                    f"{field} is {value}, which is for texts without labels: name data.labels and data.unlabelled, or leave it out"
+                )
+        return
+    if not (label.zero_shot or label.endpoint.url):
+        raise InputError(
+            f"{said}: say who labels the first texts: label.endpoint.url, a service, or label.zero_shot, an encoder"
+        )
+    if recipe.data.columns.text_pair:
+        raise InputError(f"{said}, but the rows are pairs, which want labelled rows: data.train")
+    label.meanings(recipe.data.labels)
+
+
+def labelled_data(data: DataConfig, run: Path) -> DataConfig:
+    """Return where the labelled text of a recipe with `data.labels` is, once a run has labelled some.
+
+    Args:
+        data: Of the recipe.
+        run: The run's folder.
+    """
+    return replace(data, train=str(run / FIRST_LABELS / _TRAIN), labels=())
+
+
+def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[DataConfig, Summary]:
+    """Bring the stage up to date.
+
+    Args:
+        recipe: One with `data.labels`.
+        home: The run's folder.
+        sources: Fingerprint of the data's sources.
+
+    Returns:
+        Where the labelled text now is, and a summary: `by`, `texts` that there are, `rows` that
+            got a label, `dev_by`: whose labels dev has; empty: its own.
+    """
+    data, label = recipe.data, recipe.label
+    by = label.zero_shot or f"{label.endpoint.url} ({label.endpoint.model})"
+
+    def build(out: Path) -> Summary:
+        texts, chosen = chosen_texts(recipe)
+        source = out / "texts.parquet"
+        write_table(chosen, source)
+        store, columns = out / "store", ColumnsConfig()
+        if label.zero_shot:
+            pipeline.label(str(source), store, label.zero_shot, label, labels=data.labels)
+        else:
+            ask_service(recipe, home.folder, str(source), columns, data.labels, "", store)
+        logits = join_logits(chosen, store)
+        answered = np.ptp(logits, axis=1) > 0
+        names = np.array(joined_labels(store))[logits.argmax(1)]
+        train = chosen.append_column("label", pa.array(names, pa.string())).filter(answered)
+        if len(set(train["label"].to_pylist())) < len(data.labels):
+            none = sorted(set(data.labels) - set(train["label"].to_pylist()))
+            raise InputError(
+                f"{by}: none of {len(train):,} texts is called {', '.join(none)}; say what the labels mean with label.descriptions, or raise label.budget"
+            )
+        write_table(train, out / _TRAIN)
+        return {"by": by, "texts": len(texts), "rows": len(train), "dev_by": "" if data.dev else by}
+
+    settings: list[Any] = [data.settings(), label.settings(), label.budget, recipe.seed]
+    settings += [label.zero_shot, label.descriptions]
+    inputs = {"data's sources": sources}
+    found = relative(home.stage(FIRST_LABELS, settings, inputs, build, version=LABEL_VERSION))
+    return labelled_data(data, home.folder), found
+
+
+def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
+    """Read the distinct unlabelled texts that are in no held-out split, and draw the first ones.
+
+    Returns:
+        All of them, and `label.budget` of them.
+
+    Raises:
+        InputError: They cannot be read, or are pairs.
+    """
+    data, budget = recipe.data, recipe.label.budget
+    texts = read_unlabelled(data)
+    assert texts is not None  # as `DataConfig` checks
+    if "text_pair" in texts.column_names:
+        raise InputError("data.unlabelled has pairs, which want labelled rows: data.train")
+    keys = keys_of(texts)
+    texts = texts.take(pc.index_in(keys.unique(), value_set=keys))
+    for source in filter(None, (data.dev, data.test)):
+        held_out = keys_of(read_table(source, data.columns, labels="ignored"))
+        texts = texts.filter(pc.invert(pc.is_in(keys_of(texts), value_set=held_out)))
+    if not 0 < budget < len(texts):
+        return texts, texts
+    rows = np.random.default_rng(recipe.seed).choice(len(texts), budget, replace=False)
+    return texts, texts.take(np.sort(rows))
