@@ -143,6 +143,7 @@ class Run(_RecipeCommand):
 
     def __call__(self) -> dict[str, Any]:
         from distillkit.api import run_recipe
+        from distillkit.measure.report import not_gold
 
         self.check_one_process()
         result = run_recipe(self.settings, self.folder).result
@@ -157,7 +158,7 @@ class Run(_RecipeCommand):
             )
         if self.settings.data.train.startswith("embedded:"):
             log("with your own text: distillkit init train.csv writes a recipe for it")
-        return {"output": str(self.folder), score: scores}
+        return {"output": str(self.folder), "agreement" if not_gold(result) else score: scores}
 
 
 @dataclass(frozen=True)

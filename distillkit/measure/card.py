@@ -9,7 +9,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from distillkit.measure.ablation import ablations_in, ladder_tables
-from distillkit.measure.report import SCORE_NAMES, comparison_table, table
+from distillkit.measure.report import SCORE_NAMES, comparison_table, not_gold, score_names, table
 from distillkit.recipe import SCORES, LossConfig, Recipe
 from distillkit.recipe.kinds import LOSSES, load_methods
 
@@ -88,6 +88,7 @@ def model_card(about: About) -> ModelCard:
 def _metadata(about: About) -> ModelCardData:
     recipe, student = about.recipe, about.result["models"]["student"]
     scores = [key for key in SCORE_NAMES if key in student["dev"]]
+    measured = [] if not_gold(about.result) else about.splits
     return ModelCardData(
         model_name=about.name.partition("/")[2],
         library_name="distillkit" if about.own_kind else "transformers",
@@ -102,7 +103,7 @@ def _metadata(about: About) -> ModelCardData:
             *(["onnx"] if about.bundle else []),
         ],
         metrics=list(dict.fromkeys(_HUB_METRICS[key] for key in scores)),
-        eval_results=[_eval_result(about, split, key) for split in about.splits for key in scores],
+        eval_results=[_eval_result(about, split, key) for split in measured for key in scores],
     )
 
 
@@ -124,7 +125,12 @@ def _eval_result(about: About, split: str, key: str) -> EvalResult:
 
 def _source(recipe: Recipe, split: str) -> str:
     source = recipe.data.test if split == "test" else recipe.data.dev
-    return source or f"{100 * recipe.data.dev_fraction:g} % of {recipe.data.train}"
+    return source or f"{100 * recipe.data.dev_fraction:g} % of {_train(recipe)}"
+
+
+def _train(recipe: Recipe) -> str:
+    label = recipe.label
+    return recipe.data.train or f"the texts that {label.zero_shot or label.endpoint.model} labelled"
 
 
 def _values(about: About) -> dict[str, Any]:
@@ -140,7 +146,7 @@ def _values(about: About) -> dict[str, Any]:
         "own_kind": about.own_kind,
         "task": task,
         "score": SCORES[task],
-        "score_name": SCORE_NAMES[SCORES[task]],
+        "score_name": score_names(result)[SCORES[task]],
         "split": split,
         "models": models,
         "student": student,
@@ -168,7 +174,7 @@ def _values(about: About) -> dict[str, Any]:
 def _data(about: About) -> str:
     data = about.recipe.data
     sources = {split: _source(about.recipe, split) for split in ("dev", "test")}
-    sources |= {"train": data.train, "unlabelled": ", ".join(data.unlabelled)}
+    sources |= {"train": _train(about.recipe), "unlabelled": ", ".join(data.unlabelled)}
     rows = [["split", "source", "rows", "scores" if data.task == "regression" else "labels"]]
     for split, count in about.result["data"]["rows"].items():
         labels = about.result["data"]["labels"].get(split, {})

@@ -6,7 +6,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from distillkit.measure.report import SCORE_NAMES, titles
+from distillkit.measure.report import SCORE_NAMES, not_gold, score_names, titles
 
 # What could be shipped in the student's place, and how.
 _RIVALS = {
@@ -36,24 +36,19 @@ def closing_lines(
     own = "shipped" if "shipped" in models else "student"
     shown = [own, *(name for name in _SHOWN if name in models)]
     lines = [_made(models, latency, folder, own)]
-    by = not_gold(result)
     heads = [f"{split}, {models['teacher'][split]['rows']:,} rows" for split in splits]
     width = max(len(names[name]) for name in shown)
-    what = "agreement" if by else SCORE_NAMES[score]
-    lines.append(" ".join([what.ljust(width), *(head.rjust(24) for head in heads)]))
+    lines.append(
+        " ".join([score_names(result)[score].ljust(width), *(head.rjust(24) for head in heads)])
+    )
     for name in shown:
         cells = (_with_interval(score, models[name][split]).rjust(24) for split in splits)
         lines.append(" ".join([names[name].ljust(width), *cells]))
-    lines.append(verdict(models, score, by))
+    lines.append(verdict(models, score, not_gold(result)))
     main = folder / _PLACES[own]
     lines.append(f"all of it: {folder / 'report.html'}")
     lines.append(f"next: {predict_command(main, pairs=pairs)}, or distillkit serve {main}")
     return lines
-
-
-def not_gold(result: dict[str, Any]) -> str:
-    """Return who gave dev its labels where no person did, so that a score is no accuracy; else ""."""
-    return str(result["data"].get("first_labels", {}).get("dev_by", ""))
 
 
 def predict_command(place: Path, *, pairs: bool) -> str:

@@ -54,6 +54,19 @@ def titles(score: str) -> dict[str, str]:
     return _ROWS | BASELINES[score]
 
 
+def not_gold(result: Mapping[str, Any]) -> str:
+    """Return who gave dev its labels where no person did, so that a score is no accuracy; else ""."""
+    return str(result.get("data", {}).get("first_labels", {}).get("dev_by", ""))
+
+
+def score_names(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return `SCORE_NAMES` for a run, or other names where dev has no labels of its own."""
+    if not not_gold(result):
+        return SCORE_NAMES
+    unknown = {"accuracy": "agreement with first labels", "macro_f1": "macro-F1 on first labels"}
+    return SCORE_NAMES | unknown
+
+
 def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
     """Lay a run's result out as a Markdown table, scores and agreement times 100.
 
@@ -63,7 +76,7 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
     """
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
     scored = [key for key in SCORE_NAMES if key in result["models"]["teacher"][splits[-1]]]
-    columns = [f"{split} {SCORE_NAMES[key]}" for split in splits for key in scored]
+    columns = [f"{split} {score_names(result)[key]}" for split in splits for key in scored]
     sizes = ["parameters", "without embeddings", "MB", "ms a sentence"]
     head = ["model", *columns, "agreement", *sizes]
     rows = [head]

@@ -18,8 +18,8 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
-from distillkit.measure.closing import interval, not_gold, predict_command, verdict
-from distillkit.measure.report import SCORE_NAMES, comparison_table
+from distillkit.measure.closing import interval, predict_command, verdict
+from distillkit.measure.report import SCORE_NAMES, comparison_table, not_gold, score_names
 from distillkit.measure.statistics import fit_temperature
 from distillkit.pipeline.javascript import RUNTIME, check_javascript
 from distillkit.recipe import SCORES, ColumnsConfig, Recipe, load_recipe
@@ -131,7 +131,7 @@ def _values(run: Path, recipe: Recipe) -> Summary:
     values = {
         "name": run.resolve().name,
         "score": score,
-        "score_name": "agreement" if not_gold(result) else SCORE_NAMES[score],
+        "score_name": score_names(result)[score],
         "splits": splits,
         "verdict": _verdict(result, score, splits[-1]),
         "results": _cells(comparison_table(result, latency)),
@@ -185,15 +185,14 @@ def _own(models: Summary) -> str:
 
 
 def _verdict(result: Summary, score: str, split: str) -> str:
-    models, by = result["models"], not_gold(result)
+    models = result["models"]
     own, found = _own(models), models[_own(models)][split]
     bounds = interval(score, found)
     between = f" (95 % interval {percent(bounds[0])} to {percent(bounds[1])})" if bounds else ""
     who = "The compressed student" if own == "shipped" else "The student"
-    what = "agreement" if by else SCORE_NAMES[score]
     said = (
-        f"{who} scores {percent(found[score])} % {what} on {found['rows']:,} {split} rows"
-        f"{between}; {verdict(models, score, by)}."
+        f"{who} scores {percent(found[score])} % {score_names(result)[score]} on {found['rows']:,} {split} rows"
+        f"{between}; {verdict(models, score, not_gold(result))}."
     )
     return said.replace(" %", "\u00a0%")  # a number and its unit stay on one line
 
@@ -207,7 +206,7 @@ def _costs(result: Summary, latency: Summary, score: str, split: str) -> list[Ma
         for step in result.get("shipped", {}).get("steps", [])
         if split == "dev"
     ]
-    scored = SCORE_NAMES[score]
+    scored = score_names(result)[score]
     drawn = []
     for costs, unit, more in ((latency, "milliseconds a row", []), (megabytes, "MB", steps)):
         points = []
