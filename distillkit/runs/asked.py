@@ -67,7 +67,7 @@ def ask_service(
     if endpoint.examples:
         asked_as.append(train)
     name = sha256(json.dumps(asked_as, sort_keys=True).encode()).hexdigest()[:16]
-    log(f"logits: {endpoint.url} ({endpoint.model}) is asked about the transfer set")
+    log(f"{endpoint.url} ({endpoint.model}) is asked about {Path(transfer_set).name}")
     store = run / "asked" / name
     summary = pipeline.label(transfer_set, store, "", recipe.label, columns, labels=labels)
     hidden = shutil.ignore_patterns(".*", "answers.jsonl")
