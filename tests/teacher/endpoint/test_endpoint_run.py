@@ -11,6 +11,7 @@ from distillkit.api import Run
 from distillkit.data.logits import join_logits, read_store
 from distillkit.errors import InputError
 from distillkit.recipe import EndpointConfig, load_recipe
+from distillkit.report import write_report
 from distillkit.runs.asked import check_service
 
 
@@ -120,8 +121,11 @@ def test_without_held_out_labels_no_accuracy_is_said(server, tiny_recipe, texts,
     assert result["data"]["first_labels"]["dev_by"] == f"{server.url} (tiny)"
     shown = str(Run(tmp_path / "run", result))
     assert "how often the student is right is unknown" in shown
-    assert "agreement" in shown
+    assert "agreement with first labels" in shown
     assert "accuracy" not in shown
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "dev agreement with first labels" in page
+    assert "dev accuracy" not in page
 
 
 def test_a_recipe_without_labels_says_who_gives_some(server, tiny_recipe, texts, tmp_path):
