@@ -48,7 +48,10 @@ def test_a_folder_of_a_run_means_the_first_place_that_is_there(run, tmp_path, ca
 def test_a_run_is_evaluated_by_its_student_or_bundle_with_the_columns_it_knows(run, capsys):
     asked = ["evaluate", str(run), str(run.parent / "new.csv"), "--teacher", str(run)]
     assert main(asked) == 0
+    assert "calibration_error_scaled 0." in capsys.readouterr().err
+    assert main(asked) == 0
     student = result(capsys)
+    assert 0 <= student["calibration_error_scaled"] <= 1
     assert (student["rows"], student["agreement"]) == (2, 1.0)
     pipeline.export(str(run / STUDENT), run / BUNDLE, one_file=True)
     assert main(asked) == 0

@@ -22,6 +22,7 @@ from starlette.testclient import TestClient
 
 from distillkit import pipeline
 from distillkit.cli import main
+from distillkit.pipeline.export import change_manifest
 from distillkit.runtime import Predictor
 from distillkit.serve import server
 from distillkit.serve.app import Service
@@ -582,3 +583,18 @@ def test_what_is_missing_is_said_with_the_mend(bundle, missing):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"distillkit: serve needs {missing}: pip install 'distillkit[serve]'\n"
+
+
+def test_a_service_refuses_foreign_text_and_gives_label_sets_when_it_is_started_so(
+    bundle, tmp_path
+):
+    copy = shutil.copytree(bundle, tmp_path / "bundle")
+    rule = {"weights": {"the": 3.0}, "rare": -1.0, "threshold": 0.0}
+    change_manifest(copy, rejection=rule, coverage={"0.90": 0.0})
+    options = {"reject": True, "coverage": 0.9}
+    with TestClient(Service(Predictor(copy), LIMITS, options=options)) as client:
+        texts = ["the film", "a plot is weak"]
+        first, second = client.post("/predict", json={"texts": texts}).json()["answers"]
+        assert (first["rejected"], first["labels"]) == (False, ["negative", "positive"])
+        assert (second["rejected"], second["label"]) == (True, None)
+        assert client.get("/").json().items() >= options.items()

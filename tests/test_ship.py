@@ -9,17 +9,23 @@ import sys
 from contextlib import redirect_stderr
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from distillkit import runs
+from distillkit import pipeline, runs
 from distillkit.api import run_recipe
-from distillkit.data.tables import read_table
+from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
+from distillkit.measure import rejection
 from distillkit.measure.closing import collapsed, interval, verdict
+from distillkit.pipeline.export import change_manifest
 from distillkit.push import push
 from distillkit.recipe import ColumnsConfig, ShipConfig, dump, load_recipe
 from distillkit.report import write_report
+from distillkit.runs.ship import manifest_fields
+from distillkit.runs.stages import Taught
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import load_classifier
 
@@ -30,7 +36,8 @@ def shipped(finished_run, tiny_recipe, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shipped") / "run"
     shutil.copytree(finished_run, folder)
     ship = ShipConfig(max_mb=0.05, max_drop=50.0, cascade=True)
-    with redirect_stderr(StringIO()) as said:
+    with redirect_stderr(StringIO()) as said, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rejection, "REFUSED", 0.05)  # 1 % takes 99 dev rows
         run_recipe(replace(tiny_recipe, ship=ship), folder)
     return folder, said.getvalue()
 
@@ -45,6 +52,12 @@ def test_a_run_ends_with_a_calibrated_bundle_of_its_compressed_student(shipped, 
     models, found = result["models"], result["shipped"]
     assert predictor.manifest.temperature == found["temperature"] != 1
     assert predictor.manifest.cascade == found["cascade"]
+    assert "0.95" in predictor.manifest.coverage
+    assert "weights" not in found["rejection"]
+    assert found["rejection"]["own_refused"] <= 0.05
+    foreign = ["Wer hat die Fenster offen gelassen?", "zq8 xx"]
+    assert [row["rejected"] for row in predictor.predict(foreign, reject=True)] == [True, True]
+    assert sum(row["rejected"] for row in predictor.predict(texts, reject=True)) <= 2
     assert "milliseconds" not in json.dumps(result)  # the same run has the same bytes
     assert models["shipped"]["megabytes"] == bundle.stat().st_size / 1e6
     answers = [answer["label"] for answer in predictor.predict(texts)]
@@ -116,8 +129,22 @@ def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
     folder = shutil.copytree(finished_run, tmp_path / "run")
     result = runs.run(replace(tiny_recipe, ship=ShipConfig(max_mb=0.001)), folder)
     assert "--max-mb 0.001: the smallest" in capsys.readouterr().err
+    assert "rejection" not in result["shipped"]  # dev has 48 rows
     assert result["shipped"]["steps"][-1]["step"] == "embeddings int8, weights int8"
     assert (folder / "bundle.zip").stat().st_size > 1000
+
+
+def test_pairs_have_a_rule_on_the_words_of_both_texts(classifier_folder, pair_table, tmp_path):
+    bundle, source = tmp_path / "bundle.zip", str(tmp_path / "pairs.parquet")
+    pipeline.export(classifier_folder, bundle, one_file=True)
+    write_table(pa.concat_tables([pair_table, pair_table]), Path(source))  # 128 rows
+    columns = ColumnsConfig(text_pair="text_pair")
+    task = Taught(columns, {"train": source, "dev": source}, {}, {}, {}, classifier_folder, None)
+    change_manifest(bundle, **manifest_fields(load_recipe("quickstart-pair"), task, bundle))
+    text, second = (pair_table[name][0].as_py() for name in ("text", "text_pair"))
+    asked = ([text] * 2, [second, "zq8 xx Verspätung 42"])
+    own, foreign = Predictor(bundle).predict(*asked, reject=True)
+    assert (own["rejected"], foreign["rejected"]) == (False, True)
 
 
 def test_none_in_a_recipe_leaves_the_bundle_out(tmp_path):

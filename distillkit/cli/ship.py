@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from distillkit.cli.command import Columns, Command
 from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
+from distillkit.errors import InputError
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, CompressConfig, CompressJob
 from distillkit.runtime.bundle import is_bundle
@@ -41,6 +42,9 @@ class Export(Command):
     js: bool = False
     """Write a folder for web pages and Node: runtime in JavaScript, types, bundle, example page.
     MODEL may be a bundle; a run's folder means its bundle.zip."""
+    dev: str = ""
+    """Labelled rows that training has not seen: the temperature and the label sets are fitted on
+    them."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> Mapping[str, Any]:
@@ -60,11 +64,17 @@ class Export(Command):
 
         model = model_in(self.model, BUNDLE, STUDENT)
         if is_bundle(Path(model)):
+            if self.dev:
+                raise InputError(
+                    f"--dev: {model} is a bundle, which --js takes as it is; export a checkpoint"
+                )
             return write_javascript(Path(model), self.target)
         with TemporaryDirectory() as work:
             bundle = Path(work) / BUNDLE
             columns = columns_of(model, self.source, self.columns)
-            pipeline.export(model, bundle, self.source, columns, one_file=True, int8=self.int8)
+            pipeline.export(
+                model, bundle, self.source, columns, one_file=True, int8=self.int8, dev=self.dev
+            )
             return write_javascript(bundle, self.target)
 
 
@@ -194,6 +204,10 @@ class Serve(Command):
     teacher: str = ""
     """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the
     student is not confident."""
+    reject: bool = False
+    """Refuse texts unlike the training text, as distillkit predict does."""
+    coverage: float = 0.0
+    """Also answer with label sets of that coverage, as distillkit predict does; 0: none."""
     host: str = "127.0.0.1"
     """Address to listen at; 0.0.0.0: at all."""
     port: int = 8000

@@ -261,6 +261,12 @@ class Predict(Command):
     teacher: str = ""
     """With a bundle that distillkit cascade gave a threshold: the teacher's bundle, asked where the
     student is not sure."""
+    reject: bool = False
+    """With a bundle that has a rejection rule: also say which texts are unlike the training text
+    (rejected), and answer null to them."""
+    coverage: float = 0.0
+    """With a classification bundle: also give labels, the set that holds the right one of so large
+    a share of rows, 0 to 1, as in 0.95; 0: none."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> Iterator[dict[str, Any]]:
@@ -274,10 +280,17 @@ class Predict(Command):
 
             teacher = Predictor(self.teacher) if self.teacher else None
             predictor = Predictor(model, teacher=teacher)
-            return predictor.stream(self._rows(model, predictor.manifest.pairs), batch_rows)
+            options: Any = {"reject": self.reject, "coverage": self.coverage}
+            predictor.check(**options)
+            rows = self._rows(model, predictor.manifest.pairs)
+            return predictor.stream(rows, batch_rows, **options)
         if self.teacher:
             raise InputError(
                 f"--teacher: {model} is not a bundle; distillkit export writes one, distillkit cascade gives it a threshold"
+            )
+        if self.reject or self.coverage:
+            raise InputError(
+                f"--{'reject' if self.reject else 'coverage'}: {model} is not a bundle; distillkit run writes one that has what it takes"
             )
         if (
             find_spec("torch") is None
@@ -294,9 +307,13 @@ class Predict(Command):
     def readable(self, results: Iterator[dict[str, Any]]) -> Iterator[str]:
         """Write an answer a line: what is answered, how probable it is, and the text."""
         for row in results:
-            answer = row.get("label", row.get("score", ", ".join(row.get("labels", ()))))
+            answer = row.get("label", row.get("score", ", ".join(row.get("labels") or ())))
             share = row.get("probabilities", {}).get(answer)
             shown = f"{answer:.4g}" if isinstance(answer, float) else answer
+            if row.get("rejected"):
+                shown = "(rejected)"
+            elif "label" in row and "labels" in row:
+                shown = f"{answer} of {{{', '.join(row['labels'])}}}"
             text = "\t".join(row[name] for name in ("text", "text_pair") if name in row)
             yield f"{shown}  {'' if share is None else f'{share:.2f}  '}{text}"
 

@@ -189,6 +189,7 @@ class _Steps:
             one_file=True,
             rewrite=rewrite,
             made_from=made_from,
+            dev=self.dev,
         )
         found = Predictor(place, threads=0).logits(*texts)
         self.first = found if self.first is None else self.first

@@ -44,6 +44,7 @@ _METRICS = (
     "mse",
     "mae",
     "calibration_error",
+    "calibration_error_scaled",
     "agreement",
     "logit_correlation",
 )

@@ -1,15 +1,17 @@
-"""Significance of a difference between two models, and temperature scaling."""
+"""Significance of a difference between two models, temperature scaling, label sets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 from scipy.stats import binomtest
 
 # Bounds of a fitted temperature, which would go to 0 for a classifier that is always right.
 TEMPERATURES = (0.01, 100.0)
+# For which a bundle keeps what label sets need.
+COVERAGES = tuple(percent / 100 for percent in range(50, 100))
 _COUNTS_AT_ONCE = 2**22  # numbers that a part of the resamples holds
 
 
@@ -148,3 +150,29 @@ def cross_scaled(
         mine = fold == number
         scaled[mine] = logits[mine] / fit_temperature(logits[~mine], gold[~mine])
     return scaled
+
+
+def coverage_floors(logits: np.ndarray, gold: np.ndarray) -> dict[str, float]:
+    """Return, by coverage, the probability from which a label belongs to the set.
+
+    The sets hold the right label of at least that share of new rows, if those are drawn as these
+    were.
+
+    Args:
+        logits: Divided by the temperature, (N, C) float.
+        gold: Class numbers, (N,) int.
+
+    Returns:
+        Of each of `COVERAGES`, as in "0.95", as far as N allows: 99 rows for the last.
+
+    Source: Angelopoulos & Bates 2021 (arXiv 2107.07511), section 1, with 1 - p(gold) as the score
+    (LAC, Sadinle et al. 2019).
+    """
+    falling = np.sort(softmax(logits.astype(np.float64), axis=1)[np.arange(len(gold)), gold])[::-1]
+    # Rounded down, and so to wider sets: other machines compute other last digits.
+    ranks = {f"{c:.2f}": int(np.ceil((len(gold) + 1) * c - 1e-9)) for c in COVERAGES}
+    return {
+        name: float(np.floor(falling[k - 1] * 1e6) / 1e6)
+        for name, k in ranks.items()
+        if k <= len(gold)
+    }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import softmax
 
 from distillkit.data.batches import encode
 from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
@@ -13,7 +14,8 @@ from distillkit.data.labels import task_of_model
 from distillkit.data.memory import source_of
 from distillkit.data.tables import mask_of, read_table, texts_of
 from distillkit.errors import InputError
-from distillkit.measure.metrics import metrics
+from distillkit.measure.metrics import expected_calibration_error, metrics
+from distillkit.measure.statistics import cross_scaled
 from distillkit.pipeline.results import Scores
 from distillkit.pipeline.task import COLUMNS, check_pairs, check_reads
 from distillkit.recipe import ColumnsConfig, Task
@@ -50,7 +52,12 @@ def evaluate(
     table = read_table(source, columns, task=task)
     logits, names = classify(model, table, source)
     other = classify(teacher, table, source, names)[0] if teacher else None
-    return Scores(**metrics(task, logits, gold_of(table, names, task), names, other))
+    gold = gold_of(table, names, task)
+    found = metrics(task, logits, gold, names, other)
+    if task == "classification":
+        scaled = softmax(cross_scaled(logits, gold), axis=1)
+        found["calibration_error_scaled"] = expected_calibration_error(scaled, gold)
+    return Scores(**found)
 
 
 def classify(

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from distillkit.data.batches import encode
 from distillkit.data.files import check_replaceable, check_writable, whole_file, whole_folder
+from distillkit.data.gold import check_labels_known
 from distillkit.data.labels import task_of_model
 from distillkit.data.memory import source_of
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
+from distillkit.pipeline.calibration import calibrate
 from distillkit.pipeline.results import Exported
 from distillkit.pipeline.task import COLUMNS, check_reads
 from distillkit.recipe import ColumnsConfig
@@ -71,6 +74,7 @@ def export(
     one_file: bool = False,
     int8: bool = False,
     overwrite: bool = False,
+    dev: "Rows" = "",
 ) -> Exported:
     """Write a bundle, which `runtime.Predictor` answers from.
 
@@ -83,6 +87,8 @@ def export(
         one_file: Write one file.
         int8: Compute in int8, weights and activations.
         overwrite: Replace a finished bundle of another model, or with a temperature or threshold.
+        dev: Labelled rows that training has not seen, with the same columns: the temperature and
+            the label sets are fitted on them.
 
     Raises:
         InputError: A package is missing, the model has no fast tokenizer, the bundle does not
@@ -90,6 +96,7 @@ def export(
     """
     check_installed("export")
     model, target, source = str(model), Path(target), source_of(source, "source")
+    dev = source_of(dev, "dev")
     if not one_file:
         check_replaceable(target, MODEL, ENCODER)
     else:
@@ -104,8 +111,19 @@ def export(
     check_fast(model, tokenizer)
     if table is not None:
         check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
+    labelled = read_table(dev, columns, task=task_of_model(network.config)) if dev else None
+    if labelled is not None:
+        check_reads(model, network, pairs="text_pair" in labelled.column_names, source=dev)
+        check_labels_known(labelled, labels_of(network), dev)
     return export_model(
-        network, tokenizer, target, rows, one_file=one_file, int8=int8, overwrite=overwrite
+        network,
+        tokenizer,
+        target,
+        rows,
+        one_file=one_file,
+        int8=int8,
+        overwrite=overwrite,
+        dev=labelled,
     )
 
 
@@ -120,6 +138,7 @@ def export_model(
     rewrite: Callable[[bytes], bytes] | None = None,
     made_from: Mapping[str, str] | None = None,
     overwrite: bool = True,
+    dev: pa.Table | None = None,
 ) -> Exported:
     """Write a bundle of a model in memory.
 
@@ -133,6 +152,7 @@ def export_model(
         rewrite: Stores a graph's weights in another form, with the same answers; None: in fp32.
         made_from: What the manifest says of that form.
         overwrite: As in `export`.
+        dev: Labelled rows to fit the temperature and the label sets on.
 
     Raises:
         InputError: The bundle does not answer as torch does; nothing is written then.
@@ -162,10 +182,12 @@ def export_model(
         _check_finished(target, manifest)
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)
-        parity = _held_against(
-            model, tokenizer, Predictor(partial), list(rows), str(target), int8=int8
-        )
-        write_bundle(partial, replace(manifest, parity=parity), files, one_file=one_file)
+        bundle = Predictor(partial)
+        parity = _held_against(model, tokenizer, bundle, list(rows), str(target), int8=int8)
+        manifest = replace(manifest, parity=parity)
+        if dev is not None:
+            manifest = replace(manifest, **calibrate(bundle, dev))
+        write_bundle(partial, manifest, files, one_file=one_file)
     size = (
         target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
     )

@@ -142,6 +142,8 @@ class Scores(Result):
     mse: float | None = None
     mae: float | None = None
     calibration_error: float | None = None
+    calibration_error_scaled: float | None = None
+    """Of a classification: each half of the rows scaled by the temperature that fits the other."""
     agreement: float | None = None
     """With the teacher, as the next."""
     logit_correlation: float | None = None

@@ -4,30 +4,36 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distillkit import pipeline
 from distillkit.compress.run import compress
 from distillkit.compress.target import NotMetError
+from distillkit.data.foreign import foreign_texts
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import read_table, texts_of
 from distillkit.measure.deferral import teachers_accuracy
-from distillkit.measure.statistics import fit_temperature
+from distillkit.measure.rejection import fit_rejection
 from distillkit.pipeline.export import change_manifest
 from distillkit.processes import log
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Recipe
 from distillkit.runs.folder import BUNDLE, RunFolder, Summary
 from distillkit.runs.stages import Taught
 from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import read_bundle
 
 # Raise it when the same student and settings give another bundle.
-SHIP_VERSION = 2
+SHIP_VERSION = 3
+# Training rows that a rejection rule is fitted on, at most.
+_OWN_ROWS = 20_000
 
 
 def shipped_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: str) -> Summary:
     """Bring the stage `ship` up to date.
 
     Returns:
-        `steps` of the compression, without times, and what the manifest was given: `temperature`,
-            and with `ship.cascade` also `cascade`.
+        `steps` of the compression, without times, and of what the manifest was given:
+            `temperature`, with `ship.cascade` also `cascade`, and what `rejection` refuses.
     """
 
     def build(out: Path) -> Summary:
@@ -35,9 +41,20 @@ def shipped_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set:
         steps = _compressed(recipe, home, task, transfer_set, place)
         for step in steps:
             del step["milliseconds"]
-        found = _calibrated(recipe, task, place / BUNDLE)
-        change_manifest(place / BUNDLE, **found)
-        (place / BUNDLE).rename(out / BUNDLE)
+        bundle = place / BUNDLE
+        small = _megabytes(bundle) <= recipe.ship.max_mb
+        found = manifest_fields(recipe, task, bundle)
+        change_manifest(bundle, **found)
+        if small and "rejection" in found and _megabytes(bundle) > recipe.ship.max_mb:
+            log(f"ship: no rejection rule: with it the bundle has {_megabytes(bundle):.3f} MB")
+            del found["rejection"]
+            change_manifest(bundle, rejection=None)
+        bundle.rename(out / BUNDLE)
+        if "rejection" in found:
+            rule = found["rejection"]
+            found["rejection"] = {key: rule[key] for key in ("own_refused", "foreign_refused")}
+        if recipe.data.task == "classification":
+            found["temperature"] = read_bundle(out / BUNDLE)[0].temperature
         return {"steps": steps, **found}
 
     settings = [asdict(recipe.ship), asdict(recipe.training), asdict(recipe.loss), recipe.seed]
@@ -80,18 +97,29 @@ def _compressed(
     return steps
 
 
-def _calibrated(recipe: Recipe, task: Taught, bundle: Path) -> Summary:
-    """Fit on dev what the bundle's manifest says of confidence."""
-    if recipe.data.task != "classification":
-        return {}
+def _megabytes(file: Path) -> float:
+    return file.stat().st_size / 1e6
+
+
+def manifest_fields(recipe: Recipe, task: Taught, bundle: Path) -> Summary:
+    """Return what else the manifest of a compressed bundle is given: `cascade`, `rejection`."""
+    kind, found = recipe.data.task, Summary()
     predictor = Predictor(bundle, threads=0)
-    dev = read_table(task.path["dev"], task.columns)
-    logits, gold = (
-        predictor.logits(*texts_of(dev)),
-        gold_of(dev, predictor.labels, "classification"),
-    )
-    found: Summary = {"temperature": fit_temperature(logits, gold)}
-    if recipe.ship.cascade:
+    train, dev = (read_table(task.path[name], task.columns, task=kind) for name in ("train", "dev"))
+    if recipe.ship.cascade and kind == "classification":
+        logits, gold = predictor.logits(*texts_of(dev)), gold_of(dev, predictor.labels, kind)
         theirs, _ = pipeline.classify(task.model, dev, task.path["dev"], predictor.labels)
-        found["cascade"] = teachers_accuracy(logits, theirs, gold, found["temperature"])
-    return found
+        temperature = predictor.manifest.temperature
+        found["cascade"] = teachers_accuracy(logits, theirs, gold, temperature)
+    own = train.take(np.arange(0, len(train), -(-len(train) // _OWN_ROWS)))
+    foreign = {
+        # Of pairs a text and the next one of its kind.
+        name: predictor.words(texts, [*texts[1:], texts[0]] if task.columns.text_pair else None)
+        for name, texts in foreign_texts(recipe.data.train).items()
+    }
+    words = predictor.words
+    rule = fit_rejection(words(*texts_of(own)), foreign, words(*texts_of(dev)))
+    if rule is None:
+        log("ship: no rejection rule: it takes 99 dev rows, and words that train repeats")
+        return found
+    return found | {"rejection": rule}

@@ -1,6 +1,6 @@
 """Answers from logits, and rows in groups; the same for a bundle and for a model in torch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,46 @@ def answers(task: str, logits: np.ndarray, labels: Sequence[str]) -> Iterator[di
         if several:
             found = {"labels": [name for name, share in zip(labels, p, strict=True) if share > 0.5]}
         yield found | {"probabilities": dict(zip(labels, p.tolist(), strict=True))}
+
+
+def floor_of(floors: Mapping[str, float] | None, coverage: float, place: str) -> float:
+    """Return the probability from which a label is in the set of a wanted coverage.
+
+    Args:
+        floors: `Manifest.coverage`; of two neighbours the wider set's is taken.
+        coverage: Wanted share of rows whose set holds the right label, 0 to 1.
+        place: The bundle, for errors.
+
+    Raises:
+        InputError: The bundle has none, or none so high.
+    """
+    if not floors:
+        raise InputError(
+            f"{place}: no label sets: its manifest has no coverage; distillkit run, compress or export --dev fits it, for classification"
+        )
+    known = sorted(map(float, floors))
+    if not 0 < coverage <= known[-1]:
+        raise InputError(
+            f"coverage {coverage:g}: expected above 0 and at most {known[-1]:g}, which the dev rows of {place} allow"
+        )
+    return floors[f"{next(value for value in known if value >= coverage - 1e-9):.2f}"]
+
+
+def own_scores(rows: Sequence[Sequence[str]], rule: Mapping[str, Any]) -> np.ndarray:
+    """Return how much like the training text rows are, (N,) float64; -inf without any word.
+
+    Args:
+        rows: Words, as `Predictor.words` gives them.
+        rule: `weights` by word, `rare` for every other word.
+    """
+    weights, rare = rule["weights"], rule["rare"]
+    return np.array(
+        [
+            sum(weights.get(word, rare) for word in row) / len(row) ** 0.5 if len(row) else -np.inf
+            for row in rows
+        ],
+        np.float64,
+    )
 
 
 def groups(

@@ -35,6 +35,10 @@ class Manifest:
         parity: How far the graph's answers were from torch's.
         cascade: What `distillkit cascade` chose; None: nothing.
         temperature: What `Predictor.predict` divides the logits by, fitted on labelled rows.
+        coverage: By coverage, as in "0.95", the probability from which a label is in the set; None:
+            nothing.
+        rejection: The rule of `runtime.answers.own_scores`, and what it was measured to do; None:
+            nothing.
     """
 
     task: str
@@ -48,12 +52,16 @@ class Manifest:
     cascade: dict[str, Any] | None = None
     format: int = FORMAT
     temperature: float = 1.0
+    coverage: dict[str, float] | None = None
+    rejection: dict[str, Any] | None = None
 
     def text(self) -> str:
         """Return the manifest as JSON."""
         said = asdict(self)
-        if self.temperature == 1:  # earlier versions, which know no temperature, read it
-            del said["temperature"]
+        # Earlier versions refuse fields that they do not know.
+        for name, nothing in (("temperature", 1), ("coverage", None), ("rejection", None)):
+            if said[name] == nothing:
+                del said[name]
         return json.dumps(said, ensure_ascii=False, indent=1) + "\n"
 
 

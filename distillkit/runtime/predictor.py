@@ -8,7 +8,14 @@ import numpy as np
 import onnxruntime as ort
 
 from distillkit.errors import InputError
-from distillkit.runtime.answers import answers, check_finite, confidence, groups
+from distillkit.runtime.answers import (
+    answers,
+    check_finite,
+    confidence,
+    floor_of,
+    groups,
+    own_scores,
+)
 from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
 from distillkit.runtime.tokens import Rows, Texts, padded
 
@@ -92,10 +99,81 @@ class Predictor:
         check_finite(self._place, logits, texts)
         return logits
 
+    def check(self, *, reject: bool = False, coverage: float = 0.0) -> None:
+        """Refuse options of `predict` that this bundle has not what it takes for.
+
+        Raises:
+            InputError: The bundle has no rejection rule; or no label sets, or none of that
+                coverage; or a teacher is asked as well, for whose answers no set was fitted.
+        """
+        if reject and self.manifest.rejection is None:
+            raise InputError(
+                f"{self._place}: no rejection rule: its manifest has no rejection; distillkit run fits one where dev has 99 rows or more"
+            )
+        if coverage:
+            floor_of(self.manifest.coverage, coverage, self._place)
+            if self._teacher is not None:
+                raise InputError(
+                    "coverage: the sets are of the student's answers; leave teacher out"
+                )
+
     def predict(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        reject: bool = False,
+        coverage: float = 0.0,
     ) -> list[dict[str, Any]]:
-        """Return the answers of N texts or pairs; with a teacher also `by`: student or teacher."""
+        """Answer N texts or pairs.
+
+        Args:
+            texts: N texts.
+            text_pairs: N second texts, for pairs.
+            reject: Also say whether a text is unlike the training text. The answer (`label`,
+                `labels`, `score`) of such a text is None, so that nobody takes it for one.
+            coverage: Also give `labels`, a set that holds the right label of so large a share of
+                rows like those of dev, 0 to 1; 0: no set.
+
+        Returns:
+            The answers, as `runtime.answers.answers` has them; with a teacher also `by`: student or
+            teacher; with `reject` also `rejected`.
+
+        Raises:
+            InputError: As `logits` and `check` raise it.
+
+        Source: of the sets Angelopoulos & Bates 2021 (arXiv 2107.07511), section 1.
+        """
+        self.check(reject=reject, coverage=coverage)
+        found = self._answers(texts, text_pairs)
+        if coverage:
+            floor = floor_of(self.manifest.coverage, coverage, self._place)
+            for answer in found:
+                shares = answer["probabilities"].items()
+                answer["labels"] = [
+                    name for name, share in shares if share >= floor or name == answer["label"]
+                ]
+        if reject and (rule := self.manifest.rejection) is not None:
+            refused = own_scores(self.words(texts, text_pairs), rule) < rule["threshold"]
+            for answer, no in zip(found, refused.tolist(), strict=True):
+                answer["rejected"] = no
+                if no:
+                    answer.update(dict.fromkeys(answer.keys() & {"label", "labels", "score"}))
+        return found
+
+    def words(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> list[list[str]]:
+        """Return the words of N texts, or of pairs, as the tokenizer splits and lower-cases them."""
+        found = [self._texts.words(text) for text in texts]
+        if text_pairs is None:
+            return found
+        seconds = (self._texts.words(text) for text in text_pairs)
+        return [first + second for first, second in zip(found, seconds, strict=True)]
+
+    def _answers(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None
+    ) -> list[dict[str, Any]]:
         logits = self.logits(texts, text_pairs)
         if self._teacher is None or self.manifest.cascade is None:
             return list(answers(self.task, logits / self.manifest.temperature, self.labels))
@@ -113,20 +191,28 @@ class Predictor:
         return [answer | {"by": who} for answer, who in zip(found, by, strict=True)]
 
     def stream(
-        self, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64
+        self,
+        rows: Iterable[tuple[str, str | None]],
+        batch_rows: int = 64,
+        *,
+        reject: bool = False,
+        coverage: float = 0.0,
     ) -> Iterator[dict[str, Any]]:
         """Answer texts or pairs as they come.
 
         Args:
             rows: (text, None) or (text, second text).
             batch_rows: Rows a call; 1 answers each row at once.
+            reject: As in `predict`.
+            coverage: As in `predict`.
 
         Yields:
             For each row, in order, `text`, `text_pair` (pairs only) and the answer.
         """
         for group in groups(rows, batch_rows):
             pairs = None if group[0][1] is None else [pair or "" for _, pair in group]
-            found = self.predict([text for text, _ in group], pairs)
+            texts = [text for text, _ in group]
+            found = self.predict(texts, pairs, reject=reject, coverage=coverage)
             for (text, pair), answer in zip(group, found, strict=True):
                 row = {"text": text} if pair is None else {"text": text, "text_pair": pair}
                 yield row | answer

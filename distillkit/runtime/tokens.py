@@ -1,6 +1,7 @@
 """Texts to the arrays that a graph takes, by the tokenizer of the bundle alone."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ from tokenizers import Tokenizer
 
 from distillkit.errors import InputError
 from distillkit.runtime.ascii import AsciiWords
+
+# Han, kana and Hangul have no spaces: each of their characters counts as a word.
+_WORDS = re.compile("[^\u2e80-\U0010ffff]+|[\u2e80-\U0010ffff]")
 
 
 class Rows(NamedTuple):
@@ -50,6 +54,13 @@ class Texts:
         else:
             found = self._quick(self._ascii, texts, text_pairs)
         return Rows([ids for ids, _ in found], [types for _, types in found])
+
+    def words(self, text: str) -> list[str]:
+        """Return a text's words as the tokenizer normalises and splits it, before any subwords."""
+        normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        text = text if normalizer is None else normalizer.normalize_str(text)
+        parts = [(text, ())] if splitter is None else splitter.pre_tokenize_str(text)
+        return [word for part, _ in parts for word in _WORDS.findall(part)]
 
     def _asked(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None

@@ -3,8 +3,10 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from prometheus_client import (
@@ -40,10 +42,9 @@ class Answering(Protocol):
 
     manifest: Manifest
 
-    def predict(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, /
-    ) -> list[dict[str, Any]]:
-        """Return the answers of N texts or pairs."""
+    @property
+    def predict(self) -> Callable[..., list[dict[str, Any]]]:
+        """Returns the answers of N texts or pairs."""
 
 
 class Service:
@@ -53,14 +54,22 @@ class Service:
         predictor: Answers; several threads call it.
         limits: How much is taken on.
         page: HTML that `/` shows in place of the facts.
+        options: Of `predict`, for every request.
     """
 
-    def __init__(self, predictor: Answering, limits: Limits, page: str = "") -> None:
+    def __init__(
+        self,
+        predictor: Answering,
+        limits: Limits,
+        page: str = "",
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.stopping = False
         """Set by whoever stops the server; /health says it."""
         self._predictor = predictor
         self._limits = limits
         self._page = page
+        self._options = dict(options)
         self._max_bytes = limits.max_body_kb * 1024
         self._at_once = 0
         self._registry = CollectorRegistry()
@@ -82,7 +91,7 @@ class Service:
             registry=self._registry,
         )
         self._batcher = Batcher(
-            predictor.predict,
+            partial(predictor.predict, **options),
             limits,
             batch_characters=self._max_bytes,
             count=batch_rows.observe,
@@ -168,7 +177,7 @@ class Service:
         manifest = self._predictor.manifest
         facts = ("task", "labels", "max_tokens", "pairs", "made_from", "cascade")
         about = {name: getattr(manifest, name) for name in facts}
-        return JSONResponse(about | {"max_rows": self._limits.max_rows})
+        return JSONResponse(about | self._options | {"max_rows": self._limits.max_rows})
 
     async def _health(self, request: Request) -> Response:
         if self.stopping:

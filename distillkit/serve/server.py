@@ -33,6 +33,8 @@ def serve(
     bundle: str | Path,
     *,
     teacher: str | Path = "",
+    reject: bool = False,
+    coverage: float = 0.0,
     host: str = "127.0.0.1",
     port: int = 8000,
     limits: Limits,
@@ -43,6 +45,8 @@ def serve(
         bundle: What `distillkit export` wrote.
         teacher: Another bundle, asked where the first is not confident; the first needs a threshold
             of `distillkit cascade`. Empty: none.
+        reject: As in `Predictor.predict`, for every request.
+        coverage: As in `Predictor.predict`, for every request.
         host: Address to listen at.
         port: 0: any that is free.
         limits: How much is taken on; `threads` 0: one a core.
@@ -51,15 +55,18 @@ def serve(
         How many requests were answered, and their rows.
 
     Raises:
-        InputError: A limit is wrong, the bundle is not whole, or the port is taken.
+        InputError: A limit is wrong, the bundle is not whole or has no such answers, or the port is
+            taken.
     """
     limits = _checked(limits)
     predictor = Predictor(bundle, teacher=Predictor(teacher) if teacher else None)
+    predictor.check(reject=reject, coverage=coverage)
 
     def say(address: str) -> None:
         sys.stderr.write(f"distillkit: {bundle} answers at {address}/predict; Ctrl-C stops it\n")
 
-    return listen(Service(predictor, limits), host, port, say)
+    options = {"reject": reject, "coverage": coverage}
+    return listen(Service(predictor, limits, options=options), host, port, say)
 
 
 def listen(service: Service, host: str, port: int, ready: Callable[[str], None]) -> dict[str, int]:

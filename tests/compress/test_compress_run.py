@@ -14,6 +14,7 @@ from distillkit.cli import main
 from distillkit.compress.run import compress
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
+from distillkit.pipeline.answers import Classifier
 from distillkit.recipe import (
     ColumnsConfig,
     CompressConfig,
@@ -101,11 +102,12 @@ def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsy
     assert last["parameters"] < steps[0]["parameters"]
     assert all(step["milliseconds"] > 0 and step["parity"] < 1e-4 for step in steps)
     texts = ["the film was great .", "this plot is never bad", ""]
-    answers = Predictor(output / "bundle.zip").predict(texts)
-    in_torch = pipeline.predict(str(output / "model"), [(text, None) for text in texts])
-    for found, wanted in zip(answers, in_torch, strict=True):
-        assert found["label"] == wanted["label"]
-        assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+    predictor, in_torch = Predictor(output / "bundle.zip"), Classifier(str(output / "model"))
+    assert predictor.logits(texts) == pytest.approx(in_torch.logits(texts), abs=1e-4)
+    labels = [answer["label"] for answer in in_torch.predict(texts)]
+    assert [answer["label"] for answer in predictor.predict(texts)] == labels
+    assert predictor.manifest.temperature != 1
+    assert "0.95" in predictor.manifest.coverage
     assert load_config("students", str(output / "compress.yaml"), CompressConfig()).units == 0.5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]  # no checkpoints stay
 

@@ -6,6 +6,7 @@ from distillkit.measure.metrics import expected_calibration_error
 from distillkit.measure.parts import SCORE_OF_PARTS, row_parts
 from distillkit.measure.statistics import (
     TEMPERATURES,
+    coverage_floors,
     cross_scaled,
     fit_temperature,
     mcnemar,
@@ -191,3 +192,24 @@ def test_scaling_mends_a_classifier_that_is_too_sure():
     assert error(cross_scaled(logits, gold)) < 0.05
     # One row cannot be split, and stays as it is.
     assert (cross_scaled(logits[:1], gold[:1]) == logits[:1]).all()
+
+
+def test_floors_of_a_hand_calculation():
+    # p(gold) is 0.1, 0.2, ..., 0.9: of 9 rows, 50 % takes the 5th from the top, 90 % the 9th.
+    share = np.arange(1, 10) / 10
+    found = coverage_floors(np.log(np.stack([share, 1 - share], axis=1)), np.zeros(9, int))
+    assert found["0.50"] == pytest.approx(0.5, abs=2e-6)
+    assert found["0.90"] == pytest.approx(0.1, abs=2e-6)
+    assert list(found) == [f"{percent / 100:.2f}" for percent in range(50, 91)]
+
+
+def test_label_sets_of_new_rows_cover_what_was_wanted():
+    rng = np.random.default_rng(3)
+    logits = rng.normal(0, 2, (20_000, 5))
+    gold = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    floors = coverage_floors(logits[:4000], gold[:4000])
+    for coverage in ("0.60", "0.90", "0.99"):
+        sets = shares[4000:] >= floors[coverage]
+        covered = sets[np.arange(len(sets)), gold[4000:]].mean()
+        assert covered == pytest.approx(float(coverage), abs=0.02)

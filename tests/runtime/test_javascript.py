@@ -38,6 +38,7 @@ const rows = JSON.parse(readFileSync(process.argv[2]));
 const answers = rows.map(([text, pair]) => ({
   ...student.tokenizer.encode(text, pair ?? undefined),
   ...student.predict(text, pair ?? undefined),
+  refused: student.manifest.rejection && student.predict(text, pair ?? undefined, { reject: true, coverage: 0.8 }),
   logits: Array.from(student.logits(text, pair ?? undefined)),
 }));
 const explained = student.manifest.pairs ? null : student.explain(rows[0][0]);
@@ -133,11 +134,25 @@ def _assert_same(bundle, texts, folder):
         assert ours["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
 
 
+def _assert_refused_alike(bundle, texts, folder):
+    wanted = Predictor(bundle).predict(texts, reject=True, coverage=0.75)
+    found = [
+        row["refused"] for row in _asked(bundle, [[t, None] for t in texts], folder)["answers"]
+    ]
+    assert {answer["rejected"] for answer in wanted} == {True, False}
+    for ours, theirs in zip(found, wanted, strict=True):
+        for name in ("rejected", "label", "labels"):
+            assert ours[name] == theirs[name]
+
+
 def test_a_run_is_exported_as_a_package_that_answers_and_explains(reviews, tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
     export(_student(tmp_path, reviews), run / "bundle.zip", one_file=True)
-    change_manifest(run / "bundle.zip", temperature=2.0)
+    weights = {"the": 1.0, "电": 2.0, "wonderful": 3.0, "σίσυφοσ": 4.0}
+    rule = {"weights": weights, "rare": -1.0, "threshold": -1.5}
+    floors = {"0.50": 0.9, "0.80": 0.3}
+    change_manifest(run / "bundle.zip", temperature=2.0, rejection=rule, coverage=floors)
     assert main(["export", str(run), str(tmp_path / "web"), "--js"]) == 0
     assert "megabytes" in capsys.readouterr().out
     web = tmp_path / "web"
@@ -150,6 +165,7 @@ def test_a_run_is_exported_as_a_package_that_answers_and_explains(reviews, tmp_p
     }
     texts = [reviews["text"][1], *HARD]
     _assert_same(web / "bundle.zip", texts, tmp_path)
+    _assert_refused_alike(web / "bundle.zip", texts, tmp_path)
     predictor, text = Predictor(web / "bundle.zip"), texts[0]
     explained = _asked(web / "bundle.zip", [[text, None]], tmp_path)["explained"]
     first = explained[0]
@@ -209,4 +225,4 @@ def test_every_form_of_weights_answers_the_same(stored, reviews, tmp_path):
 
 
 def test_the_script_stays_small():
-    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 26_000
+    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 26_500

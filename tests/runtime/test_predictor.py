@@ -267,6 +267,75 @@ def test_a_temperature_softens_the_probabilities_and_no_logits(folder, copied, w
     assert "temperature" not in json.loads((folder / "manifest.json").read_text())  # older readers
 
 
+RULE = {
+    "weights": {"the": 1.0, "film": 2.0, "was": 1.0},
+    "rare": -1.0,
+    "threshold": 0.5,
+    "own_refused": 0.0,
+    "foreign_refused": {},
+}
+
+
+def test_text_unlike_the_training_text_is_refused_only_where_it_is_asked(copied, capsys):
+    _changed(copied, rejection=RULE)
+    predictor, plain = Predictor(copied), Predictor(copied).predict(TEXTS)
+    assert "rejected" not in plain[0]
+    found = predictor.predict(TEXTS, reject=True)
+    # (1 + 2 + 1 - 2) / sqrt(5) is above the threshold; the empty text has no word.
+    assert [answer["rejected"] for answer in found] == [False, True, True, True, True]
+    assert found[0] == plain[0] | {"rejected": False}
+    assert found[1] == plain[1] | {"rejected": True, "label": None}
+    pair = predictor.predict(["the film was"], ["a b c d e f"], reject=True)[0]
+    assert pair["rejected"]
+    assert predictor.words(["The FILM, 电影"]) == [["the", "film", ",", "电", "影"]]
+    file = copied / "texts.txt"
+    file.write_text("a plot is weak .\n")
+    assert main(["predict", str(copied), str(file), "--reject"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["rejected"], row["label"]) == (True, None)
+
+
+def test_label_sets_have_the_label_and_grow_with_the_coverage(copied, capsys):
+    _changed(copied, coverage={"0.50": 0.9, "0.90": 0.4, "0.99": 0.0})
+    predictor = Predictor(copied)
+    for coverage, floor in ((0.3, 0.9), (0.5, 0.9), (0.6, 0.4), (0.9, 0.4), (0.99, 0.0)):
+        for answer in predictor.predict(TEXTS, coverage=coverage):
+            wanted = {name for name, share in answer["probabilities"].items() if share >= floor}
+            assert set(answer["labels"]) == wanted | {answer["label"]}
+    file = copied / "texts.txt"
+    file.write_text("a plot is weak .\n")
+    assert main(["predict", str(copied), str(file), "--coverage", "0.99"]) == 0
+    assert json.loads(capsys.readouterr().out)["labels"] == ["negative", "positive"]
+    for coverage in (0.995, -1.0):
+        with pytest.raises(InputError, match=r"expected above 0 and at most 0\.99"):
+            predictor.predict(TEXTS, coverage=coverage)
+
+
+def test_a_bundle_without_rule_or_sets_says_so_in_a_line(folder, copied, capsys):
+    for option, said in (("--reject", "no rejection rule"), ("--coverage=0.9", "no label sets")):
+        for command in ("predict", "serve"):
+            assert main([command, str(folder), option]) == 1
+            assert said in capsys.readouterr().err.splitlines()[-1]
+    _changed(copied, cascade={"temperature": 1.0, "threshold": 0.5}, coverage={"0.50": 0.9})
+    with pytest.raises(InputError, match="leave teacher out"):
+        Predictor(copied, teacher=Predictor(folder)).predict(TEXTS, coverage=0.5)
+    assert {"coverage", "rejection"}.isdisjoint(json.loads((folder / "manifest.json").read_text()))
+
+
+def test_export_fits_confidence_on_labelled_rows(classifier_folder, dev_table, tmp_path, capsys):
+    dev = tmp_path / "dev.jsonl"
+    dev_table.to_pandas().to_json(dev, orient="records", lines=True)
+    target = tmp_path / "bundle"
+    assert main(["export", classifier_folder, str(target), "--dev", str(dev)]) == 0
+    manifest = Predictor(target).manifest
+    assert manifest.temperature != 1
+    assert "0.95" in manifest.coverage
+    dev.write_text('{"text": "the film was great .", "label": "strange"}\n')
+    assert main(["export", classifier_folder, str(tmp_path / "b"), "--dev", str(dev)]) == 1
+    assert "strange" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_graph_that_cannot_be_loaded_is_refused_by_name(copied):
     manifest, files = read_bundle(copied)
     files["model.onnx"] = b"not a graph"

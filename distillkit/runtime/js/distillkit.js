@@ -22,6 +22,7 @@ export class Student {
     if (this.manifest.format !== 1) throw new Error(`a bundle of format ${this.manifest.format}: expected 1`);
     this.labels = this.manifest.labels;
     this.task = this.manifest.task;
+    this.weights = new Map(Object.entries(this.manifest.rejection?.weights ?? {}));
     this.tokenizer = new Tokenizer(json("tokenizer.json"), this.manifest.max_tokens);
     const names = files["model.onnx"] ? ["model.onnx"] : ["encoder.onnx", "head.onnx"];
     this.graphs = names.map((name) => new Graph(files[name]));
@@ -40,8 +41,26 @@ export class Student {
     return this.graphs[1].run({ first, second }).data;
   }
 
-  /** Answer a text, or a pair. */
-  predict(text, pair) {
+  /** Answer a text, or a pair; say what is unlike the training text, add a set of `labels`. */
+  predict(text, pair, { reject = false, coverage = 0 } = {}) {
+    const { rejection: rule, coverage: floors = {} } = this.manifest;
+    const answer = this.#answer(text, pair);
+    if (coverage) {
+      const floor = floors[Object.keys(floors).sort().find((known) => known >= coverage - 1e-9)];
+      if (!(coverage > 0 && floor >= 0)) throw new Error(`coverage ${coverage}: the bundle has no such label sets`);
+      answer.labels = this.labels.filter((label) => answer.probabilities[label] >= floor || label === answer.label);
+    }
+    if (reject) {
+      if (!rule) throw new Error("no rejection rule in the bundle");
+      const words = [text, pair ?? ""].flatMap((side) => this.tokenizer.words(side));
+      const sum = words.reduce((total, word) => total + (this.weights.get(word) ?? rule.rare), 0);
+      answer.rejected = !(sum / Math.sqrt(words.length) >= rule.threshold);
+      if (answer.rejected) for (const key of ["label", "labels", "score"]) if (key in answer) answer[key] = null;
+    }
+    return answer;
+  }
+
+  #answer(text, pair) {
     const logits = this.logits(text, pair);
     if (this.task === "regression") return { score: logits[0], logits };
     const scaled = Array.from(logits, (value) => value / (this.manifest.temperature ?? 1));
@@ -133,9 +152,18 @@ class Tokenizer {
   }
 
   #plain(text) {
+    return this.#split(text).flatMap((word) => this.#word(word));
+  }
+
+  #split(text) {
     // Character by character: the whole string's toLowerCase gives a final sigma its own form.
     const lower = Array.from(text.normalize("NFC"), (character) => character.toLowerCase()).join("");
-    return (lower.match(this.pattern) ?? []).flatMap((word) => this.#word(word));
+    return lower.match(this.pattern) ?? [];
+  }
+
+  /** Return a text's words; of scripts without spaces every character is one. */
+  words(text) {
+    return this.#split(text).flatMap((word) => word.match(/[^\u2e80-\u{10ffff}]+|[\u2e80-\u{10ffff}]/gu));
   }
 
   #word(word) {
