@@ -27,6 +27,8 @@ from distillkit.recipe import (
     load_config,
 )
 
+_WORDS_SHOWN = 8  # of an explanation, on a terminal
+
 
 def _teacher(name: str, _: dict[str, str]) -> dict[str, Any]:
     return {"teacher_name": name, "teacher": load_config("teachers", name, TeacherConfig())}
@@ -267,6 +269,8 @@ class Predict(Command):
     coverage: float = 0.0
     """With a classification bundle: also give labels, the set that holds the right one of so large
     a share of rows, 0 to 1, as in 0.95; 0: none."""
+    explain: bool = False
+    """Add each word's share in the answer: what the answer loses without it."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> Iterator[dict[str, Any]]:
@@ -283,7 +287,7 @@ class Predict(Command):
             options: Any = {"reject": self.reject, "coverage": self.coverage}
             predictor.check(**options)
             rows = self._rows(model, predictor.manifest.pairs)
-            return predictor.stream(rows, batch_rows, **options)
+            return predictor.stream(rows, batch_rows, explained=self.explain, **options)
         if self.teacher:
             raise InputError(
                 f"--teacher: {model} is not a bundle; distillkit export writes one, distillkit cascade gives it a threshold"
@@ -302,10 +306,13 @@ class Predict(Command):
             )
         from distillkit import pipeline
 
-        return pipeline.predict(model, self._rows(model), batch_rows)
+        return pipeline.predict(model, self._rows(model), batch_rows, explained=self.explain)
 
     def readable(self, results: Iterator[dict[str, Any]]) -> Iterator[str]:
-        """Write an answer a line: what is answered, how probable it is, and the text."""
+        """Write an answer a line: what is answered, how probable it is, and the text.
+
+        Below it stand the words that weigh most, if they are asked for.
+        """
         for row in results:
             answer = row.get("label", row.get("score", ", ".join(row.get("labels") or ())))
             share = row.get("probabilities", {}).get(answer)
@@ -316,6 +323,11 @@ class Predict(Command):
                 shown = f"{answer} of {{{', '.join(row['labels'])}}}"
             text = "\t".join(row[name] for name in ("text", "text_pair") if name in row)
             yield f"{shown}  {'' if share is None else f'{share:.2f}  '}{text}"
+            words = [*row.get("words", ()), *row.get("words_pair", ())]
+            if words:
+                words.sort(key=lambda word: -abs(word["share"]))
+                most = (f"{word['word']} {word['share']:+.2f}" for word in words[:_WORDS_SHOWN])
+                yield "    " + ", ".join(most)
 
     def _rows(self, model: str, pairs: bool | None = None) -> Iterable[tuple[str, str | None]]:
         """Return the rows to answer; `pairs`: what the model takes, None for either."""

@@ -21,6 +21,7 @@ from distillkit.pipeline.task import COLUMNS, check_pairs, check_reads
 from distillkit.recipe import ColumnsConfig, Task
 from distillkit.runtime.answers import answers, check_finite, groups
 from distillkit.runtime.bundle import is_bundle, read_bundle
+from distillkit.runtime.explain import explain
 from distillkit.teacher.checkpoint import (
     labels_of,
     load_classifier,
@@ -149,9 +150,21 @@ class Classifier:
         logits = self.logits(texts, text_pairs).astype(np.float64)
         return list(answers(self.task, logits, self.labels))
 
+    def explain(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the answers of N texts or pairs, with each word's share; see `runtime.explain`."""
+        found = self.predict(texts, text_pairs)
+        why = explain(self.logits, self.task, self.labels, texts, text_pairs)
+        return [answer | words for answer, words in zip(found, why, strict=True)]
+
 
 def predict(
-    model: str, rows: Iterable[tuple[str, str | None]], batch_rows: int = 64
+    model: str,
+    rows: Iterable[tuple[str, str | None]],
+    batch_rows: int = 64,
+    *,
+    explained: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Answer texts or pairs as they come.
 
@@ -159,6 +172,7 @@ def predict(
         model: Folder, package or hub name of a fine-tuned model.
         rows: (text, None) or (text, second text).
         batch_rows: Rows a forward pass; 1 answers each row at once.
+        explained: Add each word's share, as `runtime.explain` does.
 
     Yields:
         For each row, in order, `text`, `text_pair` (pairs only) and the answer: `label` and
@@ -171,6 +185,7 @@ def predict(
     classifier = Classifier(model)
     for group in groups(rows, batch_rows):
         pairs = [pair for _, pair in group if pair is not None]
-        found = classifier.predict([text for text, _ in group], pairs or None)
+        ask = classifier.explain if explained else classifier.predict
+        found = ask([text for text, _ in group], pairs or None)
         for (text, pair), answer in zip(group, found, strict=True):
             yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer

@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# distillkit.data.words.WORD_PATTERN, as a test checks; and the same for ASCII, without marks.
-SPLIT = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^\w\s\p{M}]"
+from distillkit.runtime.words import WORD_PATTERN
+
+# WORD_PATTERN for ASCII, without marks.
 _WORDS = re.compile(r"\w+(?:'\w+)*|'(?:s|re|ve|ll|d|m|t)\b|[^\w\s]", re.ASCII)
 # Words outside of the vocabulary whose subwords are kept; a bound on memory.
 _KEPT = 100_000
@@ -13,7 +14,7 @@ _OURS = {
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
     "pre_tokenizer": {
         "type": "Split",
-        "pattern": {"Regex": SPLIT},
+        "pattern": {"Regex": WORD_PATTERN},
         "behavior": "Removed",
         "invert": True,
     },

@@ -17,6 +17,7 @@ from distillkit.runtime.answers import (
     own_scores,
 )
 from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
+from distillkit.runtime.explain import explain
 from distillkit.runtime.tokens import Rows, Texts, padded
 
 # Tokens of one call of the graph, with padding; more cost memory and save no time.
@@ -190,6 +191,27 @@ class Predictor:
         found = answers(self.task, logits, self.labels)
         return [answer | {"by": who} for answer, who in zip(found, by, strict=True)]
 
+    def explain(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        reject: bool = False,
+        coverage: float = 0.0,
+    ) -> list[dict[str, Any]]:
+        """Return the answers of `predict`, with each word's share; see `runtime.explain`.
+
+        Raises:
+            InputError: As `predict`; or there is a teacher, which may have given the answer.
+        """
+        if self._teacher is not None:
+            raise InputError(
+                f"{self._place}: the words explain the student's answers; leave the teacher out"
+            )
+        found = self.predict(texts, text_pairs, reject=reject, coverage=coverage)
+        why = explain(self.logits, self.task, self.labels, texts, text_pairs)
+        return [answer | words for answer, words in zip(found, why, strict=True)]
+
     def stream(
         self,
         rows: Iterable[tuple[str, str | None]],
@@ -197,6 +219,7 @@ class Predictor:
         *,
         reject: bool = False,
         coverage: float = 0.0,
+        explained: bool = False,
     ) -> Iterator[dict[str, Any]]:
         """Answer texts or pairs as they come.
 
@@ -205,14 +228,16 @@ class Predictor:
             batch_rows: Rows a call; 1 answers each row at once.
             reject: As in `predict`.
             coverage: As in `predict`.
+            explained: Answer as `explain` does.
 
         Yields:
             For each row, in order, `text`, `text_pair` (pairs only) and the answer.
         """
         for group in groups(rows, batch_rows):
             pairs = None if group[0][1] is None else [pair or "" for _, pair in group]
+            ask = self.explain if explained else self.predict
             texts = [text for text, _ in group]
-            found = self.predict(texts, pairs, reject=reject, coverage=coverage)
+            found = ask(texts, pairs, reject=reject, coverage=coverage)
             for (text, pair), answer in zip(group, found, strict=True):
                 row = {"text": text} if pair is None else {"text": text, "text_pair": pair}
                 yield row | answer

@@ -6,9 +6,8 @@ import string
 
 import pytest
 
-from distillkit.data.words import WORD_PATTERN
 from distillkit.recipe import VocabularyConfig
-from distillkit.runtime.ascii import SPLIT, AsciiWords
+from distillkit.runtime.ascii import AsciiWords
 from distillkit.runtime.tokens import Texts
 from distillkit.student.vocabulary import build_tokenizer
 
@@ -35,10 +34,6 @@ def tokens(request):
     config = VocabularyConfig(unit="word", size=60, **request.param)
     tokenizer = build_tokenizer([" ".join(WORDS), "film film the a"], config, 8)
     return Texts(tokenizer.backend_tokenizer.to_str().encode(), 8)
-
-
-def test_the_pattern_is_the_students():
-    assert SPLIT == WORD_PATTERN
 
 
 def test_single_texts_and_pairs_have_the_tokenizers_own_tokens(tokens):
