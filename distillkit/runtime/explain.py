@@ -46,16 +46,18 @@ def explain(
         return []
     sides = [texts] if pairs is None else [texts, pairs]
     spans = [[_spans(text) for text in side] for side in sides]
-    rows: list[int] = list(range(len(texts)))
-    variants = [list(side) for side in sides]
-    for row in range(len(texts)):
-        for own, found in enumerate(spans):
-            for span in found[row]:
-                rows.append(row)
-                for i, column in enumerate(variants):
-                    text = sides[i][row]
-                    column.append(_without(text, *span) if i == own else text)
-    logits = _asked(ask, variants)  # of the rows, then of each without a word
+    # Row, side and place of what is left out; first every row as it is.
+    left_out = [(row, 0, (0, 0)) for row in range(len(texts))]
+    left_out += [
+        (row, i, span)
+        for row in range(len(texts))
+        for i, side in enumerate(spans)
+        for span in side[row]
+    ]
+    rows = [row for row, _, _ in left_out]
+    parts = range(0, len(rows), _TEXTS_AT_ONCE)
+    found = [_asked(ask, sides, left_out[part : part + _TEXTS_AT_ONCE]) for part in parts]
+    logits = np.concatenate(found).astype(np.float64)
     if task == "classification":
         logits = logits - logits.mean(axis=1, keepdims=True)
     answered = logits[: len(texts)].argmax(axis=1)[rows]
@@ -63,8 +65,8 @@ def explain(
     lost = iter((of_answer[rows] - of_answer)[len(texts) :].tolist())
     out = []
     for row in range(len(texts)):
-        weights = [[next(lost) for _ in found[row]] for found in spans]
-        total = sum(abs(weight) for side in weights for weight in side) or 1.0
+        weights = [[next(lost) for _ in side[row]] for side in spans]
+        total = sum(abs(weight) for own in weights for weight in own) or 1.0
         answer: dict[str, Any] = {}
         if task == "multi-label":
             answer["explained"] = labels[int(answered[row])]
@@ -77,12 +79,15 @@ def explain(
     return out
 
 
-def _asked(ask: Ask, sides: Sequence[list[str]]) -> np.ndarray:
-    """Ask for all rows, so many at once; return (M, C) float64."""
-    starts = range(0, len(sides[0]), _TEXTS_AT_ONCE)
-    parts = [[side[start : start + _TEXTS_AT_ONCE] for side in sides] for start in starts]
-    found = [ask(part[0], part[1] if len(part) > 1 else None) for part in parts]
-    return np.concatenate(found).astype(np.float64)
+def _asked(
+    ask: Ask, sides: Sequence[Sequence[str]], left_out: Sequence[tuple[int, int, tuple[int, int]]]
+) -> np.ndarray:
+    """Return the logits of rows that each lack a word, (M, C)."""
+    texts = [
+        [_without(side[row], *span) if i == own else side[row] for row, own, span in left_out]
+        for i, side in enumerate(sides)
+    ]
+    return ask(texts[0], texts[1] if len(texts) > 1 else None)
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
@@ -93,5 +98,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 def _without(text: str, start: int, end: int) -> str:
     """Leave out a word, and of the white space around it what would stand twice."""
+    if start == end:
+        return text
     before, after = text[:start], text[end:]
     return before + (after.lstrip() if not before or before[-1].isspace() else after)
