@@ -42,9 +42,10 @@ def with_files_beside(recipe: Recipe, name: str) -> Recipe:
     data, text = recipe.data, recipe.adapt.text
     labelled = replace(data, train=found(data.train), dev=found(data.dev), test=found(data.test))
     sources = tuple(found(source) for source in text.sources)
+    more = tuple(found(source) for source in data.unlabelled)
     return replace(
         recipe,
-        data=replace(labelled, unlabelled=tuple(found(source) for source in data.unlabelled)),
+        data=replace(labelled, unlabelled=more, corrections=found(data.corrections)),
         adapt=replace(recipe.adapt, text=replace(text, sources=sources)),
         teacher=replace(recipe.teacher, model=found(recipe.teacher.model)),
     )
@@ -90,7 +91,7 @@ def check_sources(arguments: dict[str, Any]) -> None:
     sources = [arguments.get(name, "") for name in ("source", "dev", "transfer_set")]
     sources += [*arguments.get("held_out", ()), *arguments.get("unlabelled", ())]
     if isinstance(data, DataConfig):
-        sources += [data.train, data.dev, data.test, *data.unlabelled]
+        sources += [data.train, data.dev, data.test, *data.unlabelled, data.corrections]
     named = ("", "-", "auto", "wordnet")
     try:
         from distillkit.data.readers import source_path

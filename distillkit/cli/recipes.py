@@ -202,7 +202,7 @@ class Ladder(_RecipeCommand):
 class Doctor(_RecipeCommand):
     """Check a recipe's data and teacher, and suggest a student, before hours are spent.
 
-    Writes nothing.
+    Writes nothing but the file of --labels.
 
     Example: distillkit doctor quickstart --teacher runs/quickstart/teacher/model
     """
@@ -215,6 +215,9 @@ class Doctor(_RecipeCommand):
     rows: int = 1000
     """Dev rows to give to the teacher, at most; about half of them ten times more, with words
     masked or in another order."""
+    labels: Path | None = None
+    """A .csv file to write: rows of train and dev whose labels look wrong, to be corrected there and
+    given back as data.corrections."""
 
     tells = True
 
@@ -224,7 +227,7 @@ class Doctor(_RecipeCommand):
 
         self.check_one_process()
         teacher = model_in(self.teacher, TEACHER)
-        report = doctor(self.settings, teacher, self.logits, self.folder, self.rows)
+        report = doctor(self.settings, teacher, self.logits, self.folder, self.rows, self.labels)
         sys.stderr.write(findings_table(report, terminal_width()) + "\n")
         if not report["errors"]:
             log(f"next: distillkit run {self.recipe}")

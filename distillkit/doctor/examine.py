@@ -24,6 +24,7 @@ from distillkit.doctor.answers import (
 )
 from distillkit.doctor.findings import Finding
 from distillkit.doctor.gap import gap_finding, steps_of
+from distillkit.doctor.labels import check_target, suspect_labels
 from distillkit.doctor.order import ASKS, Rows, order_finding, word_order
 from distillkit.doctor.rows import check_raw_text, check_rows, check_spelling
 from distillkit.doctor.text import (
@@ -65,10 +66,11 @@ def doctor(
     logits: str = "",
     folder: Path | None = None,
     rows: int = ROWS,
+    labels: Path | None = None,
 ) -> Report:
     """Say what is wrong with a recipe's data and teacher before hours are spent on them.
 
-    It writes nothing.
+    It writes nothing but `labels`.
 
     Args:
         recipe: What would be run.
@@ -76,6 +78,7 @@ def doctor(
         logits: A logit store; empty: that of `folder`, if there is one.
         folder: The run's folder.
         rows: Most dev rows that the teacher answers; half of them ten times over for word order.
+        labels: A .csv file to write the labels into that look wrong; None: they are not looked for.
 
     Returns:
         `errors` and `warnings` (how many), `findings` (each with `check`, `severity`, `seen`, `do`,
@@ -87,21 +90,24 @@ def doctor(
     """
     if rows < 2:
         raise InputError(f"--rows is {rows}: expected at least 2")
-    if folder is not None:
-        model, store = folder / "teacher" / "model", folder / "logits" / "store"
-        teacher = teacher or (str(model) if model.is_dir() else "")
-        logits = logits or (str(store) if store.is_dir() else "")
-    findings: list[Finding] = []
     if recipe.data.labels and folder is not None:
         labelled = labelled_data(recipe.data, folder)
         recipe = replace(recipe, data=labelled if Path(labelled.train).is_file() else recipe.data)
+    if labels is not None:
+        check_target(recipe, labels)
+    if folder is not None:
+        model, stored = folder / "teacher" / "model", folder / "logits" / "store"
+        teacher = teacher or (str(model) if model.is_dir() else "")
+        logits = logits or (str(stored) if stored.is_dir() else "")
+    store = Path(logits) if logits else None
+    findings: list[Finding] = []
     if recipe.data.labels:
         findings, left = (
             check_unlabelled(with_data(recipe)),
             ["everything that needs labelled rows"],
         )
     else:
-        examination = _Examination(recipe, teacher, Path(logits) if logits else None, rows, folder)
+        examination = _Examination(recipe, teacher, store, rows, folder, labels)
         for found in progress_bar(examination.checks(), desc="doctor", unit="check"):
             findings += found
         left = examination.not_checked
@@ -171,9 +177,16 @@ class _Examination:
     """What the checks of one recipe share: its tables, its labels, samples of its rows."""
 
     def __init__(
-        self, recipe: Recipe, teacher: str, store: Path | None, rows: int, folder: Path | None
+        self,
+        recipe: Recipe,
+        teacher: str,
+        store: Path | None,
+        rows: int,
+        folder: Path | None,
+        suspects: Path | None,
     ) -> None:
-        self.recipe = recipe = with_data(recipe)
+        self.recipe, self.suspects = with_data(recipe), suspects
+        recipe = self.recipe
         self.teacher, self.store, self.rows, self.folder = teacher, store, rows, folder
         self.tables = pipeline.read_data(recipe.data, recipe.seed)
         self.labels = label_names(self.tables["train"], recipe.data.train)
@@ -183,6 +196,8 @@ class _Examination:
         yield check_rows(self.tables, self.recipe.data.task)
         if "unlabelled" in self.tables:
             yield [check_raw_text(self.tables["train"], self._sample("unlabelled", _SAMPLE))]
+        if self.suspects is not None:
+            yield [self._suspects(self.suspects)]
         model, tokenizer, limit = self._reader()
         yield self._text(tokenizer, limit)
         if self.store is None:
@@ -196,6 +211,16 @@ class _Examination:
         else:
             yield from self._teacher(model, tokenizer, limit)
         yield self._student_gap()
+
+    def _suspects(self, target: Path) -> Finding:
+        """Write the labels that look wrong; an encoder that is not on this machine is not asked."""
+        encoder = self.recipe.teacher.model
+        if _tokenizer_here(encoder) is None:
+            self.not_checked.append(
+                f"what {encoder} says of the labels, for it is not on this machine: TF-IDF alone ranks them"
+            )
+            encoder = ""
+        return suspect_labels(self.recipe, target, encoder)
 
     def _student_gap(self) -> list[Finding]:
         """Compare the run's finished student with its teacher."""

@@ -45,13 +45,21 @@ class LinearModel:
         gold: Their labels as `data.gold.gold_of` gives them, nothing missing.
         classes: C.
         task: The kind of task.
+        inverse_penalty: Of a classification: the larger, the closer the fit; scikit-learn's C.
     """
 
     def __init__(
-        self, features: Any, gold: np.ndarray, classes: int, task: Task = "classification"
+        self,
+        features: Any,
+        gold: np.ndarray,
+        classes: int,
+        task: Task = "classification",
+        inverse_penalty: float = 1.0,
     ) -> None:
         self._task, self._classes = task, classes
         self._model = _MODELS[task]()
+        if task == "classification":
+            self._model.set_params(C=inverse_penalty)
         self._model.fit(features, gold)
 
     def logits(self, features: Any) -> np.ndarray:
@@ -70,7 +78,8 @@ class TfidfBaseline:
     """TF-IDF of one and two words, and a `LinearModel`.
 
     Unsegmented scripts have characters for words. The features of a pair are both vectors, their
-    product and their absolute difference, as in the siamese student.
+    product and their absolute difference, as in the siamese student. The arguments are those of
+    `LinearModel`.
     """
 
     def __init__(
@@ -80,11 +89,13 @@ class TfidfBaseline:
         gold: np.ndarray,
         classes: int,
         task: Task = "classification",
+        inverse_penalty: float = 1.0,
     ) -> None:
         split = split_characters if is_unsegmented(texts) else split_words
         self._tfidf = TfidfVectorizer(ngram_range=(1, 2), tokenizer=split, token_pattern=None)
         self._tfidf.fit([*texts, *(text_pairs or [])])
-        self._model = LinearModel(self._features(texts, text_pairs), gold, classes, task)
+        features = self._features(texts, text_pairs)
+        self._model = LinearModel(features, gold, classes, task, inverse_penalty)
 
     def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> Any:
         a = self._tfidf.transform(texts)

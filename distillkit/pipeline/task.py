@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.data.columns import find_columns
-from distillkit.data.gold import label_names
+from distillkit.data.corrections import (
+    check_corrections,
+    corrected,
+    count_corrections,
+    read_corrections,
+)
+from distillkit.data.gold import check_labels_known, label_names
 from distillkit.data.memory import source_of
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
@@ -62,15 +68,9 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
         raise InputError(
             "no training data: give --data.train, a file with a text and a label column; or --data.labels and --data.unlabelled"
         )
-    missing = data.missing
-    tables = {"train": read_table(data.train, data.columns, task=data.task, missing=missing)}
-    names = label_names(tables["train"], data.train)
-    for split in ("dev", "test"):
-        source = getattr(data, split)
-        if source:
-            tables[split] = read_table(
-                source, data.columns, task=data.task, known=names, missing=missing
-            )
+    tables = read_labelled(data)
+    if data.corrections:
+        tables = _corrected(data, tables)
     if "dev" not in tables:
         if not data.dev_fraction:
             raise InputError("no dev data: give --data.dev, or a --data.dev-fraction above 0")
@@ -111,6 +111,48 @@ def _check_alike(tables: Sequence[pa.Table]) -> None:
         raise InputError(
             "some sources of data have pairs and some single texts; give all of them the same columns"
         )
+
+
+def read_labelled(
+    data: DataConfig, splits: Sequence[str] = ("train", "dev", "test")
+) -> dict[str, pa.Table]:
+    """Read the labelled sources as they are: nothing is corrected, no dev is cut from train.
+
+    Args:
+        data: Sources on disk; the columns are settled.
+        splits: Which, `train` always.
+
+    Returns:
+        Of the splits those that are given.
+
+    Raises:
+        InputError: As `read_data`.
+    """
+    task, missing = data.task, data.missing
+    tables = {"train": read_table(data.train, data.columns, task=task, missing=missing)}
+    names = label_names(tables["train"], data.train)
+    for split in splits:
+        if split != "train" and (source := getattr(data, split)):
+            tables[split] = read_table(
+                source, data.columns, task=task, known=names, missing=missing
+            )
+    return tables
+
+
+def _corrected(data: DataConfig, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """Apply `data.corrections` to train and dev; say how many rows change."""
+    corrections = read_corrections(data.corrections)
+    check_corrections(corrections, tables, label_names(tables["train"], data.train))
+    for split, counts in count_corrections(corrections).items():
+        tables[split] = corrected(tables[split], split, corrections)
+        log(
+            f"data: {data.corrections}: of {split} {counts['corrected']:,} labels are corrected and {counts['removed']:,} rows left out"
+        )
+    names = label_names(tables["train"], f"{data.train} as {data.corrections} corrects it")
+    for split in ("dev", "test"):  # a label may be gone from train
+        if split in tables:
+            check_labels_known(tables[split], names, getattr(data, split))
+    return tables
 
 
 def settle_columns(data: DataConfig) -> tuple[DataConfig, str]:

@@ -79,15 +79,21 @@ class DataConfig:
     """What those C numbers stand for; empty: the labels of train, sorted."""
     missing: Missing = "refuse"
     """What becomes of rows without a text or a label: refuse lists them, drop leaves them out."""
+    corrections: str = ""
+    """Labels of train and dev that were looked at: a file that `distillkit doctor --labels` wrote,
+    its column `correction` filled in. A row of it that is not in the data is refused."""
 
     def settings(self) -> dict[str, Any]:
         """Return what the tables depend on, by field."""
         kept = asdict(self)
         del kept["logits"], kept["logit_labels"]
-        if self.missing == "refuse":  # as in runs that did not know the field
+        # As in runs that did not know these fields.
+        if self.missing == "refuse":
             del kept["missing"]
         if not self.labels:
             del kept["labels"]
+        if not self.corrections:
+            del kept["corrections"]
         return kept
 
     def __post_init__(self) -> None:
@@ -102,6 +108,10 @@ class DataConfig:
             )
         if self.labels:
             self._check_labels()
+        if self.corrections and self.task != "classification":
+            raise InputError(
+                f"data.corrections corrects the labels of a classification, but data.task is {self.task}; leave it out"
+            )
         if self.unlabelled_rows and not self.unlabelled:
             raise InputError(
                 f"data.unlabelled_rows is {self.unlabelled_rows}, but data.unlabelled is empty: name raw text, wordnet for one"

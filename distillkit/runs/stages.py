@@ -11,6 +11,7 @@ import numpy as np
 from distillkit import pipeline
 from distillkit.augment.method import Models
 from distillkit.augment.taggers import load_tagger
+from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import fingerprint, whole_file
 from distillkit.data.gold import label_summary
 from distillkit.data.readers import source_files
@@ -135,10 +136,13 @@ def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
         for split, table in tables.items():
             write_table(table, out / f"{split}.parquet")
         labelled = {split: table for split, table in tables.items() if split != "unlabelled"}
+        file = recipe.data.corrections
+        corrections = {"corrections": count_corrections(read_corrections(file))} if file else {}
         return {
             "rows": {split: len(table) for split, table in tables.items()},
             "labels": {split: label_summary(table) for split, table in labelled.items()},
             **said,
+            **corrections,
         }
 
     settings = [recipe.data.settings(), recipe.seed]
@@ -323,7 +327,8 @@ def _check_precision(recipe: Recipe) -> None:
 
 
 def _sources(data: DataConfig) -> list[str]:
-    return [source for source in (data.train, data.dev, data.test, *data.unlabelled) if source]
+    sources = (data.train, data.dev, data.test, *data.unlabelled, data.corrections)
+    return [source for source in sources if source]
 
 
 def _fingerprints(sources: Sequence[str]) -> str:
