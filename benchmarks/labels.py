@@ -38,8 +38,12 @@ def main() -> int:
     tables = read_labelled(recipe.data, ("train", "dev"))
     cells = [_found(recipe, tables, arguments, seed) for seed in arguments.seeds]
     means = [f"{mean(float(row[i]) for row in cells):.1f}" for i in range(1, len(cells[0]))]
-    header = ["seed", f"turned among the first {TOP} suspects, %", f"first {TOP} rows, %"]
-    header.append("in the file, of all turned, %")
+    header = [
+        "seed",
+        "labels the models agree with, %",
+        f"turned among the first {TOP} suspects, %",
+    ]
+    header += [f"first {TOP} rows, %", "in the file, of all turned, %"]
     print(table([[*header, "rows of the file", "minutes"], *cells, ["mean", *means]]))
     return 0
 
@@ -69,7 +73,7 @@ def _found(
         data = replace(recipe.data, columns=columns, **sources)
         target, began = Path(folder, "labels.csv"), time.monotonic()
         encoder = "" if arguments.tfidf_alone else recipe.teacher.model
-        suspect_labels(replace(recipe, data=data, seed=seed), target, encoder)
+        finding = suspect_labels(replace(recipe, data=data, seed=seed), target, encoder)
         minutes = (time.monotonic() - began) / 60
         rows = read_corrections(str(target))
     listed = [(one.split, one.row) for one in rows]
@@ -77,6 +81,7 @@ def _found(
     suspects = [(one.split, one.row) for one in rows if "unlikely" in one.fields["reason"]]
     return [
         str(seed),
+        f"{100 * finding.metrics['agreement']:.1f}",
         f"{100 * _share(suspects[:TOP], turned):.0f}",
         f"{100 * _share(listed[:TOP], turned):.0f}",
         f"{100 * len(turned & set(listed)) / len(turned):.0f}",
