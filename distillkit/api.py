@@ -48,7 +48,9 @@ def distill(
     Args:
         train: Labelled rows: a pandas DataFrame, a `datasets.Dataset`, lists (texts, labels) or
             (texts, second texts, labels), or a source as a recipe names it. Columns are found by
-            their names, or given as `data={"columns": {"text": ..., "label": ...}}`.
+            their names, or given as `data={"columns": {"text": ..., "label": ...}}`. None with
+            `unlabelled`, `data={"labels": [...]}` and `label={"endpoint": {...}}`: a service, or a
+            zero-shot encoder, labels the first texts.
         dev: The same; None: a tenth of `train`.
         test: The same; None: no test.
         unlabelled: Texts: a list, a Series, a frame, or a source. None: as the recipe's default;
