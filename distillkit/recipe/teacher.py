@@ -69,7 +69,7 @@ class LabelConfig:
     entailment (NLI), or one of sentence vectors."""
     descriptions: tuple[str, ...] = ()
     """What labels mean to a service or a zero-shot encoder, each as LABEL=SENTENCE."""
-    budget: CountOrZero = 0
+    budget: CountOrZero = 2000
     """With `data.labels`, how many of the unlabelled texts are labelled first; 0: all."""
 
     def __post_init__(self) -> None:

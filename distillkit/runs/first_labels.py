@@ -30,11 +30,10 @@ def check_first_labels(recipe: Recipe) -> None:
     """
     label, said = recipe.label, f"data.labels is {', '.join(recipe.data.labels)}"
     if not recipe.data.labels:
-        for field, value in (("label.zero_shot", label.zero_shot), ("label.budget", label.budget)):
-            if value:
-                raise InputError(
-                    f"{field} is {value}, which is for texts without labels: name data.labels and data.unlabelled, or leave it out"
-                )
+        if label.zero_shot:
+            raise InputError(
+                f"label.zero_shot is {label.zero_shot}, which is for texts without labels: name data.labels and data.unlabelled, or leave it out"
+            )
         return
     if not (label.zero_shot or label.endpoint.url):
         raise InputError(

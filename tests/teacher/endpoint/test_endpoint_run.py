@@ -132,8 +132,8 @@ def test_a_recipe_without_labels_says_who_gives_some(server, tiny_recipe, texts,
     recipe = without_labels(tiny_recipe, "", texts, "")
     with pytest.raises(InputError, match="say who labels the first texts"):
         runs.look_ahead(recipe)
-    with pytest.raises(InputError, match=r"label\.budget is 5, which is for texts without labels"):
-        runs.look_ahead(replace(tiny_recipe, label=replace(tiny_recipe.label, budget=5)))
+    with pytest.raises(InputError, match="is NLI, which is for texts without labels"):
+        runs.look_ahead(replace(tiny_recipe, label=replace(tiny_recipe.label, zero_shot="NLI")))
     for wrong, said in (
         ({"train": "train.tsv"}, "data.train has labels of its own"),
         ({"labels": ("negative",)}, "two or more different names"),
