@@ -204,7 +204,7 @@ def test_either_a_teacher_or_a_file(source, train_table, write, store, classifie
     for options, said in (
         ([], either),
         ([*teacher, *api], either),
-        ([*teacher, "--labels", "a", "b"], "a --teacher has its own labels"),
+        ([*teacher, "--labels", "a", "b"], "its own labels want no --labels"),
     ):
         assert main([*command, *options]) == 1
         assert said in capsys.readouterr().err
