@@ -25,6 +25,9 @@ def test_foreign_words_and_unknown_words_are_refused_and_own_ones_are_not(rule):
         assert (own_scores(_rows(rng, words), rule) < rule["threshold"]).all()
     assert rule["foreign_refused"] == {"other": 1.0}
     assert min(rule["weights"].values()) > rule["rare"]
+    known = OWN[0]
+    expected = (rule["weights"][known] + rule["rare"]) / 2**0.5
+    assert own_scores([[known, NEVER[0]]], rule)[0] == pytest.approx(expected)
 
 
 def test_at_most_one_in_a_hundred_own_rows_is_refused_on_the_average():

@@ -25,7 +25,10 @@ def entailment(tmp_path_factory, encoder_folder):
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
     names = {0: "contradiction", 1: "neutral", 2: "entailment"}
     config = BertConfig.from_pretrained(encoder_folder, id2label=names, num_labels=3)
-    BertForSequenceClassification(config).save_pretrained(folder)
+    model = BertForSequenceClassification(config)
+    with torch.no_grad():
+        model.classifier.bias.copy_(torch.arange(3.0))  # so that the answers differ
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -40,7 +43,7 @@ def test_entailment_is_asked_about_each_label(entailment):
         rows = tokenizer([text] * 2, hypotheses, padding=True, return_tensors="pt")
         with torch.no_grad():
             expected = model(**rows).logits[:, 2].numpy()
-        np.testing.assert_allclose(row, expected, atol=0.02)  # bf16 where the processor has it
+        np.testing.assert_allclose(row, expected, atol=0.05)  # bf16 where the processor has it
 
 
 def test_sentence_vectors_are_compared_with_each_labels_meaning(encoder_folder):
