@@ -44,7 +44,7 @@ def ask_service(
     train: str,
     target: Path,
 ) -> Summary:
-    """Label a run's transfer set by its service.
+    """Label a run's transfer set, or its first texts, by its service.
 
     The answers are kept in `asked/` of the run's folder, apart from the stage: a stage that fails or
     is done again is removed, and what was paid is not.

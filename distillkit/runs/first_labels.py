@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from distillkit import pipeline
 from distillkit.data.logits import join_logits, joined_labels, keys_of
+from distillkit.data.normal import normal_row
 from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import read_unlabelled
@@ -100,6 +101,8 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
 def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
     """Read the distinct unlabelled texts that are in no held-out split, and draw the first ones.
 
+    Case and white space aside, as for the transfer set.
+
     Returns:
         All of them, and `label.budget` of them.
 
@@ -113,9 +116,13 @@ def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
         raise InputError("data.unlabelled has pairs, which want labelled rows: data.train")
     keys = keys_of(texts)
     texts = texts.take(pc.index_in(keys.unique(), value_set=keys))
-    for source in filter(None, (data.dev, data.test)):
-        held_out = keys_of(read_table(source, data.columns, labels="ignored"))
-        texts = texts.filter(pc.invert(pc.is_in(keys_of(texts), value_set=held_out)))
+    held_out = {
+        normal_row(text, None)
+        for source in filter(None, (data.dev, data.test))
+        for text in read_table(source, data.columns, labels="ignored")["text"].to_pylist()
+    }
+    new = [normal_row(text, None) not in held_out for text in texts["text"].to_pylist()]
+    texts = texts.filter(pa.array(new, pa.bool_()))
     if not 0 < budget < len(texts):
         return texts, texts
     rows = np.random.default_rng(recipe.seed).choice(len(texts), budget, replace=False)
