@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY = passive
 PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS)
 WORKERS ?= 2
 
-.PHONY: quickstart test test-slow check clean
+.PHONY: quickstart test test-slow check docs clean
 
 quickstart: $(VENV)/.run ## install what the main job needs, then run it on the data that ships with the project
 	$(VENV)/bin/distillkit run quickstart
@@ -26,6 +26,9 @@ check: $(VENV)/.dev ## style, types, direction of imports
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+docs: $(VENV)/.dev ## the site, into build/site; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -30,7 +30,7 @@ from distillkit.recipe import Recipe
 from distillkit.teacher.text_vectors import TextVectors
 
 _MOST = 1000  # rows of the file: more are not read by a person
-# Of the TF-IDF baseline, which finds more wrong labels so than with 1 (benchmarks/README.md).
+# Of the TF-IDF baseline, which finds more wrong labels so than with 1 (benchmarks/labels.md).
 _INVERSE_PENALTY = 4.0
 
 

@@ -36,15 +36,18 @@ def settle_raw_text(data: DataConfig) -> tuple[DataConfig, str]:
     )
     first = next(blocks, None)
     if first is None:
-        return none, "no raw text: there is no training text either"
+        return none, "no raw text: there is no training text"
     if "text_pair" in first.column_names:
-        return none, "no raw text: the task is of pairs, and WordNet has single texts"
+        return none, "no raw text: the rows are pairs, and WordNet has single texts"
     if not is_english(first["text"].to_pylist()):
-        return none, "no raw text: the texts are not English, as WordNet is; name some of their own"
+        return (
+            none,
+            "no raw text: WordNet is English, the texts are not; name raw text in data.unlabelled",
+        )
     try:
         source_files(WORDNET)
     except InputError as error:
         return none, f"no raw text: {error}"
     rows = data.unlabelled_rows or AUTO_RAW_ROWS
     settled = replace(data, unlabelled=(WORDNET,), unlabelled_rows=rows)
-    return settled, f"{rows:,} texts of WordNet as raw text, as it is installed"
+    return settled, f"WordNet is installed: {rows:,} of its texts are the raw text"

@@ -25,9 +25,9 @@ def choose_student(texts: Sequence[str], *, pairs: bool) -> tuple[str, str]:
             "the words of each text attend to those of the other; decomposable is faster, siamese-bilstm-subwords keeps a vector a text",
         )
     if is_unsegmented(texts):
-        return "bilstm", "the paper's; its words are characters, of which few are new"
+        return "bilstm", "the paper's; its words are characters, and few of them are new"
     share = _new_words([split_words(text) for text in texts[:_SAMPLE]])
-    found = f"{100 * share:.1f} % of the words of a tenth of the rows are in no other"
+    found = f"{100 * share:.1f} % of the words in a held-out tenth of the rows occur nowhere else"
     if share > NEW_WORDS:
         return "bilstm-subwords", f"reads new words as parts: {found}"
     return "bilstm", f"the paper's: only {found}"

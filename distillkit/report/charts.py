@@ -46,7 +46,7 @@ class _Axis:
             steps = (1,) if self.high / self.low > 1000 else (1, 3)
             found = [step * 10.0**decade for decade in decades for step in steps]
         else:
-            step = _step((self.high - self.low) / 4)
+            step = _step((self.high - self.low) / 5)
             first = math.ceil(self.low / step)
             found = [step * i for i in range(first, math.floor(self.high / step) + 1)]
         return [tick for tick in found if self.low <= tick <= self.high]

@@ -71,7 +71,7 @@ ENGLISH = ("what is the end of it ?", "the plot is thin and so is this coffee ."
 def test_nobody_who_has_wordnet_need_name_it(installed, task):
     settled, why = settle_raw_text(task(*ENGLISH, unlabelled=("auto",)))
     assert (settled.unlabelled, settled.unlabelled_rows) == (("wordnet",), 30_000)
-    assert why == "30,000 texts of WordNet as raw text, as it is installed"
+    assert why == "WordNet is installed: 30,000 of its texts are the raw text"
     few = task(*ENGLISH, unlabelled=("auto",), unlabelled_rows=2)
     assert settle_raw_text(few)[0].unlabelled_rows == 2
     assert len(read_data(few)["unlabelled"]) == 2
@@ -81,10 +81,14 @@ def test_nobody_who_has_wordnet_need_name_it(installed, task):
 @pytest.mark.parametrize(
     ("texts", "pairs", "why"),
     [
-        (("was ist das hier ?", "der Film ist gut , und er ist lang ."), False, "are not English"),
-        (("这部电影很好看", "电影院的座位很好"), False, "are not English"),
-        (("good", "bad"), False, "are not English"),
-        (ENGLISH, True, "the task is of pairs"),
+        (
+            ("was ist das hier ?", "der Film ist gut , und er ist lang ."),
+            False,
+            "WordNet is English",
+        ),
+        (("这部电影很好看", "电影院的座位很好"), False, "WordNet is English"),
+        (("good", "bad"), False, "WordNet is English"),
+        (ENGLISH, True, "the rows are pairs"),
     ],
 )
 def test_auto_takes_no_raw_text_that_is_unlike_the_task(installed, task, texts, pairs, why):
@@ -118,7 +122,10 @@ def test_a_run_takes_wordnet_unasked_and_its_recipe_says_so(tiny_recipe, tmp_pat
     assert result["transfer_set"]["unlabelled"] == len(TEXTS)
     saved = load_recipe(str(tmp_path / "run" / "recipe.yaml"))
     assert (saved.data.unlabelled, saved.data.unlabelled_rows) == (("wordnet",), 30_000)
-    assert "data: 30,000 texts of WordNet as raw text" in capsys.readouterr().err
+    assert (
+        "data: WordNet is installed: 30,000 of its texts are the raw text"
+        in capsys.readouterr().err
+    )
 
 
 def texts(source):
