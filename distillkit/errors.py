@@ -111,5 +111,6 @@ def disk_error(error: Exception, target: object = "", *, absent: bool = False) -
     if number in _BROKEN:
         return f"{place or target or error}: the disk does not answer ({os.strerror(number)}); run the same command again once it does"
     if number in _REFUSED or (absent and number == errno.ENOENT):
-        return f"{target or place or error}: cannot be written: {os.strerror(number)}"
+        what = "written" if target else "opened"
+        return f"{target or place or error}: cannot be {what}: {os.strerror(number)}"
     return ""

@@ -118,6 +118,7 @@ def hold(target: Path, *, wait: bool = False) -> Iterator[None]:
             try:
                 lock.acquire(timeout=-1 if wait else 0)
             except Timeout:
+                check_writable(place)  # filelock tries a folder again that takes no file
                 who = "another process"
                 with contextlib.suppress(OSError):
                     who = path.read_text(encoding="utf-8") or who

@@ -182,7 +182,14 @@ def _shards(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
     for path in sorted(folder.glob("shard-*.parquet")):
         with readable(path, "delete this shard and label again"):
             table = open_parquet(path).read(columns)
-            if table.column_names != columns or ROUNDING_ERROR not in (table.schema.metadata or {}):
+            of_lists = all(
+                pa.types.is_fixed_size_list(f.type) for f in table.schema if f.name == "logits"
+            )
+            if (
+                table.column_names != columns
+                or not of_lists
+                or ROUNDING_ERROR not in (table.schema.metadata or {})
+            ):
                 raise KeyError("not what distillkit label writes")
         yield table
 
