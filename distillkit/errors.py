@@ -1,9 +1,16 @@
 """What a user is told in one line: a mistake and its mend, a saved interruption, an old name."""
 
+import errno
 import io
+import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+_BROKEN = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO)
 
 
 class InputError(ValueError):
@@ -84,3 +91,26 @@ def say_renamed(place: str, old: str, new: str) -> None:
         sys.stderr.write(
             f"distillkit: {start}{old} is now {new}; the old name works for one more release\n"
         )
+
+
+def disk_error(error: Exception, target: object = "", *, absent: bool = False) -> str:
+    """Return the line about an error that a disk or file system raised, or "" for another error.
+
+    Args:
+        error: Of Python, or of a library: safetensors, tokenizers and pyarrow raise classes of
+            their own, with the system's number in the text.
+        target: What is being written; "": unknown.
+        absent: A missing file is an error of the target's too.
+    """
+    number, place = getattr(error, "errno", None), getattr(error, "filename", None) or ""
+    if number is None:
+        found = re.search(r"(?:os error|errno) (\d+)\b", str(error), re.IGNORECASE)
+        number = int(found[1]) if found else None
+    if number in _FULL:
+        return f"{target or place or error}: no space left on the disk; free some and run the same command again"
+    if number in _BROKEN:
+        return f"{place or target or error}: the disk does not answer ({os.strerror(number)}); run the same command again once it does"
+    if number in _REFUSED or (absent and number == errno.ENOENT):
+        what = "written" if target else "opened"
+        return f"{target or place or error}: cannot be {what}: {os.strerror(number)}"
+    return ""

@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 
 from distillkit import pipeline
-from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import read_table, texts_of
 from distillkit.doctor.text import check_student_vocabulary, check_truncation
@@ -78,8 +78,7 @@ def push(
     """
     _check_name(repo)
     if to is not None:
-        check_replaceable(to)
-        with whole_folder(to) as folder:
+        with replaceable(to), whole_folder(to) as folder:
             return {"output": str(to), "files": _gather(run, repo, bundle, folder)}
     with tempfile.TemporaryDirectory() as name:
         files = _gather(run, repo, bundle, Path(name))

@@ -1,12 +1,15 @@
 """The command line as a user meets it: help, errors in one line, exit codes."""
 
+import errno
 import io
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -421,3 +424,37 @@ def test_an_interruption_promises_no_more_than_there_is(capsys, monkeypatch):
         capsys.readouterr().err
         == "distillkit: interrupted; the same command begins again, from what is finished if anything is\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            OSError(errno.EIO, "mine", "a/b"),
+            r"a/b: the disk does not answer \(Input/output error\)",
+        ),
+        (OSError(errno.ENOSPC, "mine", "a/b"), "a/b: no space left on the disk"),
+        (RuntimeError("I/O error: Input/output error (os error 5)"), "the disk does not answer"),
+        (FileNotFoundError(errno.ENOENT, "mine", "a/b"), "a/b: cannot be opened: No such file"),
+    ],
+)
+def test_what_a_disk_refuses_is_one_line_wherever_it_is_met(monkeypatch, capsys, error, line):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(COMMANDS["list"], "__call__", fail)
+    assert main(["list"]) == 1
+    said = capsys.readouterr().err
+    assert re.search(line, said)
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", ["/proc/t.parquet", "file/t.parquet", "file/deep/t.parquet"])
+def test_a_transfer_set_that_cannot_be_made_is_one_line(tmp_path, monkeypatch, capsys, target):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    assert main(["augment", "embedded:reviews/train", target, "--augment.n-iter", "0"]) == 1
+    assert re.search(
+        rf"^distillkit: \S*{target}: cannot be written: .*\n$", capsys.readouterr().err
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.data.counter import below
-from distillkit.data.files import read_arrow, whole_file, write_arrow
+from distillkit.data.files import read_arrow, write_arrow
 from distillkit.errors import InputError
 
 # A text's (word, tag) pairs.
@@ -20,6 +20,8 @@ _TEXT = pa.dictionary(pa.int32(), pa.string())
 TAGGED = pa.schema(
     [("word", pa.list_(_TEXT)), ("gap", pa.list_(_TEXT)), ("tag", pa.list_(_TEXT)), ("tail", _TEXT)]
 )
+LEXICON = "lexicon.arrow"
+_STRINGS = ("strings", "tags")
 _NUMBERS = ("entries", "accept", "alias", "starts")
 
 
@@ -179,21 +181,22 @@ class Lexicon:
         return _with_tails(pc.binary_join(lists, ""), self.strings, tails)
 
     def save(self, folder: Path) -> None:
-        """Write the lexicon for other processes; `lexicon.npz` comes last and marks it as whole."""
-        write_arrow(pa.table({"strings": self.strings}), folder / "lexicon-strings.arrow")
-        write_arrow(pa.table({"tags": self.tags}), folder / "lexicon-tags.arrow")
-        with whole_file(folder / "lexicon.npz") as partial, partial.open("wb") as sink:
-            np.savez(sink, **{name: getattr(self, name) for name in _NUMBERS})
+        """Write the lexicon for other processes: one file, whole or absent, a list a field."""
+        columns = {name: pa.array(getattr(self, name)) for name in (*_STRINGS, *_NUMBERS)}
+        lists = {name: _one_list(values) for name, values in columns.items()}
+        write_arrow(pa.table(lists), folder / LEXICON)
 
     @classmethod
     def load(cls, folder: Path) -> "Lexicon":
         """Read what `save` wrote."""
-        strings, tags = (
-            read_arrow(folder / f"lexicon-{name}.arrow")[name].combine_chunks()
-            for name in ("strings", "tags")
-        )
-        with np.load(folder / "lexicon.npz", allow_pickle=False) as arrays:
-            return cls(strings, tags, *(arrays[name] for name in _NUMBERS))
+        table = read_arrow(folder / LEXICON)
+        strings, tags = (table[name].chunk(0).flatten() for name in _STRINGS)
+        numbers = (table[name].chunk(0).flatten().to_numpy() for name in _NUMBERS)
+        return cls(strings, tags, *numbers)
+
+
+def _one_list(values: pa.Array) -> pa.LargeListArray:
+    return pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
 
 
 def assemble(

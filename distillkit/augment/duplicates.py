@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from distillkit.data.files import whole_file
+from distillkit.data.files import read_array, write_array
 from distillkit.data.tables import HASH
 
 _KEY = np.dtype([*HASH.descr, ("rank", "u8"), ("label", "u4")])
@@ -38,8 +38,7 @@ def write_hashes(
         | np.uint64(unit << int(_UNIT))
         | np.arange(len(hashes), dtype=np.uint64)
     )
-    with whole_file(path) as partial, partial.open("wb") as sink:
-        np.save(sink, keys[np.argsort(keys["high"])], allow_pickle=False)
+    write_array(keys[np.argsort(keys["high"])], path)
 
 
 def keep_first(paths: list[Path], partition: int, partitions: int, target: Path) -> None:
@@ -54,7 +53,7 @@ def keep_first(paths: list[Path], partition: int, partitions: int, target: Path)
     low, high = (2**64 * i // partitions for i in (partition, partition + 1))
     parts = []
     for path in paths:
-        keys = np.load(path, mmap_mode="r", allow_pickle=False)
+        keys = read_array(path)
         a, b = (len(keys) if bound >= 2**64 else _place(keys, bound) for bound in (low, high))
         parts.append(np.array(keys[a:b]))
     keys = np.concatenate(parts) if parts else np.empty(0, _KEY)
@@ -71,8 +70,7 @@ def keep_first(paths: list[Path], partition: int, partitions: int, target: Path)
     least = np.minimum.reduceat(known, starts)
     out = np.empty(len(first), [("place", "u8"), ("conflicting", "?")])
     out["place"], out["conflicting"] = first & _CLASSLESS, (most > 0) & (least < most)
-    with whole_file(target) as partial, partial.open("wb") as sink:
-        np.save(sink, out[np.argsort(out["place"])], allow_pickle=False)
+    write_array(out[np.argsort(out["place"])], target)
 
 
 def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +86,7 @@ def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
     """
     parts = []
     for path in paths:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows = read_array(path)
         a, b = (
             int(np.searchsorted(rows["place"], np.uint64(n << int(_UNIT))))
             for n in (unit, unit + 1)

@@ -1,11 +1,13 @@
 """Load a language model, and draw tokens from what it says by random numbers that are given."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from distillkit.data.files import check_sealed
 from distillkit.errors import checkpoint_errors
 
 
@@ -20,6 +22,7 @@ def load_language_model(kind: Any, model: str) -> tuple[Any, Any, set[str]]:
     """
     from transformers import AutoTokenizer
 
+    check_sealed(Path(model))
     with checkpoint_errors(model):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
         network, found = kind.from_pretrained(

@@ -11,7 +11,7 @@ from distillkit.augment.corpus import Block, Lexicon
 from distillkit.augment.replacing import with_words, word_draws
 from distillkit.augment.rules import NEIGHBOUR, Variants
 from distillkit.data.counter import below, threshold
-from distillkit.data.files import whole_file
+from distillkit.data.files import read_array, write_array
 from distillkit.recipe import NeighboursConfig
 
 # Words in, (V, H) out; zeros where there is no vector.
@@ -32,7 +32,7 @@ class Neighbours:
 
     def __init__(self, lexicon: Lexicon, config: NeighboursConfig, table: Path) -> None:
         self.lexicon, self.p = lexicon, threshold(config.p)
-        self.table = np.load(table, mmap_mode="r", allow_pickle=False)
+        self.table = read_array(table)
 
     def __call__(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> Variants:
         """Make one variant for each key."""
@@ -71,5 +71,4 @@ def prepare_neighbours(lexicon: Lexicon, vectors: VectorsOfWords, k: int, target
             cosines = unit[rows] @ unit.T  # (B, V)
             cosines[torch.arange(len(rows)), rows] = -2  # a word is no neighbour of its own
             table[numbers[rows.numpy()]] = numbers[cosines.topk(k, dim=1).indices.numpy()]
-    with whole_file(target) as partial, partial.open("wb") as sink:
-        np.save(sink, table, allow_pickle=False)
+    write_array(table, target)

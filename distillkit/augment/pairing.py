@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
 from distillkit.data.counter import below, draw, high, seed_key
-from distillkit.data.files import read_arrow, whole_file, write_arrow
+from distillkit.data.files import arrow_writer, read_arrow, write_arrow
 from distillkit.data.tables import content_hashes
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.data.workers import each, processes
@@ -96,11 +96,7 @@ class _Pool:
     def gather(cls, tables: Iterable[pa.Table], path: Path) -> "_Pool":
         """Write all texts of some tables, and find the distinct ones."""
         hashes, rows, first = [], [], 0
-        with (
-            whole_file(path) as unfinished,
-            pa.OSFile(str(unfinished), "wb") as sink,
-            pa.ipc.new_file(sink, _TEXT) as writer,
-        ):
+        with arrow_writer(path, _TEXT) as writer:
             for table in tables:
                 for name in ("text", "text_pair")[: 1 + ("text_pair" in table.column_names)]:
                     texts = table[name].combine_chunks()

@@ -10,7 +10,6 @@ from the files that are there.
 
 import hashlib
 import json
-import shutil
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +22,8 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from filelock import FileLock, Timeout
 
-from distillkit.augment.corpus import Lexicon, tagged_batch
+from distillkit.augment.corpus import LEXICON, Lexicon, tagged_batch
 from distillkit.augment.duplicates import BYTES_A_ROW, keep_first, kept, write_hashes
 from distillkit.augment.layout import (
     Job,
@@ -42,7 +40,14 @@ from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column
 from distillkit.augment.yields import count_rows, yield_report
-from distillkit.data.files import read_arrow, write_arrow
+from distillkit.data.files import (
+    disk_errors,
+    hold,
+    read_array,
+    read_arrow,
+    remove_folder,
+    write_arrow,
+)
 from distillkit.data.normal import normal_row
 from distillkit.data.tables import content_hashes, paired, table_writer, texts_of, with_mask
 from distillkit.data.workers import each, processes
@@ -50,7 +55,7 @@ from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
-_FORMAT = 2  # of the work folder and of what is written: raised when either changes
+_FORMAT = 3  # of the work folder and of what is written: raised when either changes
 _COUNTS = b"counts"  # key of a finished unit's metadata
 # Classes of rows for `duplicates`: an original is never left out for another row.
 _CLASSES = {"original": 0, "unlabelled": 1, "generated": 2, "augmented": 3}
@@ -79,22 +84,15 @@ def build_transfer_set(
     """
     target = target.absolute()  # workers may stand elsewhere
     work = target.with_name(f".{target.name}.work")
-    work.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(work / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise InputError(
-            f"{target}: another process is making it; wait for it, or choose another target"
-        ) from None
-    try:
-        report = _build(sources, target, work, options)
-        shutil.rmtree(work, ignore_errors=True)
-    except InputError:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    finally:
-        lock.release()
+    with hold(target):
+        with disk_errors(target):
+            work.mkdir(exist_ok=True)
+        try:
+            report = _build(sources, target, work, options)
+        except InputError:
+            remove_folder(work)
+            raise
+        remove_folder(work)
     return report
 
 
@@ -135,7 +133,7 @@ def _in_own_folder(job: Job, layout: Layout, tagger: str, options: AugmentOption
     folder = layout.work / key
     for old in layout.work.glob("????????????????"):
         if old != folder:
-            shutil.rmtree(old)
+            remove_folder(old)
     folder.mkdir(exist_ok=True)
     return replace(job, folder=folder)
 
@@ -151,7 +149,7 @@ def _tag(job: Job, name: str, tagger: Tagger | None, block: int) -> None:
 
 def _prepare(job: Job, options: AugmentOptions, varied: Sequence[Unit]) -> None:
     """Do once what every worker needs: the lexicon, and what methods prepare."""
-    if not (job.folder / "lexicon.npz").is_file():
+    if not (job.folder / LEXICON).is_file():
         paths = (path for block in varied for path in job.tag_paths(block.block))
         batches = (read_arrow(path).to_batches()[0] for path in paths)
         Lexicon.build(batches, job.config.mask).save(job.folder)
@@ -167,7 +165,7 @@ def _make(job: Job, numbered: tuple[int, Unit]) -> int:
     number, unit = numbered
     path, hashes = job.path("candidates", number), job.path("hashes", number, "npy")
     if hashes.is_file():
-        return len(np.load(hashes, mmap_mode="r"))
+        return len(read_array(hashes))
     rows = job.rows(unit.block).slice(unit.start, unit.stop - unit.start)
     own = _as_they_are(rows, unit, job)
     tables = [own]

@@ -13,7 +13,7 @@ from typing import Any
 from distillkit.cli import parsing, recipes, ship, stages
 from distillkit.cli.command import Command
 from distillkit.cli.places import check_sources
-from distillkit.errors import InputError, Preempted
+from distillkit.errors import InputError, Preempted, disk_error
 from distillkit.processes import rank
 
 # None of them loads torch before it is called.
@@ -89,6 +89,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has closed it (| head).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        # A file that cannot be read or written is the system's doing, wherever it is met.
+        if line := disk_error(error, absent=True):
+            return _status(argv[0], InputError(line))
+        raise
     return 0
 
 

@@ -19,7 +19,7 @@ from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
 from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import NotMetError, find_plans
-from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.logits import joined_labels
@@ -70,34 +70,34 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> Compressed:
         dev=source_of(job.dev, "dev"),
         transfer_set=source_of(job.transfer_set, "transfer_set"),
     )
-    check_replaceable(job.output, "compress.json")
-    _check_finished(job)
-    network, tokenizer = load_classifier(job.model)
-    check_fast(job.model, tokenizer)
-    tokenizer.model_max_length = max_tokens_of(network, tokenizer)
-    model, settings = Model(network, tokenizer), job.settings
-    check_fits(model, settings)
-    with tempfile.TemporaryDirectory() as work:
-        steps = _Steps.of(job, model, Path(work))
-        steps.measure("as it was", model)
-        if job.max_mb:
-            dev = Reading(*_lists(steps.dev))
-            plans = find_plans(model, settings, job.max_mb, steps.reading, dev, job.seed)
-            settings, model = _met(steps, model, plans[:_TRIES])
-        else:
-            steps.take(model, settings)
-        result = Compressed(
-            distillkit=__version__,
-            model=job.model,
-            dev=job.dev,
-            asked=_asked(job),
-            rows=len(steps.dev),
-            compress=asdict(settings),
-            steps=steps.timed(),
-        )
-        if rank() == 0:
-            _write(job.output, dict(result), settings, model, steps.last)
-            shutil.rmtree(checkpoint_folder(job.output), ignore_errors=True)
+    with replaceable(job.output, "compress.json"):
+        _check_finished(job)
+        network, tokenizer = load_classifier(job.model)
+        check_fast(job.model, tokenizer)
+        tokenizer.model_max_length = max_tokens_of(network, tokenizer)
+        model, settings = Model(network, tokenizer), job.settings
+        check_fits(model, settings)
+        with tempfile.TemporaryDirectory() as work:
+            steps = _Steps.of(job, model, Path(work))
+            steps.measure("as it was", model)
+            if job.max_mb:
+                dev = Reading(*_lists(steps.dev))
+                plans = find_plans(model, settings, job.max_mb, steps.reading, dev, job.seed)
+                settings, model = _met(steps, model, plans[:_TRIES])
+            else:
+                steps.take(model, settings)
+            result = Compressed(
+                distillkit=__version__,
+                model=job.model,
+                dev=job.dev,
+                asked=_asked(job),
+                rows=len(steps.dev),
+                compress=asdict(settings),
+                steps=steps.timed(),
+            )
+            if rank() == 0:
+                _write(job.output, dict(result), settings, model, steps.last)
+                shutil.rmtree(checkpoint_folder(job.output), ignore_errors=True)
     return result
 
 

@@ -1,23 +1,38 @@
-"""Files that are whole or absent: written under a temporary name, then renamed."""
+"""Files that are whole or absent, have one writer at a time, and are checked when they are read.
+
+A file or folder is written under a temporary name, then renamed. `hold` lets one process at a time
+make it. What is read again has a checksum: Parquet of its pages, `write_arrow` and `write_array` at
+the file's end, `seal` in a file of its own beside those of a folder.
+"""
 
 import contextlib
-import errno
 import glob
 import hashlib
+import json
 import os
 import platform
+import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
-from distillkit.errors import InputError
-from distillkit.processes import without_foreign_bars
+from distillkit.errors import InputError, disk_error
+from distillkit.processes import rank, without_foreign_bars
 
+SUMS = "checksums.json"
+# What a folder's checksums cover. Other files are for a user to edit, as a model's config.json is.
+_SEALED = ("*.safetensors", "*.npy", "tokenizer.json", "state.json")
+_AGAIN = "run the same command again, which begins anew"
+_SUM_BYTES = 4  # a CRC-32, as Parquet has for its pages
 _ASIDE = ".replaced.partial"  # ends the name of a folder while another takes its place
 
 # Names of all files that distillkit, transformers and tokenizers write into a result's folder.
@@ -28,7 +43,7 @@ _RESULTS = (
     *("bpe.codes", "dict.txt", "emoji.json", "normalizer.json", "word_*.json", "byte_maps.json"),
     *("student.yaml", "teacher.yaml", "adapt.yaml", "recipe.yaml", "distillkit.json", "pairs"),
     *("log.jsonl", "events.out.tfevents.*", "stage.json", "key", "*.parquet", "*.npy"),
-    *("latency.json", "report.md", "manifest.json", "*.onnx", "bundle.zip", "compress.*"),
+    *("latency.json", "report.md", "manifest.json", "*.onnx", "bundle.zip", "compress.*", SUMS),
     *(".DS_Store", ".nfs*"),
 )
 
@@ -43,26 +58,88 @@ def disk_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # safetensors and tokenizers raise classes of their own, with the system's words inside.
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if full or "No space left on device" in str(error) or "File too large" in str(error):
-            raise InputError(
-                f"{target}: no space left on the disk; free some and run the same command again"
-            ) from None
         # What else is absent is no fault of the target's.
         nowhere = (
             isinstance(error, FileNotFoundError)
             and error.filename2 is None
             and error.filename in _made(target)
         )
-        refused = isinstance(
-            error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError
-        )
-        if nowhere or refused or getattr(error, "errno", None) == errno.EROFS:
-            raise InputError(
-                f"{target}: cannot be written: {getattr(error, 'strerror', error)}"
-            ) from None
+        if isinstance(error, InputError) or not (line := disk_error(error, target, absent=nowhere)):
+            raise
+        raise InputError(line) from None
+
+
+@contextlib.contextmanager
+def readable(path: Path, mend: str) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged file of ours into one line.
+
+    Args:
+        path: What is read.
+        mend: What to do.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        yield
+    except InputError:
         raise
+    except Exception as error:  # pyarrow, numpy, safetensors and json raise unrelated classes here
+        what = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: cannot be read ({what}); {mend}") from None
+
+
+class HeldError(InputError):
+    """Another process is writing the same file or folder."""
+
+
+@contextlib.contextmanager
+def hold(target: Path, *, wait: bool = False) -> Iterator[None]:
+    """Let one process at a time make a file or folder; remove what dead ones left half-written.
+
+    The lock is a hidden file beside the target. The system releases it with the process, however
+    that ends.
+
+    Args:
+        target: May be absent, or a link to a folder.
+        wait: Wait for the other process.
+
+    Raises:
+        HeldError: Another process holds it, and `wait` is False.
+        InputError: Nothing can be made there.
+    """
+    place = _place(target)
+    path = place.with_name(f".{place.name}.lock")
+    new = [folder for folder in (place, *place.parents) if not folder.exists()]
+    lock = FileLock(path)
+    try:
+        with disk_errors(target):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=-1 if wait else 0)
+            except Timeout:
+                check_writable(place)  # filelock tries a folder again that takes no file
+                who = "another process"
+                with contextlib.suppress(OSError):
+                    who = path.read_text(encoding="utf-8") or who
+                raise HeldError(
+                    f"{target}: {who} is writing it; wait for it, or choose another name"
+                ) from None
+            path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+            recover_folder(place)
+            partials = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}-\d+\.partial")
+            for old in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):
+                if partials.fullmatch(old.name):  # the lock is ours, so its writer is dead
+                    _remove(old)
+        yield
+    finally:
+        if lock.is_locked:
+            # Removed while it is held: filelock takes no lock on a file that has lost its name.
+            path.unlink(missing_ok=True)
+            lock.release()
+        for folder in new:  # nothing came of it
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -88,7 +165,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
     A folder that is there is replaced as by `replace_folder`. Where `target` is a link, the folder
     that it points to is replaced.
     """
-    place = target.resolve() if target.is_symlink() else target
+    place = _place(target)
     partial = _partial(place)
     with disk_errors(target):
         _sweep(place.parent)
@@ -178,30 +255,34 @@ def check_writable(target: Path) -> None:
         raise InputError(f"{target}: cannot be written: {error.strerror}") from None
 
 
-def check_replaceable(folder: Path, *ours: str) -> None:
-    """Refuse to replace a folder that holds a user's own files, or that cannot be written.
+@contextlib.contextmanager
+def replaceable(folder: Path, *ours: str) -> Iterator[None]:
+    """Hold a folder that is to be written; refuse to replace one with a user's own files.
 
     Args:
         folder: To be written; it may be absent or empty.
         *ours: An earlier result has one of these files. None: the folder must be empty.
 
     Raises:
-        InputError: The folder holds other files, is a file or a mount point, or cannot be made.
+        InputError: The folder holds other files, is a file or a mount point, cannot be made, or
+            another process is writing it.
     """
-    place = folder.resolve() if folder.is_symlink() else folder
-    check_writable(place)
-    recover_folder(place)
+    if rank():  # process 0 writes
+        yield
+        return
+    check_writable(_place(folder))
     if folder.is_file():
         raise InputError(f"{folder}: is a file; choose a new or empty folder")
-    if place.is_mount():
+    if _place(folder).is_mount():
         raise InputError(f"{folder}: is a mount point; choose a folder inside it")
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not any((folder / name).is_file() for name in ours):
-        raise InputError(
-            f"{folder}: holds other files, which would be lost; choose a new or empty folder"
-        )
-    check_foreign(folder)
+    with hold(folder):
+        if folder.is_dir() and any(folder.iterdir()):
+            if not any((folder / name).is_file() for name in ours):
+                raise InputError(
+                    f"{folder}: holds other files, which would be lost; choose a new or empty folder"
+                )
+            check_foreign(folder)
+        yield
 
 
 def check_foreign(folder: Path) -> None:
@@ -236,20 +317,38 @@ def _give(path: Path, mode: int) -> None:
         path.chmod(mode & 0o777)
 
 
+def _place(target: Path) -> Path:
+    return target.resolve() if target.is_symlink() else target
+
+
 def _partial(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{platform.node()}-{os.getpid()}.partial")
+    return target.with_name(f".{target.name}.{_here()}-{os.getpid()}.partial")
+
+
+@cache
+def _here() -> str:
+    """Name this start of this machine, and this container: a process number means nothing elsewhere."""
+    found = platform.node()
+    with contextlib.suppress(OSError):  # Linux alone
+        found += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+        found += os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(found.encode()).hexdigest()[:8]
 
 
 @cache
 def _sweep(folder: Path) -> None:
     """Remove the half-written files that dead processes of this machine left in a folder."""
-    for old in folder.glob(f".*.{glob.escape(platform.node())}-*.partial"):
+    for old in folder.glob(f".*.{_here()}-*.partial"):
         pid = old.name.removesuffix(".partial").rpartition("-")[2]
         if pid.isdigit() and not _alive(int(pid)):
-            if old.is_dir():
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                old.unlink(missing_ok=True)
+            _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
@@ -270,20 +369,118 @@ def cache_folder(name: str) -> Path:
     return Path(root, name).expanduser()
 
 
+@contextlib.contextmanager
+def arrow_writer(target: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """Yield a writer of tables between two steps of a job, whole or absent, a checksum behind them."""
+    with whole_file(target) as partial:
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            yield writer
+        _append_sum(partial)
+
+
 def write_arrow(table: pa.Table, target: Path) -> None:
-    """Write a table between two steps of a job, whole or not at all."""
-    with (
-        whole_file(target) as partial,
-        pa.OSFile(str(partial), "wb") as sink,
-        pa.ipc.new_file(sink, table.schema) as writer,
-    ):
+    """Write a table between two steps of a job, as `arrow_writer` does."""
+    with arrow_writer(target, table.schema) as writer:
         writer.write_table(table)
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """Read what `write_arrow` wrote."""
-    with pa.OSFile(str(path), "rb") as source:
-        return pa.ipc.open_file(source).read_all()
+    """Read what `write_arrow` wrote.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    with readable(path, _AGAIN), pa.OSFile(str(path), "rb") as source:
+        content = source.read_buffer()
+        end = content.size - _SUM_BYTES
+        _compare(zlib.crc32(content[:end]), bytes(content[end:]))
+        return pa.ipc.open_file(content[:end]).read_all()
+
+
+def write_array(array: np.ndarray, target: Path) -> None:
+    """Write an array between two steps of a job, as `write_arrow` does a table."""
+    with whole_file(target) as partial:
+        with partial.open("wb") as sink:
+            np.save(sink, array, allow_pickle=False)
+        _append_sum(partial)
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Map what `write_array` wrote into memory.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    with readable(path, _AGAIN):
+        with path.open("rb") as source:
+            source.seek(-_SUM_BYTES, os.SEEK_END)
+            _compare(_sum(path, _SUM_BYTES), source.read())
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _append_sum(path: Path) -> None:
+    """Write a file's checksum behind it; Arrow and numpy read what stands before."""
+    found = _sum(path)
+    with path.open("ab") as sink:
+        sink.write(found.to_bytes(_SUM_BYTES, "little"))
+
+
+def _compare(found: int, written: bytes) -> None:
+    if found.to_bytes(_SUM_BYTES, "little") != written:
+        raise ValueError("its content does not fit its checksum")
+
+
+def _sum(path: Path, behind: int = 0) -> int:
+    """Return the CRC-32 of a file without its last bytes."""
+    stat = path.stat()
+    return _sum_of(path, stat.st_size - behind, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)  # several steps read parts of the same file
+def _sum_of(path: Path, left: int, changed: int) -> int:
+    found = 0
+    with path.open("rb") as source:
+        while block := source.read(min(left, 1 << 20)):
+            found, left = zlib.crc32(block, found), left - len(block)
+    return found
+
+
+def seal(folder: Path) -> None:
+    """Write the checksums of a folder's weights, arrays and tokenizer beside them."""
+    files = (file for name in _SEALED for file in sorted(folder.glob(name)))
+    sums = {file.name: _sum(file) for file in files}
+    (folder / SUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
+
+
+def check_sealed(folder: Path, mend: str = "") -> None:
+    """Compare a folder's files with what `seal` wrote; a folder without that is not checked.
+
+    Raises:
+        InputError: A file is absent, or has changed since.
+    """
+    sums = folder / SUMS
+    if not sums.is_file():
+        return
+    mend = mend or f"make it anew; if it was changed on purpose, delete {sums}"
+    with readable(sums, mend):
+        for name, written in json.loads(sums.read_text(encoding="utf-8")).items():
+            with readable(folder / name, mend):
+                _compare(_sum(folder / name), written.to_bytes(_SUM_BYTES, "little"))
+
+
+def open_parquet(path: Path | str) -> pq.ParquetFile:
+    """Open a Parquet file whose pages are compared with their checksums, where they have any."""
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def read_parquet(path: Path | str, columns: list[str] | None = None) -> pa.Table:
+    """Read a Parquet file of ours.
+
+    Raises:
+        InputError: It is damaged.
+    """
+    with readable(Path(path), "make it anew"):
+        return open_parquet(path).read(columns)
 
 
 def fingerprint(*paths: Path) -> str:
@@ -304,7 +501,8 @@ def fingerprint(*paths: Path) -> str:
 
 
 def save_pretrained(folder: Path, *parts: Any) -> None:
-    """Save a model and its tokenizer as transformers does."""
+    """Save a model and its tokenizer as transformers does, and seal the folder."""
     with without_foreign_bars():
         for part in parts:
             part.save_pretrained(folder)
+    seal(folder)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from distillkit.data.files import open_parquet, readable
 from distillkit.data.labels import HEADS
 from distillkit.data.tables import KEY_BYTES, content_keys, texts_of, write_table
 from distillkit.errors import InputError
@@ -180,14 +180,17 @@ def rounding_error(folder: Path) -> float:
 def _shards(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
     """Read shards in the order of their names."""
     for path in sorted(folder.glob("shard-*.parquet")):
-        try:
-            table = pq.read_table(path, columns=columns)
-            if table.column_names != columns or ROUNDING_ERROR not in (table.schema.metadata or {}):
+        with readable(path, "delete this shard and label again"):
+            table = open_parquet(path).read(columns)
+            of_lists = all(
+                pa.types.is_fixed_size_list(f.type) for f in table.schema if f.name == "logits"
+            )
+            if (
+                table.column_names != columns
+                or not of_lists
+                or ROUNDING_ERROR not in (table.schema.metadata or {})
+            ):
                 raise KeyError("not what distillkit label writes")
-        except (pa.ArrowInvalid, KeyError) as error:
-            raise InputError(
-                f"{path}: damaged: {error}; delete this shard and label again"
-            ) from None
         yield table
 
 

@@ -49,7 +49,7 @@ def source_of(rows: "Rows", name: str, folder: Path | None = None) -> str:
         raise InputError(f"{name}: no rows")
     target = (folder or Path(tempfile.mkdtemp(dir=_temporary().name))) / f"{name}.parquet"
     with whole_file(target) as partial:
-        pq.write_table(table, partial)
+        pq.write_table(table, partial, write_page_checksum=True)
     return str(target)
 
 

@@ -226,13 +226,13 @@ def read_batches(path: UPath, rows: int) -> Iterator[tuple[int, "pyarrow.RecordB
 
     with path.open("rb") as stream:
         try:
-            file = pq.ParquetFile(stream)
-        except pa.ArrowInvalid as error:
+            file = pq.ParquetFile(stream, page_checksum_verification=True)
+            number = 1
+            for batch in file.iter_batches(rows):
+                yield number, batch
+                number += len(batch)
+        except (pa.ArrowInvalid, OSError) as error:
             raise InputError(f"{path}: not a Parquet file: {error}") from None
-        number = 1
-        for batch in file.iter_batches(rows):
-            yield number, batch
-            number += len(batch)
 
 
 def _read_parquet(path: UPath) -> Iterator[Row]:

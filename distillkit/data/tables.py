@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from upath import UPath
 
 from distillkit.data.columns import find_columns
-from distillkit.data.files import whole_file
+from distillkit.data.files import open_parquet, read_parquet, readable, whole_file
 from distillkit.data.labels import LABEL_TYPES, parse_label, task_of_labels
 from distillkit.data.readers import Row, is_plain_text, read_rows, source_files
 from distillkit.errors import InputError, MissingValue
@@ -101,7 +101,7 @@ def read_blocks(
     wanted = _wanted(columns)
     if own is not None and not known and _is_own(source, set(wanted), labels):
         names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
-        file = pq.ParquetFile(source)
+        file = open_parquet(source)
         found = [name for name in names if name in file.schema_arrow.names]
         meta = file.schema_arrow.metadata
         if "label" in found:
@@ -110,9 +110,9 @@ def read_blocks(
             _of_task(pa.Table.from_batches([batch]), task)
             for batch in file.iter_batches(rows, columns=found)
         )
-        yield from (
-            block.select(found).replace_schema_metadata(meta) for block in resized(blocks, rows)
-        )
+        with readable(Path(source), "make it anew"):
+            for block in resized(blocks, rows):
+                yield block.select(found).replace_schema_metadata(meta)
         return
     # Anything else goes row by row, and a row that does not fit is said with its place.
     found_rows = read_rows(source)
@@ -284,7 +284,7 @@ def _stamped_names(file: UPath) -> list[str] | None:
     with file.open("rb") as stream:
         try:
             schema = pq.read_schema(stream)
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, OSError):
             return None  # the reader of foreign files says what is wrong
     return schema.names if _STAMP in (schema.metadata or {}) else None
 
@@ -322,20 +322,20 @@ def _is_own(source: str, wanted: set[str], labels: str) -> bool:
     """Say whether a source is one table of our own, checked when written, with what is wanted."""
     if not source.endswith(".parquet") or not Path(source).is_file():
         return False
-    file = pq.ParquetFile(source)
+    file = open_parquet(source)
     names = file.schema_arrow.names
     if not wanted <= set(names) or not file.metadata.num_rows:
         return False
     if labels != "required":
         return labels == "ignored" or "label" in names
-    return "label" in names and not pq.read_table(source, columns=["label"])["label"].null_count
+    return "label" in names and not read_parquet(source, ["label"])["label"].null_count
 
 
 def _check_task(source: str, found: pa.DataType, task: Task) -> None:
     """Refuse a table of our own whose labels, if it has any, are of another task."""
     if found == LABEL_TYPES[task]:
         return
-    column = pq.read_table(source, columns=["label"])["label"]
+    column = read_parquet(source, ["label"])["label"]
     if column.null_count < len(column):
         raise InputError(
             f"{source}: its labels are of a {task_of_labels(found)} task, expected {task}; check --data.task, or which model this is for"
@@ -479,7 +479,7 @@ def table_writer(target: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     schema = schema.with_metadata({**(schema.metadata or {}), _STAMP: b"1"})
     with (
         whole_file(target) as partial,
-        pq.ParquetWriter(partial, schema, compression="zstd") as writer,
+        pq.ParquetWriter(partial, schema, compression="zstd", write_page_checksum=True) as writer,
     ):
         yield writer
 

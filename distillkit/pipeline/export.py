@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.batches import encode
-from distillkit.data.files import check_replaceable, check_writable, whole_file, whole_folder
+from distillkit.data.files import hold, replaceable, whole_file, whole_folder
 from distillkit.data.gold import check_labels_known
 from distillkit.data.labels import task_of_model
 from distillkit.data.memory import source_of
@@ -97,34 +97,31 @@ def export(
     check_installed("export")
     model, target, source = str(model), Path(target), source_of(source, "source")
     dev = source_of(dev, "dev")
-    if not one_file:
-        check_replaceable(target, MODEL, ENCODER)
-    else:
-        check_writable(target)
-        if target.is_dir():
-            raise InputError(
-                f"{target}: is a folder, and --one-file writes a file; choose another name"
-            )
-    table = read_table(source, columns, labels="ignored") if source else None
-    rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
-    network, tokenizer = load_classifier(model)
-    check_fast(model, tokenizer)
-    if table is not None:
-        check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
-    labelled = read_table(dev, columns, task=task_of_model(network.config)) if dev else None
-    if labelled is not None:
-        check_reads(model, network, pairs="text_pair" in labelled.column_names, source=dev)
-        check_labels_known(labelled, labels_of(network), dev)
-    return export_model(
-        network,
-        tokenizer,
-        target,
-        rows,
-        one_file=one_file,
-        int8=int8,
-        overwrite=overwrite,
-        dev=labelled,
-    )
+    if one_file and target.is_dir():
+        raise InputError(
+            f"{target}: is a folder, and --one-file writes a file; choose another name"
+        )
+    with hold(target) if one_file else replaceable(target, MODEL, ENCODER):
+        table = read_table(source, columns, labels="ignored") if source else None
+        rows = list(paired(*texts_of(table.slice(0, _ROWS)))) if table is not None else []
+        network, tokenizer = load_classifier(model)
+        check_fast(model, tokenizer)
+        if table is not None:
+            check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
+        labelled = read_table(dev, columns, task=task_of_model(network.config)) if dev else None
+        if labelled is not None:
+            check_reads(model, network, pairs="text_pair" in labelled.column_names, source=dev)
+            check_labels_known(labelled, labels_of(network), dev)
+        return export_model(
+            network,
+            tokenizer,
+            target,
+            rows,
+            one_file=one_file,
+            int8=int8,
+            overwrite=overwrite,
+            dev=labelled,
+        )
 
 
 def export_model(

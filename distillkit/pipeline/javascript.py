@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from distillkit import __version__
-from distillkit.data.files import check_replaceable, whole_folder
+from distillkit.data.files import replaceable, whole_folder
 from distillkit.errors import InputError
 from distillkit.runtime.bundle import TOKENIZER, read_bundle, write_bundle
 
@@ -43,7 +43,6 @@ def write_javascript(bundle: Path, target: Path) -> dict[str, Any]:
     """
     manifest, files = read_bundle(bundle)
     check_javascript(str(bundle), str(manifest.made_from.get("model_type")), files[TOKENIZER])
-    check_replaceable(target, "distillkit.js")
     package = {
         "name": "distilled-student",
         "version": __version__,
@@ -52,7 +51,7 @@ def write_javascript(bundle: Path, target: Path) -> dict[str, Any]:
         "types": "distillkit.d.ts",
         "private": True,
     }
-    with whole_folder(target) as folder:
+    with replaceable(target, "distillkit.js"), whole_folder(target) as folder:
         for name in ("distillkit.js", "distillkit.d.ts", "index.html"):
             (folder / name).write_bytes((RUNTIME / name).read_bytes())
         (folder / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")

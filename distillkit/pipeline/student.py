@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from distillkit.data.files import check_replaceable, save_pretrained, whole_folder
+from distillkit.data.files import replaceable, save_pretrained, whole_folder
 from distillkit.data.gold import label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
@@ -52,11 +52,11 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         dev=source_of(job.dev, "dev"),
         output=Path(job.output),
     )
-    check_replaceable(job.output, "student.yaml")
-    task, weights = _task(job)
-    result = fit(*prepare(task))
-    if rank() == 0:
-        _save(job, task)
+    with replaceable(job.output, "student.yaml"):
+        task, weights = _task(job)
+        result = fit(*prepare(task))
+        if rank() == 0:
+            _save(job, task)
     return Trained(
         output=str(job.output),
         labels=list(task.model.config.id2label.values()),

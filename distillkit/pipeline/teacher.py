@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distillkit.data.files import check_replaceable, fingerprint, whole_folder
+from distillkit.data.files import fingerprint, replaceable, whole_folder
 from distillkit.data.memory import source_of
 from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
@@ -50,7 +50,6 @@ def adapt_teacher(
         resume: Go on from the checkpoints that a killed training of the same settings left; False:
             start over.
     """
-    check_replaceable(output, "adapt.yaml")
     masking = config.masking
     settings = {
         "model": model,
@@ -64,14 +63,15 @@ def adapt_teacher(
     made_from = {"adapt": settings}
     if model == SCRATCH:
         made_from["adapt.scratch"] = asdict(config.scratch)
-    checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
-    adapted = adapt.adapt(config, model, seed, checkpoints)
-    if rank() == 0:
-        with whole_folder(output) as folder:
-            adapt.save(adapted, folder)
-            (folder / "adapt.yaml").write_text(dump(config), encoding="utf-8")
-            checkpoints.hand_over(folder)
-        checkpoints.discard()
+    with replaceable(output, "adapt.yaml"):
+        checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
+        adapted = adapt.adapt(config, model, seed, checkpoints)
+        if rank() == 0:
+            with whole_folder(output) as folder:
+                adapt.save(adapted, folder)
+                (folder / "adapt.yaml").write_text(dump(config), encoding="utf-8")
+                checkpoints.hand_over(folder)
+            checkpoints.discard()
     found = adapted.result
     return Adapted(str(output), adapted.text, adapted.held_out, found.best_epoch, found.history)
 
@@ -94,24 +94,24 @@ def train_teacher(
         resume: Go on from the checkpoints that a killed training of the same settings left; False:
             start over.
     """
-    check_replaceable(output, "teacher.yaml")
-    tables = read_data(data, seed)
-    labels = tables["train"]["label"].to_pylist()
-    made_from = {
-        "teacher": {"model": teacher.model, "max_tokens": teacher.max_tokens},
-        "labels (SHA-256)": digest(labels),
-    }
-    checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
-    model, tokenizer, result = fine_tune.fine_tune(
-        tables["train"], tables["dev"], teacher, seed, checkpoints
-    )
-    if rank() == 0:
-        with whole_folder(output) as folder:
-            fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
-            (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
-            write_note(folder, pairs="text_pair" in tables["train"].column_names)
-            checkpoints.hand_over(folder)
-        checkpoints.discard()
+    with replaceable(output, "teacher.yaml"):
+        tables = read_data(data, seed)
+        labels = tables["train"]["label"].to_pylist()
+        made_from = {
+            "teacher": {"model": teacher.model, "max_tokens": teacher.max_tokens},
+            "labels (SHA-256)": digest(labels),
+        }
+        checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
+        model, tokenizer, result = fine_tune.fine_tune(
+            tables["train"], tables["dev"], teacher, seed, checkpoints
+        )
+        if rank() == 0:
+            with whole_folder(output) as folder:
+                fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
+                (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
+                write_note(folder, pairs="text_pair" in tables["train"].column_names)
+                checkpoints.hand_over(folder)
+            checkpoints.discard()
     return Trained(
         str(output), labels_of(model), **result.summary(teacher.training.score_of(data.task))
     )

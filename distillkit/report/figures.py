@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import regex
 
 from distillkit import pipeline
+from distillkit.data.files import read_parquet
 from distillkit.data.gold import gold_of
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
 from distillkit.data.scores import dev_score
@@ -293,10 +293,10 @@ def transfer_rows(path: Path) -> list[dict[str, Any]]:
     Returns:
         Dicts of `origin`, `rules`, `share` of all rows, and of each text `pieces`: (text, changed).
     """
-    kinds = pq.read_table(path, columns=["origin", "rules"])
+    kinds = read_parquet(path, ["origin", "rules"])
     counts = kinds.group_by(["origin", "rules"]).aggregate([([], "count_all")])
     common = sorted(counts.to_pylist(), key=lambda row: -row["count_all"])[:_GROUPS]
-    table, out = pq.read_table(path, memory_map=True), []
+    table, out = read_parquet(path), []
     for kind in common:
         mine = pc.and_(
             pc.equal(kinds["origin"], kind["origin"]), pc.equal(kinds["rules"], kind["rules"])

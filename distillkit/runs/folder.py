@@ -5,17 +5,16 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from distillkit.data.files import (
     check_foreign,
     disk_errors,
+    hold,
     recover_folder,
     replace_folder,
     whole_file,
@@ -188,34 +187,16 @@ def at_work(folder: Path, stages: tuple[str, ...] = ()) -> Iterator[RunFolder]:
     Raises:
         InputError: Another process holds it.
     """
-    fresh = not folder.exists()
-    try:
-        with _alone(folder):
-            yield RunFolder(folder, stages)
-    except InputError:
-        if fresh and not any(folder.glob("*/stage.json")):
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):
-                folder.parent.rmdir()
-        raise
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a run's folder for one process; the lock goes with the process, however it ends."""
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
+    with hold(folder):
+        fresh = not folder.exists()
+        with disk_errors(folder):
+            folder.mkdir(exist_ok=True)
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise InputError(
-                f"{folder}: another run is at work there; wait for it, or choose another --name"
-            ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+            yield RunFolder(folder, stages)
+        except InputError:
+            if fresh and not any(folder.glob("*/stage.json")):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def stages_of(recipe: Recipe) -> tuple[str, ...]:

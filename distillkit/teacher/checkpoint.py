@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from distillkit.data.files import check_sealed
 from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
 from distillkit.errors import InputError, checkpoint_errors
 from distillkit.processes import without_foreign_bars
@@ -49,6 +50,7 @@ def resolve(model: str) -> str:
             raise InputError(
                 f"{model}: no checkpoint: the folder has no config.json; expected {_inside(path) or 'what save_pretrained writes'}"
             )
+        check_sealed(path)
     elif path.exists():
         raise InputError(
             f"{model}: a file; expected a checkpoint folder, package:NAME, or a hub name"

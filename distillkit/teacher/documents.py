@@ -15,9 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from filelock import FileLock
 
-from distillkit.data.files import cache_folder, disk_errors, fingerprint, whole_folder, write_arrow
+from distillkit.data.files import (
+    cache_folder,
+    check_sealed,
+    fingerprint,
+    hold,
+    seal,
+    whole_folder,
+    write_arrow,
+)
 from distillkit.data.readers import is_plain_text, read_lines, read_rows, source_files
 from distillkit.data.rows import TextRows
 from distillkit.data.segmenters import resolve_segmenter, segmenter_version
@@ -84,10 +91,7 @@ def read_corpus(
     folder = (Path(config.cache).expanduser() if config.cache else cache_folder("text")) / plan.key
     found = _load(folder, plan)
     if found is None:
-        with disk_errors(folder.parent):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(folder.parent / ".lock")
-        with lock:  # of two that want the same rows one makes them
+        with hold(folder, wait=True):  # of two that want the same rows one makes them
             found = _load(folder, plan)
             if found is None:
                 with whole_folder(folder) as unfinished:
@@ -241,6 +245,7 @@ def _write(folder: Path, plan: _Plan) -> None:
         summary[name] = _write_side(folder, name, pieces, plan, [plan.seed, number])
     shutil.rmtree(work)
     (folder / "summary.json").write_text(json.dumps(summary))
+    seal(folder)
 
 
 def _tokenise(work: Path, blocks: list[Path], documents: int, plan: _Plan, job: Job) -> int:
@@ -333,6 +338,7 @@ def _write_side(
 def _load(folder: Path, plan: _Plan) -> Corpus | None:
     """Return what a folder of the cache holds, or None where it is not there or not whole."""
     try:
+        check_sealed(folder)
         summary = json.loads((folder / "summary.json").read_text())
         train, held_out = (_load_side(folder, side, summary[side], plan) for side in _SIDES)
     except (OSError, ValueError, KeyError, TypeError):

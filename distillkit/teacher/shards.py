@@ -1,16 +1,16 @@
-"""What there is to label, cut into shards, and which process labels which, by file locks."""
+"""What there is to label, cut into shards, and which process labels which."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from filelock import FileLock, Timeout
 
+from distillkit.data.files import HeldError, hold
 from distillkit.data.logits import shard_name, shard_path
 
 WAIT_SECONDS = 0.5
@@ -69,7 +69,7 @@ class Turns:
         start = len(shards) * rank // world
         self._folder = folder
         self._left = {shard.name: shard for shard in [*shards[start:], *shards[:start]]}
-        self._held: dict[str, FileLock] = {}
+        self._held: dict[str, AbstractContextManager[None]] = {}
         self._on_other = on_other
 
     def __enter__(self) -> "Turns":
@@ -80,8 +80,8 @@ class Turns:
         for name in list(self._held):
             self._release(name)
         # What killed processes have left: a lock that can be had is nobody's.
-        for lock in self._folder.glob(".shard-*.lock"):
-            name = lock.name.removeprefix(".shard-").removesuffix(".lock")
+        for lock in self._folder.glob(".shard-*.parquet.lock"):
+            name = lock.name.removeprefix(".shard-").removesuffix(".parquet.lock")
             if self._take(name):
                 self._release(name)
 
@@ -119,39 +119,14 @@ class Turns:
         return shard_path(self._folder, name).is_file()
 
     def _take(self, name: str) -> bool:
-        lock = FileLock(self._folder / f".shard-{name}.lock")
+        held = hold(shard_path(self._folder, name))
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
+            held.__enter__()
+        except HeldError:
             return False
-        self._held[name] = lock
-        for partial in self._folder.glob(f".shard-{name}.*.partial"):
-            partial.unlink(missing_ok=True)  # of a process that died over it
+        self._held[name] = held
         return True
 
     def _release(self, name: str) -> None:
         if name in self._held:
-            let_go(self._held.pop(name))
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time look at a teacher's manifest and write it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".manifest.lock")
-    with lock:
-        for partial in folder.glob(".manifest.*.partial"):
-            partial.unlink(missing_ok=True)
-        try:
-            yield
-        finally:
-            let_go(lock)
-
-
-def let_go(lock: FileLock) -> None:
-    """Release a lock and remove its file."""
-    # Removed while it is held: whoever gets hold of the removed file looks whether the work is done
-    # before doing it.
-    with suppress(OSError):
-        Path(lock.lock_file).unlink(missing_ok=True)
-    lock.release()
+            self._held.pop(name).__exit__(None, None, None)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit import processes
-from distillkit.data.files import disk_errors, whole_file
+from distillkit.data.files import disk_errors, hold, whole_file
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
     MANIFEST,
@@ -23,7 +23,7 @@ from distillkit.data.logits import (
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import SCORES, LabelConfig
-from distillkit.teacher.shards import Shard, Turns, alone, plan_shards
+from distillkit.teacher.shards import Shard, Turns, plan_shards
 
 # Writes the shards of a plan into a folder, and tells how many rows are done.
 Write = Callable[[Path, pa.Table, list[Shard], Callable[[int], object]], None]
@@ -152,7 +152,7 @@ def check_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 def keep_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write a teacher's manifest unless it is there; refuse as `check_manifest` does."""
     # Written only now: a teacher that is refused must not keep its successor out of the store.
-    with alone(folder):
+    with hold(folder / MANIFEST, wait=True):
         check_manifest(folder, manifest)  # again: another process may have been faster
         if not (folder / MANIFEST).is_file():
             text = json.dumps(manifest, ensure_ascii=False, indent=1) + "\n"

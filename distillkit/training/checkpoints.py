@@ -19,19 +19,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from distillkit.data.files import (
+    check_sealed,
     disk_errors,
+    readable,
     recover_folders,
     remove_folder,
     replace_folder,
+    seal,
 )
 from distillkit.errors import InputError
 from distillkit.recipe.renamed import new_key
 from distillkit.training.strategies.base import Strategy
+
+_BEFORE = "remove that folder to go on from the one before it"
 
 
 @dataclass
@@ -108,7 +112,9 @@ class Checkpoints:
         if number < 0:
             return Position(), {}
         path = self._path(number)
-        with _readable(path):
+        own = f"rank-{strategy.rank if strategy.separate else 0}.safetensors"
+        with readable(path, _BEFORE):
+            check_sealed(path, _BEFORE)
             state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         self._check(path, state["made_from"])
         here = [strategy.config.strategy, strategy.world]
@@ -116,16 +122,14 @@ class Checkpoints:
             raise InputError(
                 f"{path}: each of {state['world']} processes of {state['strategy']} has kept its own part; go on with the same, or --no-resume to start over"
             )
-        with _readable(path):
-            tensors = load_file(
-                path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors"
-            )
+        with readable(path, _BEFORE):
+            tensors = load_file(path / own)
         strategy.load_weights(tensors)
         strategy.load_state(tensors)
         # With other processes than before what is drawn from here on differs; the order of the rows
         # does not.
         if state["world"] == strategy.world:
-            with _readable(path):
+            with readable(path, _BEFORE):
                 _set_random_state(load_file(path / f"rank-{strategy.rank}.safetensors"))
         return Position(**state["position"]), tensors
 
@@ -168,7 +172,8 @@ class Checkpoints:
     def load_best(self, strategy: Strategy) -> None:
         """Give the model the best weights."""
         path = self.folder / "best"
-        with _readable(path):
+        with readable(path, _BEFORE):
+            check_sealed(path, _BEFORE)
             strategy.load_weights(
                 load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors")
             )
@@ -210,6 +215,7 @@ class Checkpoints:
             strategy.wait()
             if strategy.rank == 0:
                 (partial / "state.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+                seal(partial)
                 for file in partial.iterdir():
                     _flush(file)
                 replace_folder(partial, path)
@@ -263,22 +269,6 @@ def _flush(file: Path) -> None:
     # Renamed before its bytes are on the disk, a file could be empty after a crash of the machine.
     with file.open("rb+") as stream:
         os.fsync(stream.fileno())
-
-
-class _readable:
-    """Turns a damaged checkpoint into one line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError | ValueError | KeyError | SafetensorError):
-            raise InputError(
-                f"{self._path}: cannot be read ({error}); remove that folder to go on from the one before it"
-            ) from None
 
 
 def _random_state() -> dict[str, Tensor]:

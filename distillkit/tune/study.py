@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from distillkit import __version__, pipeline
-from distillkit.data.files import whole_file
+from distillkit.data.files import read_parquet, whole_file
 from distillkit.data.tables import paired, read_table, texts_of
 from distillkit.errors import InputError
 from distillkit.measure.cost import answer_of, megabytes, milliseconds, parameter_counts
@@ -229,7 +228,7 @@ class _Study:
     @cached_property
     def marks(self) -> Any:
         """The transfer set's columns that say where a row is from, (N rows) Table."""
-        return pq.read_table(self.transfer_set, columns=["origin", "rules"])
+        return read_parquet(self.transfer_set, ["origin", "rules"])
 
     @cached_property
     def bounds(self) -> Bounds:

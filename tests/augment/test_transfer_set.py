@@ -556,6 +556,24 @@ def test_a_build_stopped_at_any_file_goes_on_to_the_same_bytes(make, after):
         assert make() == expected
 
 
+@pytest.mark.parametrize("n", [6, 8, 10])
+def test_a_build_stopped_while_it_clears_up_is_done_again(make, monkeypatch, n):
+    expected, left, unlink = make("never-stopped.parquet"), [n], os.unlink
+
+    def stop(path, **where):
+        left[0] -= work_of(make.target).name in str(path) or "dir_fd" in where
+        if not left[0]:
+            raise KeyboardInterrupt
+        unlink(path, **where)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", stop)
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    assert make() == expected
+    assert not [path for path in make.target.parent.iterdir() if "work" in path.name]
+
+
 def test_what_is_done_is_not_done_again(make):
     make("never-stopped.parquet")
     last = files_made(make)
@@ -713,8 +731,8 @@ def test_a_tagger_that_is_unknown_or_changes_words_is_refused(target, monkeypatc
 def test_another_process_at_it_is_said_and_left_alone(target):
     work_of(target).mkdir()
     (work_of(target) / "rows-000000.arrow").write_text("its")
-    with FileLock(work_of(target) / ".lock"):
-        with pytest.raises(InputError, match=r"t\.parquet: another process is making it"):
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        with pytest.raises(InputError, match=r"t\.parquet: another process is writing it"):
             build(target)
         assert (work_of(target) / "rows-000000.arrow").read_text() == "its"
     build(target)

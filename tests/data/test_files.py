@@ -3,23 +3,39 @@
 import contextlib
 import errno
 import os
-import platform
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from distillkit.data.files import (
-    check_replaceable,
+    HeldError,
+    check_sealed,
     check_writable,
     disk_errors,
     fingerprint,
+    hold,
+    read_array,
+    read_arrow,
+    replaceable,
+    seal,
     whole_file,
     whole_folder,
+    write_array,
+    write_arrow,
 )
 from distillkit.errors import InputError
 from distillkit.runs import RunFolder
+
+
+def check_replaceable(folder, *ours):
+    with replaceable(folder, *ours):
+        pass
 
 
 def everything_below(folder):
@@ -180,7 +196,7 @@ def test_a_refusal_of_the_disk_at_any_step_leaves_a_whole_folder(tmp_path, monke
 
     for number in range(1, 10):
         target = make(tmp_path / f"{number}" / "model", **OLD)
-        with monkeypatch.context() as patch, contextlib.suppress(OSError):
+        with monkeypatch.context() as patch, contextlib.suppress(OSError, InputError):
             for name, change in _stop_at(number, refuse).items():
                 patch.setattr(os, name, change)
             write(target)()
@@ -257,10 +273,17 @@ def test_full_disk_is_known_by_its_words_where_a_library_hides_the_number(tmp_pa
         raise RuntimeError("I/O error: No space left on device (os error 28)")
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT])
-def test_other_failure_of_the_system_stays_what_it_is(tmp_path, number):
+def test_a_disk_that_does_not_answer_is_one_line(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"a: the disk does not answer \(Input/output error\)"),
+        disk_errors(tmp_path / "a"),
+    ):
+        raise OSError(errno.EIO, "mine")
+
+
+def test_other_failure_of_the_system_stays_what_it_is(tmp_path):
     with pytest.raises(OSError, match="mine") as caught, disk_errors(tmp_path):
-        raise OSError(number, "mine")
+        raise OSError(errno.ENOENT, "mine")
     assert not isinstance(caught.value, InputError)
 
 
@@ -338,7 +361,10 @@ def test_target_that_cannot_be_made_is_one_line(below):
 
 
 def test_a_read_only_disk_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="cannot be written: mine"), disk_errors(tmp_path):
+    with (
+        pytest.raises(InputError, match="cannot be written: Read-only file system"),
+        disk_errors(tmp_path),
+    ):
         raise OSError(errno.EROFS, "mine")
 
 
@@ -404,12 +430,123 @@ def test_what_a_killed_process_left_half_written_is_swept_away_by_the_next(tmp_p
     )
     assert killed.returncode == -9
     (left,) = tmp_path.iterdir()
-    other = tmp_path / f".a.parquet.{platform.node()}-{os.getpid()}0x.partial"  # not a name of ours
-    mine = left.with_name(
-        f".a.parquet.{platform.node()}-{os.getppid()}.partial"
-    )  # a process at work
+    here = left.name.split(".")[3].partition("-")[0]
+    other = left.with_name(f".a.parquet.{here}-{os.getpid()}0x.partial")  # not a name of ours
+    mine = left.with_name(f".a.parquet.{here}-{os.getppid()}.partial")  # a process at work
     for path in (other, mine):
         path.touch()
     with whole_file(target) as partial:
         partial.write_text("whole")
     assert sorted(tmp_path.iterdir()) == sorted([target, other, mine])
+
+
+def start(code, *arguments, **options):
+    """Start Python with some code that has `files` imported, and wait until it has said a word."""
+    command = [sys.executable, "-c", f"import sys; from pathlib import Path\n{code}", *arguments]
+    process = subprocess.Popen(
+        [*options.get("before", ()), *command],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline()
+    return process
+
+
+WRITES = """from distillkit.data.files import hold, whole_file
+with hold(Path(sys.argv[1])), whole_file(Path(sys.argv[1])) as partial:
+    partial.write_text("its"); print("ready", flush=True); sys.stdin.read()"""
+
+
+def test_the_second_process_is_told_who_writes_the_folder_and_a_killed_one_lets_go(tmp_path):
+    target = tmp_path / "new" / "model"
+    other = start(WRITES, str(target))
+    with pytest.raises(HeldError, match=rf"new/model: process {other.pid} on .* is writing it"):
+        check_replaceable(target)
+    assert len(everything_below(tmp_path / "new")) == 2  # its lock, and what it writes
+    other.kill()
+    other.communicate()
+    check_replaceable(target)
+    assert everything_below(tmp_path) == ["new"]
+
+
+def test_a_lock_that_was_waited_for_is_never_held_by_two(tmp_path):
+    inside, most = [], []
+
+    def work():
+        for _ in range(20):
+            with hold(tmp_path / "a", wait=True):
+                inside.append(0)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {*most} == {1}
+    assert everything_below(tmp_path) == []
+
+
+def test_what_is_half_written_in_another_container_is_left_alone(tmp_path):
+    unshare = ["unshare", "--pid", "--fork"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*unshare, "true"], check=False).returncode
+    ):
+        pytest.skip("needs unshare, and the right to it")
+    writes = WRITES.replace("hold(Path(sys.argv[1])), ", "")  # without the lock
+    other = start(writes, str(tmp_path / "a"), before=unshare)
+    with whole_file(tmp_path / "b") as partial:
+        partial.write_text("mine")
+    other.communicate("")
+    assert other.returncode == 0
+    assert (tmp_path / "a").read_text() == "its"
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    os.utime(path, (place, place))  # another time than before, however coarse the clock is
+
+
+@pytest.mark.parametrize("form", ["arrow", "npy"])
+def test_any_flipped_bit_or_cut_of_a_work_file_is_one_line(tmp_path, form):
+    path = tmp_path / f"a.{form}"
+    if form == "arrow":
+        write_arrow(pa.table({"text": ["a", "bc"]}), path)
+        read = read_arrow
+        assert read(path)["text"].to_pylist() == ["a", "bc"]
+    else:
+        write_array(np.arange(9), path)
+        read = read_array
+        assert read(path).tolist() == list(range(9))
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole)
+        flip(path, place)
+        with pytest.raises(InputError, match=rf"a\.{form}: cannot be read .*run the same command"):
+            read(path)
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=rf"a\.{form}: cannot be read"):
+            read(path)
+
+
+def test_a_sealed_file_that_has_changed_or_is_gone_is_one_line(tmp_path):
+    folder = make(
+        tmp_path, **{"model.safetensors": "abc", "tokenizer.json": "d", "config.json": "e"}
+    )
+    check_sealed(folder)  # as earlier versions wrote it
+    seal(folder)
+    (folder / "config.json").write_text("mine")
+    check_sealed(folder)
+    flip(folder / "model.safetensors", 1)
+    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read .*its checksum"):
+        check_sealed(folder)
+    (folder / "model.safetensors").write_text("abc")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"tokenizer\.json: cannot be read .*No such file"):
+        check_sealed(folder)

@@ -102,9 +102,9 @@ def test_a_shard_in_other_hands_is_waited_for_and_taken_over_when_it_is_dropped(
     plan, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(shards, "WAIT_SECONDS", 0.01)
-    other = FileLock(tmp_path / f".shard-{plan[0].name}.lock", thread_local=False)
+    other = FileLock(tmp_path / f".shard-{plan[0].name}.parquet.lock", thread_local=False)
     other.acquire()
-    partial = tmp_path / f".shard-{plan[0].name}.parquet.77.partial"
+    partial = tmp_path / f".shard-{plan[0].name}.parquet.0123abcd-77.partial"
     partial.write_text("half of i")
     with Turns(tmp_path, plan[:1]) as turns:
         assert turns.take(wait=False) is None
@@ -118,9 +118,13 @@ def test_a_shard_in_other_hands_is_waited_for_and_taken_over_when_it_is_dropped(
 
 
 def test_what_the_killed_have_left_is_cleared_away_and_what_is_in_use_is_not(plan, tmp_path):
-    written, in_use = shard_path(tmp_path, plan[0].name), tmp_path / ".shard-11.lock"
-    killed = (f".shard-{plan[0].name}.lock", ".shard-00.lock", ".shard-00.parquet.77.partial")
-    partial = tmp_path / ".shard-11.parquet.78.partial"
+    written, in_use = shard_path(tmp_path, plan[0].name), tmp_path / ".shard-11.parquet.lock"
+    killed = (
+        f".shard-{plan[0].name}.parquet.lock",
+        ".shard-00.parquet.lock",
+        ".shard-00.parquet.0123abcd-77.partial",
+    )
+    partial = tmp_path / ".shard-11.parquet.0123abcd-78.partial"
     for path in (written, partial, *(tmp_path / name for name in killed)):
         path.write_text("half of i")
     with FileLock(in_use):

@@ -233,18 +233,22 @@ def test_how_often_it_saves_may_change(tmp_path):
     assert torch.equal(weights, train()[0])
 
 
-@pytest.mark.parametrize("damage", ["truncated", "gone", "state"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "gone", "state"])
 def test_a_damaged_checkpoint_is_one_line(tmp_path, damage):
     with pytest.raises(KeyboardInterrupt):
         train(Checkpoints(tmp_path), [Stop(9, killed)])
     last = Checkpoints(tmp_path).all()[-1]
     if damage == "truncated":
         (last / "rank-0.safetensors").write_bytes((last / "rank-0.safetensors").read_bytes()[:100])
+    elif damage == "flipped":  # in the middle of the weights, where nothing but a checksum sees it
+        content = bytearray((last / "rank-0.safetensors").read_bytes())
+        content[-100] ^= 1
+        (last / "rank-0.safetensors").write_bytes(content)
     elif damage == "gone":
         (last / "rank-0.safetensors").unlink()
     else:
         (last / "state.json").write_text("{")
-    with pytest.raises(InputError, match=f"{last.name}: cannot be read .*; remove that folder"):
+    with pytest.raises(InputError, match=f"{last.name}.*: cannot be read .*; remove that folder"):
         train(Checkpoints(tmp_path))
 
 

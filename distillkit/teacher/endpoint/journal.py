@@ -8,19 +8,14 @@ knows of every call that it began. A last line that is torn is ignored.
 
 import json
 import os
-import platform
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow as pa
-from filelock import FileLock, Timeout
 
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError
-from distillkit.teacher.shards import let_go
 
 JOURNAL = "answers.jsonl"
 Tokens = tuple[int, int]  # of the prompt, of the answer
@@ -125,7 +120,7 @@ def read_journal(folder: Path) -> Record:
 
 
 class Journal:
-    """A journal that is written; one process at a time, as `asking` makes sure.
+    """A journal that is written; one process at a time, by `data.files.hold`.
 
     Args:
         folder: A teacher's folder in a store.
@@ -183,33 +178,3 @@ class Journal:
 def _line(answer: Answer) -> dict[str, Any]:
     line = {"key": answer.key.hex(), "prompt": answer.prompt, "logits": answer.values}
     return line | ({"hard": True} if answer.hard else {})
-
-
-@contextmanager
-def asking(folder: Path) -> Iterator[None]:
-    """Let one process at a time ask for a teacher's folder.
-
-    Raises:
-        InputError: Another process does; the message says which.
-    """
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    lock, holder = FileLock(folder / ".answers.lock"), folder / ".answers.holder"
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        who = ""
-        with suppress(OSError):
-            who = holder.read_text(encoding="utf-8")
-        raise InputError(
-            f"{folder}: {who or 'another process'} is asking for this folder; wait for it, or stop it"
-        ) from None
-    try:
-        holder.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
-        yield
-    finally:
-        holder.unlink(missing_ok=True)
-        let_go(lock)
-        for path in new:  # nothing came of it
-            with suppress(OSError):
-                path.rmdir()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distillkit.data.files import disk_errors
+from distillkit.data.files import disk_errors, hold
 from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
@@ -32,7 +32,7 @@ from distillkit.recipe import LabelConfig
 from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.endpoint.answers import RULES
 from distillkit.teacher.endpoint.budget import SpentUp, cost_of, likely_tokens, spending
-from distillkit.teacher.endpoint.journal import Journal, Record, asking, read_journal
+from distillkit.teacher.endpoint.journal import Journal, Record, read_journal
 from distillkit.teacher.endpoint.prompts import Prompts, draw_examples
 from distillkit.teacher.store import check_manifest, fill_store, keep_manifest, write_here
 
@@ -184,7 +184,8 @@ def label_from_endpoint(
     job = _job(table, store, config, labels, name)
     with ExitStack() as open_:
         open_.enter_context(disk_errors(job.folder))
-        open_.enter_context(asking(job.folder))
+        open_.enter_context(hold(job.folder))
+        job.folder.mkdir(exist_ok=True)
         service = Service(config.endpoint)
         open_.callback(service.close)
         new = not (job.folder / MANIFEST).is_file()

@@ -17,11 +17,12 @@ import pytest
 
 from distillkit import pipeline
 from distillkit.cli import main
+from distillkit.data.files import hold
 from distillkit.data.logits import join_logits, read_store
 from distillkit.data.tables import write_table
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, EndpointConfig, LabelConfig
-from distillkit.teacher.endpoint.journal import JOURNAL, asking, read_journal
+from distillkit.teacher.endpoint.journal import JOURNAL, read_journal
 
 LABELS = ["positive", "negative"]
 
@@ -407,8 +408,8 @@ def test_the_manifest_says_what_the_logits_depend_on(server, bare, store):
 
 
 def test_one_process_at_a_time_asks(server, bare, store):
-    with asking(store / "teacher"):
-        said = rf"teacher: process {os.getpid()} on .* is asking for this folder"
+    with hold(store / "teacher"):
+        said = rf"teacher: process {os.getpid()} on .* is writing it"
         with pytest.raises(InputError, match=said):
             ask(server, bare, store)
     assert server.calls == 0

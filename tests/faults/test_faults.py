@@ -1,0 +1,44 @@
+"""A command that a fault has hit, repeated: the bytes of an undisturbed one, or a refusal that names the file."""
+
+import os
+import shutil
+
+import pytest
+
+from distillkit.cli import main
+from distillkit.data.tables import read_table, texts_of
+from distillkit.recipe import ColumnsConfig
+from tests.faults.harness import COMMANDS, Harness, draw_faults
+
+pytestmark = pytest.mark.slow
+COUNT, SEED = (
+    int(os.environ.get(f"DISTILLKIT_{name}", number))
+    for name, number in (("FAULTS", 20), ("SEED", 1))
+)
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory, classifier_folder, write_tsv, dev_table):
+    """What the commands read: embedded reviews, a tiny teacher, its logits and a student."""
+    base = tmp_path_factory.mktemp("base")
+    shutil.copytree(classifier_folder, base / "teacher")
+    reviews = texts_of(read_table("embedded:reviews/train", ColumnsConfig()).slice(0, 40))[0]
+    (base / "texts.txt").write_text("\n".join(" ".join(text.split()) for text in reviews) + "\n")
+    write_tsv(base / "dev.tsv", dev_table)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(base)
+        for name, made, kept in (
+            ("augment", "transfer.parquet", "set.parquet"),
+            ("label", "logits", "store"),
+            ("train-student", "student", "trained"),
+        ):
+            assert main(COMMANDS[name][1].split()) == 0
+            os.rename(made, kept)
+    return Harness(base, tmp_path_factory.mktemp("work"))
+
+
+@pytest.mark.parametrize(
+    "fault", draw_faults(COUNT, SEED), ids=lambda f: f"{f.command}-{f.kind}-{f.seed}"
+)
+def test_a_fault_leaves_nothing_wrong(harness, fault):
+    assert harness.check(fault) == ""
