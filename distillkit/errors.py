@@ -51,12 +51,13 @@ class Preempted(Exception):
 
 
 @contextmanager
-def library_errors(place: str, what: str) -> Iterator[None]:
+def library_errors(place: str, what: str, mend: str = "") -> Iterator[None]:
     """Turn whatever a library raises over a damaged or hostile file into one line.
 
     Args:
         place: The file, and its line if one is known.
-        what: What the file was expected to be, or could not be done with it.
+        what: What is wrong with it.
+        mend: Ends the error.
 
     Raises:
         InputError: The block raised anything.
@@ -69,7 +70,7 @@ def library_errors(place: str, what: str) -> Iterator[None]:
         # Arrow, csv, json and yaml raise a dozen unrelated classes over damaged bytes.
         deep = isinstance(error, RecursionError)
         said = "nested too deeply" if deep else str(error)[:300] or type(error).__name__
-        raise InputError(f"{place}: {what}: {said}") from None
+        raise InputError(f"{place}: {what}: {said}{mend}") from None
 
 
 @contextmanager

@@ -440,6 +440,7 @@ def test_a_teacher_of_few_rows_has_more_passes_unless_it_says_how_many():
             "r.yaml:2: loss.alpha cannot be read: expected a number",
         ),
         (f"seed: 0x{'f' * 9_000}\n", "r.yaml:1: seed cannot be read: expected a number below 2^63"),
+        ("seed: !!python/name:os.system\n", "r.yaml:1: seed cannot be read"),
         ("seed: -1\n", "r.yaml:1: seed is -1: expected 0 to 4294967295"),
         ('data:\n  train: "\\ud800"\n', "r.yaml:2: data.train cannot be read"),
         (f"loss:\n  kind: {'[' * 20_000}\n", "r.yaml: not YAML: nested too deeply"),

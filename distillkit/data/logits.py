@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distillkit.data.labels import HEADS
-from distillkit.data.readers import parse_json
 from distillkit.data.tables import KEY_BYTES, content_keys, texts_of, write_table
 from distillkit.errors import InputError, library_errors
 from distillkit.recipe import TEACHER_NAME, Task
@@ -69,8 +68,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     mend = "delete the folder and label again"
-    with library_errors(str(path), f"cannot be read ({mend})"):
-        manifest = parse_json(path.read_text(encoding="utf-8"), str(path), f"; {mend}")
+    with library_errors(str(path), "not JSON", f"; {mend}"):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(manifest, dict) or not isinstance(manifest.get("labels"), list):
         raise InputError(f"{path}: not the manifest of a teacher's logits; {mend}")
     if manifest.get("format") != FORMAT:
@@ -179,7 +178,7 @@ def rounding_error(folder: Path) -> float:
 def _shards(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
     """Read shards in the order of their names."""
     for path in sorted(folder.glob("shard-*.parquet")):
-        with library_errors(str(path), "damaged; delete this shard and label again"):
+        with library_errors(str(path), "damaged", "; delete this shard and label again"):
             table = pq.read_table(path, columns=columns)
             if table.column_names != columns or ROUNDING_ERROR not in (table.schema.metadata or {}):
                 raise KeyError("not what distillkit label writes")

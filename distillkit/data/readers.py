@@ -161,9 +161,9 @@ def _refuse_utf_16(path: UPath, start: bytes) -> None:
 
 
 def _header(place: str, fields: list[str]) -> list[str]:
-    twice, count = Counter(fields).most_common(1)[0]
-    if count > 1:
-        raise InputError(f"{place}: the header names the column {twice!r} twice; rename one")
+    for name, count in Counter(fields).most_common(1):
+        if count > 1:
+            raise InputError(f"{place}: the header names the column {name!r} twice; rename one")
     return fields
 
 

@@ -21,6 +21,7 @@ from distillkit.recipe import ColumnsConfig, Recipe, dump, load_recipe
 from distillkit.teacher.logits_file import LogitsFile
 
 pytestmark = pytest.mark.slow
+EXAMPLES = 200  # a test
 
 ROWS = [
     {"text": f"a film of {n} acts", "label": "ab"[n % 2], "logits": [n, -1.5]} for n in range(9)
@@ -142,7 +143,7 @@ def test_a_damaged_table_is_read_or_refused_and_no_row_is_lost_in_silence(name, 
     path = Path(place / name)
 
     # The limit of 10 seconds an example is Hypothesis' own.
-    @settings(max_examples=400, deadline=10_000, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
     @given(data=mutated(FILES[name](path)), task=st.sampled_from(["classification", "multi-label"]))
     def check(data, task):
         path.write_bytes(data)
@@ -167,7 +168,7 @@ def test_damaged_logits_are_read_or_refused(name, place):
         file = LogitsFile(source, ColumnsConfig())
         return file.name_labels(["a", "b", "c"][: file.classes], [])
 
-    @settings(max_examples=400, deadline=10_000, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
     @given(data=mutated(FILES[name](path)))
     def check(data):
         path.write_bytes(data)
@@ -179,7 +180,7 @@ def test_damaged_logits_are_read_or_refused(name, place):
 def test_a_damaged_recipe_is_loaded_or_refused(place):
     path = place / "fuzzed.yaml"
 
-    @settings(max_examples=600, deadline=10_000, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
     @given(data=mutated(dump(Recipe()).encode()))
     def check(data):
         path.write_bytes(data)
