@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+_REFUSED = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
+    errno.ENAMETOOLONG,
+)
 _BROKEN = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO)
 
 
@@ -18,7 +21,15 @@ class InputError(ValueError):
 
     The command line prints it without a traceback and exits with status 1; every other exception is
     a bug and keeps its traceback.
+
+    Args:
+        message: Lines are joined. Of more than 2,000 characters the middle is left out, so that
+            whoever quotes a value of a file need not look how long it is.
     """
+
+    def __init__(self, message: str) -> None:
+        line = re.sub(r"\s*\n\s*", " ", message)
+        super().__init__(line if len(line) <= 2_000 else f"{line[:1_500]} ... {line[-400:]}")
 
 
 class MissingValue(InputError):
@@ -46,6 +57,29 @@ class Preempted(Exception):
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
         self.signal = signal
+
+
+@contextmanager
+def library_errors(place: str, what: str, mend: str = "") -> Iterator[None]:
+    """Turn whatever a library raises over a damaged or hostile file into one line.
+
+    Args:
+        place: The file, and its line if one is known.
+        what: What is wrong with it.
+        mend: Ends the error.
+
+    Raises:
+        InputError: The block raised anything.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        # Arrow, csv, json and yaml raise a dozen unrelated classes over damaged bytes.
+        deep = isinstance(error, RecursionError)
+        said = "nested too deeply" if deep else str(error)[:300] or type(error).__name__
+        raise InputError(f"{place}: {what}: {said}{mend}") from None
 
 
 @contextmanager

@@ -458,3 +458,62 @@ def test_a_transfer_set_that_cannot_be_made_is_one_line(tmp_path, monkeypatch, c
         rf"^distillkit: \S*{target}: cannot be written: .*\n$", capsys.readouterr().err
     )
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["evaluate", "package:", "embedded:reviews/dev"], "package:: package  is not installed"),
+        (["evaluate", "package:.x", "embedded:reviews/dev"], "package .x is not installed"),
+        (["evaluate", "package:broken_one", "embedded:reviews/dev"], "cannot be imported: no luck"),
+        (["evaluate", "x" * 5_000, "embedded:reviews/dev"], "File name too long"),
+        (["augment", "embedded:reviews/train", "out\udcff.parquet"], "not UTF-8; rename the file"),
+        (
+            ["augment", "embedded:reviews/train", "out.parquet", "--seed", f"-{'9' * 30}"],
+            "seed is -9",
+        ),
+        (["augment", "embedded:reviews/train", f"{'x' * 5_000}.parquet"], "File name too long"),
+        (
+            ["augment", "embedded:reviews/train", "out.parquet", "--augment.tagger", ":x"],
+            "MODULE:FUNC",
+        ),
+    ],
+)
+def test_hostile_names_and_numbers_are_one_line(args, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_one.py").write_text("raise RuntimeError('no luck')\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert_one_line_and_nothing_left(args, said, tmp_path, capsys)
+
+
+def in_shell(line, **environment):
+    line = f"{sys.executable} -m distillkit {line}"
+    environment = os.environ | environment
+    return subprocess.run(["sh", "-c", line], capture_output=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("args", ["list", "--help", "augment --help"])
+def test_a_closed_or_full_stdout_is_no_traceback(args):
+    closed = in_shell(f"{args} >&-")
+    assert (closed.returncode, closed.stderr) == (0, b"")
+    full = in_shell(f"{args} >/dev/full")
+    said = b"distillkit: stdout cannot be written: No space left on device\n"
+    assert (full.returncode, full.stderr) == (1, said)
+
+
+def test_a_closed_stderr_is_no_traceback(tmp_path):
+    done = in_shell(f"run {tmp_path}/nothing.yaml 2>&-")
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_where_stdout_takes_ascii_alone_json_stays_json(tmp_path):
+    (tmp_path / "é.yaml").write_text("# café\n")
+    code = "from distillkit.cli import _json; import sys; print(*_json([{'é': 'ü'}], sys.stdout))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+    assert json.loads(done.stdout) == {"é": "ü"}
+    assert b"\\xe9" in in_shell(f"run {tmp_path}/é.yam", PYTHONIOENCODING="ascii").stderr

@@ -1,5 +1,6 @@
 """Configuration from YAML: strict, each mistake said with file and line, and written back to the same object."""
 
+import time
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
@@ -283,7 +284,7 @@ def test_dumped_recipe_loads_to_an_equal_one(tmp_path, name):
 @given(
     text=st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])),
     rate=st.floats(0, 1),
-    seed=st.integers(),
+    seed=st.integers(0, 2**32 - 1),
 )
 def test_any_text_and_number_survives_dump_and_load(tmp_path_factory, text, rate, seed):
     path = tmp_path_factory.mktemp("dump") / "r.yaml"
@@ -424,3 +425,53 @@ def test_a_teacher_of_few_rows_has_more_passes_unless_it_says_how_many():
     assert epochs(500, batch_size=8, accumulation_steps=2) == 10
     assert epochs(100, epochs=2) == 2
     assert TeacherConfig().training.by_rows
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: !!bool maybe\n", "r.yaml:1: seed cannot be read"),
+        ("seed: !!int ''\n", "r.yaml:1: seed cannot be read"),
+        ("seed: !!float ''\n", "r.yaml:1: seed cannot be read"),
+        ("seed: !!timestamp abc\n", "r.yaml:1: seed cannot be read"),
+        (f"seed: {'9' * 5_000}\n", "r.yaml:1: seed cannot be read"),
+        (
+            f"loss:\n  alpha: {'9' * 4_000}\n",
+            "r.yaml:2: loss.alpha cannot be read: expected a number",
+        ),
+        (f"seed: 0x{'f' * 9_000}\n", "r.yaml:1: seed cannot be read: expected a number below 2^63"),
+        ("seed: !!python/name:os.system\n", "r.yaml:1: seed cannot be read"),
+        ("seed: -1\n", "r.yaml:1: seed is -1: expected 0 to 4294967295"),
+        ('data:\n  train: "\\ud800"\n', "r.yaml:2: data.train cannot be read"),
+        (f"loss:\n  kind: {'[' * 20_000}\n", "r.yaml: not YAML: nested too deeply"),
+        (f"loss:\n  kind: {'{a: ' * 3_000}{'}' * 3_000}\n", "r.yaml: not YAML: nested too deeply"),
+        ("loss:\n  kind: &a [*a]\n", "r.yaml:2: loss.kind: expected one value, or a list"),
+        ("? [a, b]\n: c\n", "r.yaml:1: a key below '' is a sequence; expected a word"),
+        (f"student: {'x' * 5_000}.yaml\n", "r.yaml:1: xxx"),
+        ("# long\n" * 20_000, "r.yaml: 140,000 bytes; a recipe has 131,072 at most"),
+    ],
+)
+def test_hostile_yaml_is_one_line(load, text, message):
+    with pytest.raises(InputError) as caught:
+        load(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) <= 2_000
+
+
+def test_aliases_that_nest_without_end_are_refused_at_once(load):
+    lists = "".join(f"   - &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]\n" for i in range(12))
+    started = time.perf_counter()
+    with pytest.raises(InputError, match=r"r.yaml:3: loss.kind: expected one value, or a list"):
+        load(f"loss:\n  kind:\n   - &a0 [x]\n{lists}")
+    assert time.perf_counter() - started < 5
+
+
+def test_a_long_chain_of_files_that_use_one_another_is_refused(load, tmp_path):
+    for number in range(400):
+        after = tmp_path / f"{number + 1}.yaml"
+        (tmp_path / f"{number}.yaml").write_text(f"use: {after}\n")
+    (tmp_path / "400.yaml").write_text("kind: bilstm\n")
+    assert load(f"student: {tmp_path / '394.yaml'}\n").student.kind == "bilstm"
+    with pytest.raises(InputError, match=r"the 9th file that `use` leads to; expected 8"):
+        load(f"student: {tmp_path / '0.yaml'}\n")

@@ -1,5 +1,7 @@
 """The command line: parse, one library call, print; results on stdout, all else on stderr."""
 
+import errno
+import io
 import json
 import logging
 import os
@@ -8,13 +10,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TextIO
 
 from distillkit.cli import parsing, recipes, ship, stages
 from distillkit.cli.command import Command
 from distillkit.cli.places import check_sources
 from distillkit.errors import InputError, Preempted, disk_error
 from distillkit.processes import rank
+from distillkit.recipe.bounds import check
 
 # None of them loads torch before it is called.
 GROUPS: dict[str, dict[str, type[Command]]] = {
@@ -66,7 +69,35 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         Exit status: 0 fine, 1 a user's mistake. Usage errors leave with 2, as the parser does.
     """
-    argv = sys.argv[1:] if argv is None else argv
+    _prepare_streams()
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has closed it (| head)
+        status = 0
+    except OSError as error:
+        if error.filename or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        sys.stderr.write(f"distillkit: stdout cannot be written: {error.strerror}\n")
+        status = 1
+    # Python would try once more to write what is left, and fail.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _prepare_streams() -> None:
+    """Have somewhere to write where a stream is closed, and a way where it takes ASCII alone."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         sys.stdout.write(_overview())
         return 0
@@ -86,9 +117,6 @@ def main(argv: list[str] | None = None) -> int:
         _call(argv[0], argv[1:])
     except (InputError, ModuleNotFoundError, Preempted, KeyboardInterrupt) as error:
         return _status(argv[0], error)
-    except BrokenPipeError:
-        # The reader of our output has closed it (| head).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         # A file that cannot be read or written is the system's doing, wherever it is met.
         if line := disk_error(error, absent=True):
@@ -98,15 +126,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _call(name: str, argv: list[str]) -> None:
+    try:
+        "".join(argv).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{argv}: not UTF-8; rename the file or folder") from None
     readable = sys.stdout.isatty() and "--json" not in argv
     arguments = parse(name, [word for word in argv if word != "--json"])
     out = sys.stdout
     # deepspeed, imported by transformers wherever it is installed, logs to stdout
     with redirect_stdout(sys.stderr):
+        check(arguments, "")
         check_sources(vars(arguments))
         result = arguments()
         lines = result if isinstance(result, Iterator) else iter([result])
-        for line in arguments.readable(lines) if readable else _json(lines):
+        for line in arguments.readable(lines) if readable else _json(lines, out):
             if rank() == 0:  # of the processes that torchrun starts one prints
                 out.write(line + "\n")
 
@@ -116,8 +149,9 @@ def parse(name: str, argv: list[str]) -> Command:
     return parsing.parse(name, COMMANDS[name], argv)
 
 
-def _json(lines: Iterable[Any]) -> Iterator[str]:
-    return (json.dumps(line, ensure_ascii=False, default=dict) for line in lines)
+def _json(lines: Iterable[Any], out: TextIO) -> Iterator[str]:
+    ascii_alone = not (out.encoding or "utf-8").lower().startswith("utf")
+    return (json.dumps(line, ensure_ascii=ascii_alone, default=dict) for line in lines)
 
 
 def _status(name: str, error: BaseException) -> int:

@@ -26,6 +26,7 @@ from distillkit.recipe import (
     TeacherConfig,
     load_config,
 )
+from distillkit.recipe.bounds import Seed
 
 _WORDS_SHOWN = 8  # of an explanation, on a terminal
 
@@ -56,7 +57,7 @@ class TrainTeacher(Command):
     """Folder for the fine-tuned checkpoint."""
     data: DataConfig = field(default_factory=DataConfig)
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
-    seed: int = 1
+    seed: Seed = 1
     """Seed of the new head, the order of rows, dropout."""
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""
@@ -89,7 +90,7 @@ class AdaptTeacher(Command):
     """The checkpoint to start from, in place of the teacher's: a folder, package:NAME, a hub name,
     or scratch."""
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
-    seed: int = 1
+    seed: Seed = 1
     """Seed of the held-out rows, new heads, the order of rows, masks, dropout."""
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""
@@ -136,7 +137,7 @@ class Augment(Command):
     bytes written are the same."""
     workers: int = 0
     """Processes; 0: one per core, fewer for few texts."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of everything random."""
 
     def __call__(self) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from distillkit.errors import InputError, disk_error
+from distillkit.errors import InputError, disk_error, library_errors
 from distillkit.processes import rank, without_foreign_bars
 
 SUMS = "checksums.json"
@@ -69,24 +69,14 @@ def disk_errors(target: Path) -> Iterator[None]:
         raise InputError(line) from None
 
 
-@contextlib.contextmanager
-def readable(path: Path, mend: str) -> Iterator[None]:
+def readable(path: Path, mend: str) -> contextlib.AbstractContextManager[None]:
     """Turn whatever a library raises on a damaged file of ours into one line.
 
     Args:
         path: What is read.
         mend: What to do.
-
-    Raises:
-        InputError: It cannot be read.
     """
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # pyarrow, numpy, safetensors and json raise unrelated classes here
-        what = " ".join(str(error).split())[:200]
-        raise InputError(f"{path}: cannot be read ({what}); {mend}") from None
+    return library_errors(str(path), "cannot be read", f"; {mend}")
 
 
 class HeldError(InputError):

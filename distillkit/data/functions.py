@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distillkit.data.files import fingerprint
-from distillkit.errors import InputError
+from distillkit.errors import library_errors
 
 
 def load_function(name: str, setting: str) -> Callable[..., Any]:
@@ -20,12 +20,9 @@ def load_function(name: str, setting: str) -> Callable[..., Any]:
         InputError: There is no such module, or no such function in it.
     """
     module, _, function = name.partition(":")
-    try:
+    place = f"{setting} {name!r}"
+    with library_errors(place, "expected MODULE:FUNCTION that can be imported"):
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"{setting} {name!r}: {error}; expected MODULE:FUNCTION that can be imported"
-        ) from None
     return found
 
 

@@ -129,7 +129,7 @@ def _names(value: Any, where: str, separator: str) -> list[str]:
 
 
 def _class_name(value: Any, where: str) -> str:
-    if isinstance(value, list | dict):
+    if not isinstance(value, str | int | float | None) or value in (math.inf, -math.inf):
         raise InputError(
             f"{where} is {value!r}; expected a class, by name or integer; for lists of labels give --data.task multi-label"
         )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from distillkit.data.files import open_parquet, readable
 from distillkit.data.labels import HEADS
 from distillkit.data.tables import KEY_BYTES, content_keys, texts_of, write_table
-from distillkit.errors import InputError
+from distillkit.errors import InputError, library_errors
 from distillkit.recipe import TEACHER_NAME, Task
 
 FORMAT = 2
@@ -68,10 +68,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     mend = "delete the folder and label again"
-    try:
+    with library_errors(str(path), "not JSON", f"; {mend}"):
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON: {error}; {mend}") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("labels"), list):
         raise InputError(f"{path}: not the manifest of a teacher's logits; {mend}")
     if manifest.get("format") != FORMAT:

@@ -4,24 +4,31 @@ import codecs
 import csv
 import importlib.resources
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from upath import UPath
 
 from distillkit.data.wordnet import FILES, glosses_of, wordnet_files
-from distillkit.errors import InputError
+from distillkit.errors import InputError, library_errors
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
 
 EMBEDDED = ("reviews", "questions")
 _FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT, datasets:NAME[:CONFIG]:SPLIT or wordnet[:FOLDER]"
 
 # The csv module's own limit, 131,072 characters a field, is shorter than some documents.
 csv.field_size_limit(2**31 - 1)
+# What a Parquet file may expand to: so many times its size, or so many bytes. Text expands to less
+# than 20 times, a dictionary of one long text to millions.
+_EXPANSION, _EXPANDED, _ROW_BYTES = 1_000, 1 << 28, 256
+_NOT_PARQUET = "not a Parquet file, or a damaged one"
 
 # (place to name in an error, e.g. "dev.tsv:17"; the row's values by column)
 Row = tuple[str, dict[str, Any]]
@@ -67,19 +74,15 @@ def source_files(source: str) -> list[UPath]:
     """
     if source.startswith("embedded:"):
         return [UPath(source_path(source))]
-    if source == "wordnet" or source.startswith("wordnet:"):
-        return wordnet_files(source)
-    try:
+    with library_errors(source, "cannot be read"):
+        if source == "wordnet" or source.startswith("wordnet:"):
+            return wordnet_files(source)
         path = UPath(source)
         if not path.is_dir():
-            return [path if path.exists() else UPath(source_path(source))]
+            return [path if path.is_file() else UPath(source_path(source))]
         inside = sorted(
             p for p in path.iterdir() if p.suffix in _READERS and not p.name.startswith((".", "_"))
         )
-    except (ImportError, ValueError, OSError) as error:
-        raise InputError(
-            f"{source}: cannot be read: {' '.join(str(error).split())[:300]}"
-        ) from None
     if len({p.suffix for p in inside}) != 1:
         raise InputError(
             f"{source}: expected a folder of files of one form ({', '.join(_READERS)}), found {sorted({p.suffix for p in inside}) or 'none'}"
@@ -99,16 +102,30 @@ def source_path(source: str) -> Path:
             / "embedded"
             / f"{source.removeprefix('embedded:')}.tsv"
         )
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise InputError(
                 f"{source}: no such embedded data; there is {', '.join(f'embedded:{n}/train, /dev, /test, /unlabelled' for n in EMBEDDED)}"
             )
         return path
-    path = Path(source)
-    if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "no such file"
+    if not os.path.isfile(source):  # False, not an error, also for a name that is too long
+        there = "is a pipe or a device" if os.path.exists(source) else "no such file"
+        what = "is a folder, not a file" if os.path.isdir(source) else there
         raise InputError(f"{source}: {what}; expected {_FORMS}")
-    return path
+    return Path(source)
+
+
+@contextmanager
+def _opened(path: UPath, what: str = "cannot be read") -> Iterator[IO[bytes]]:
+    """Open a file of a source; name it in whatever is raised while it is read.
+
+    Raises:
+        InputError: It is no regular file, or `what`.
+    """
+    with library_errors(str(path), what):
+        if not path.is_file():  # a pipe in a folder of files would be waited for
+            raise InputError(f"{path}: is no file; expected {_FORMS}")
+        with path.open("rb") as stream:
+            yield stream
 
 
 def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
@@ -119,7 +136,7 @@ def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
     Raises:
         InputError: A line is not UTF-8.
     """
-    with path.open("rb") as stream:
+    with _opened(path) as stream:
         for number, raw in enumerate(stream, start=1):
             if number == 1:
                 _refuse_utf_16(path, raw)
@@ -144,9 +161,9 @@ def _refuse_utf_16(path: UPath, start: bytes) -> None:
 
 
 def _header(place: str, fields: list[str]) -> list[str]:
-    twice = next((name for name in fields if fields.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{place}: the header names the column {twice!r} twice; rename one")
+    for name, count in Counter(fields).most_common(1):
+        if count > 1:
+            raise InputError(f"{place}: the header names the column {name!r} twice; rename one")
     return fields
 
 
@@ -190,16 +207,46 @@ def _read_csv(path: UPath) -> Iterator[Row]:
         ) from None
 
 
+def parse_json(text: str, place: str, mend: str = "") -> Any:
+    """Return what JSON text holds.
+
+    Args:
+        text: One value.
+        place: Where it stands, for errors.
+        mend: Ends them.
+
+    Raises:
+        InputError: It is not JSON, an object has a key twice, a string has half of a surrogate
+            pair, or it is too deep or a number too long for Python.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_object)
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise InputError(f"{place}: column {error.colno}: not JSON: {error.msg}{mend}") from None
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        raise InputError(f"{place}: {half!r}: half of a surrogate pair is no text") from None
+    except (ValueError, RecursionError) as error:
+        said = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"{place}: not JSON that can be read: {said}{mend}") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
 def _read_jsonl(path: UPath) -> Iterator[Row]:
     for place, line in read_lines(path):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"{place}: column {error.colno}: not JSON: {error.msg}; expected one object a line"
-            ) from None
+        row = parse_json(line, place, "; expected one object a line")
         if not isinstance(row, dict):
             raise InputError(f"{place}: expected a JSON object, found {type(row).__name__}")
         yield place, row
@@ -215,24 +262,75 @@ def _read_wordnet(path: UPath) -> Iterator[Row]:
     return glosses_of(read_lines(path))
 
 
-def read_batches(path: UPath, rows: int) -> Iterator[tuple[int, "pyarrow.RecordBatch"]]:
-    """Read a Parquet file in batches, each with the number of its first row, from 1.
+def parquet_schema(path: UPath) -> "pa.Schema":
+    """Return the columns of a Parquet file.
 
     Raises:
         InputError: It is no Parquet file.
     """
+    import pyarrow.parquet as pq
+
+    with _opened(path, _NOT_PARQUET) as stream:
+        return pq.read_schema(stream)
+
+
+def read_batches(
+    path: UPath, rows: int, columns: Sequence[str] | None = None
+) -> Iterator[tuple[int, "pa.Table"]]:
+    """Read a Parquet file in batches, each with the number of its first row, from 1.
+
+    Args:
+        path: The file.
+        rows: Rows a batch, at most.
+        columns: Those to read; None: all.
+
+    Raises:
+        InputError: It is no Parquet file, is damaged, or expands beyond all measure.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with path.open("rb") as stream:
-        try:
-            file = pq.ParquetFile(stream, page_checksum_verification=True)
-            number = 1
-            for batch in file.iter_batches(rows):
-                yield number, batch
-                number += len(batch)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InputError(f"{path}: not a Parquet file: {error}") from None
+    with _opened(path, _NOT_PARQUET) as stream:
+        limit = max(_EXPANDED, _EXPANSION * stream.seek(0, os.SEEK_END))
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        leaves = [file.schema.column(i) for i in range(len(file.schema))]
+        texts = [
+            leaf.path
+            for leaf in leaves
+            if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"
+        ]
+        # Of a dictionary it is known what it expands to before it does.
+        coded = pq.ParquetFile(
+            stream, metadata=file.metadata, read_dictionary=texts, page_checksum_verification=True
+        )
+        wanted = file.schema_arrow.names if columns is None else columns
+        plain = pa.schema([file.schema_arrow.field(name) for name in wanted])
+        number, expanded = 1, _ROW_BYTES * file.metadata.num_rows
+        for batch in chain([None], coded.iter_batches(rows, columns=columns)):
+            expanded += sum(map(_expanded, batch.columns)) if batch else 0
+            if expanded > limit:
+                raise InputError(
+                    f"{path}: expands to more than {limit:,} bytes, {_EXPANSION:,} times its size; expected rows of text"
+                )
+            if batch:
+                table = pa.Table.from_batches([batch])
+                table.validate(full=True)  # Python would trip over a text that is not UTF-8
+                yield number, table.cast(plain)
+                number += len(table)
+
+
+def _expanded(column: "pa.Array") -> int:
+    """Return how many bytes a column has once its dictionaries are spelled out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if str(column.type).startswith(("dictionary<values=string", "dictionary<values=binary")):
+        return pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    if isinstance(column, pa.StructArray):
+        return sum(map(_expanded, column.flatten()))
+    if pa.types.is_nested(column.type):
+        return _expanded(column.flatten())
+    return column.nbytes
 
 
 def _read_parquet(path: UPath) -> Iterator[Row]:

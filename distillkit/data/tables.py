@@ -12,13 +12,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from upath import UPath
 
 from distillkit.data.columns import find_columns
-from distillkit.data.files import open_parquet, read_parquet, readable, whole_file
+from distillkit.data.files import whole_file
 from distillkit.data.labels import LABEL_TYPES, parse_label, task_of_labels
-from distillkit.data.readers import Row, is_plain_text, read_rows, source_files
+from distillkit.data.readers import (
+    Row,
+    is_plain_text,
+    parquet_schema,
+    read_batches,
+    read_rows,
+    source_files,
+)
 from distillkit.errors import InputError, MissingValue
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Missing, Task
@@ -29,6 +37,8 @@ HASH = np.dtype([("high", "u8"), ("low", "u8")])
 # word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 _LISTED = 20  # rows of an error's list
+_OWN_TEXTS = ("text", "text_pair", "origin", "rules")
+_OWN_TYPES = {name: [pa.string()] for name in _OWN_TEXTS} | {"label": [*LABEL_TYPES.values()]}
 _LETTER = re.compile(r"[^\W\d_]")
 _SECOND_NAMES = {
     f"{stem}{mark}"
@@ -100,19 +110,18 @@ def read_blocks(
         columns = replace(columns, text="text", text_pair=second, label="label")
     wanted = _wanted(columns)
     if own is not None and not known and _is_own(source, set(wanted), labels):
+        schema = parquet_schema(UPath(source))
         names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
-        file = open_parquet(source)
-        found = [name for name in names if name in file.schema_arrow.names]
-        meta = file.schema_arrow.metadata
+        found = [name for name in names if name in schema.names]
         if "label" in found:
-            _check_task(source, file.schema_arrow.field("label").type, task)
+            _check_task(source, schema.field("label").type, task)
         blocks = (
-            _of_task(pa.Table.from_batches([batch]), task)
-            for batch in file.iter_batches(rows, columns=found)
+            _of_task(_believed(source, first, block), task)
+            for first, block in read_batches(UPath(source), rows, found)
         )
-        with readable(Path(source), "make it anew"):
-            for block in resized(blocks, rows):
-                yield block.select(found).replace_schema_metadata(meta)
+        yield from (
+            block.replace_schema_metadata(schema.metadata) for block in resized(blocks, rows)
+        )
         return
     # Anything else goes row by row, and a row that does not fit is said with its place.
     found_rows = read_rows(source)
@@ -281,11 +290,7 @@ def raw_columns(source: str, columns: ColumnsConfig) -> ColumnsConfig:
 def _stamped_names(file: UPath) -> list[str] | None:
     if file.suffix != ".parquet":
         return None
-    with file.open("rb") as stream:
-        try:
-            schema = pq.read_schema(stream)
-        except (pa.ArrowInvalid, OSError):
-            return None  # the reader of foreign files says what is wrong
+    schema = parquet_schema(file)
     return schema.names if _STAMP in (schema.metadata or {}) else None
 
 
@@ -319,24 +324,51 @@ def is_second_name(name: str, first: str) -> bool:
 
 
 def _is_own(source: str, wanted: set[str], labels: str) -> bool:
-    """Say whether a source is one table of our own, checked when written, with what is wanted."""
+    """Say whether a source is one table of our own form, with rows and what is wanted."""
     if not source.endswith(".parquet") or not Path(source).is_file():
         return False
-    file = open_parquet(source)
-    names = file.schema_arrow.names
-    if not wanted <= set(names) or not file.metadata.num_rows:
+    schema = parquet_schema(UPath(source))
+    columns = [*wanted, *([] if labels == "ignored" else ["label"])]
+    # Whoever writes the stamp may write it over other columns.
+    if any(schema.get_field_index(name) < 0 for name in columns) or any(
+        field.type not in _OWN_TYPES[field.name] for field in schema if field.name in _OWN_TYPES
+    ):
         return False
     if labels != "required":
-        return labels == "ignored" or "label" in names
-    return "label" in names and not read_parquet(source, ["label"])["label"].null_count
+        return next(read_batches(UPath(source), 1, columns[:1]), None) is not None
+    nulls = [b["label"].null_count for _, b in read_batches(UPath(source), 65_536, ["label"])]
+    return bool(nulls) and not sum(nulls)
+
+
+def _believed(source: str, first: int, block: pa.Table) -> pa.Table:
+    """Return rows that were checked when written, if that is true: anybody can write the stamp.
+
+    Raises:
+        InputError: A text is missing, or a label is none.
+    """
+    names = [name for name in ("text", "text_pair") if name in block.column_names]
+    blank = (pc.equal(pc.utf8_trim_whitespace(block[name]), "").fill_null(True) for name in names)
+    if any(pc.any(column).as_py() for column in blank):
+        for number, row in enumerate(block.select(names).to_pylist(), start=first):
+            for name in names:
+                _text(row, name, f"{source} row {number}")
+    if "label" in block.column_names:
+        labels = block["label"].combine_chunks()
+        task = task_of_labels(labels.type)
+        if task == "multi-label":
+            labels, task = labels.flatten(), "classification"
+        place = f"{source} rows {first} to {first + len(block) - 1}"
+        for label in labels.unique().to_pylist():
+            parse_label({"label": label}, ColumnsConfig(), place, task, (), required=False)
+    return block
 
 
 def _check_task(source: str, found: pa.DataType, task: Task) -> None:
     """Refuse a table of our own whose labels, if it has any, are of another task."""
     if found == LABEL_TYPES[task]:
         return
-    column = read_parquet(source, ["label"])["label"]
-    if column.null_count < len(column):
+    blocks = read_batches(UPath(source), 65_536, ["label"])
+    if any(block["label"].null_count < len(block) for _, block in blocks):
         raise InputError(
             f"{source}: its labels are of a {task_of_labels(found)} task, expected {task}; check --data.task, or which model this is for"
         )
@@ -378,12 +410,6 @@ def _text(row: dict[str, Any], column: str, place: str) -> str:
         raise InputError(f"{place}: column {column!r} is {value!r}; expected text")
     if not value.strip():
         raise MissingValue(place, f"column {column!r} is empty", "; fill or drop the row")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            f"{place}: column {column!r} is {value!r}: half of a surrogate pair is no text"
-        ) from None
     return value
 
 
@@ -421,7 +447,7 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
             )
         chosen.update(key for _, key in mine[:count])
     in_dev = pa.array([key in chosen for key in keys])
-    return table.filter(pa.compute.invert(in_dev)), table.filter(in_dev)
+    return table.filter(pc.invert(in_dev)), table.filter(in_dev)
 
 
 def texts_of(table: pa.Table) -> tuple[list[str], list[str] | None]:

@@ -47,6 +47,7 @@ BY_ROWS = -1
 
 Count = Annotated[int, Range(1)]
 CountOrZero = Annotated[int, Range(0)]
+Seed = Annotated[int, Range(0, 2**32 - 1)]  # what numpy, scikit-learn and torch all take
 Positive = Annotated[float, Range(0, open_low=True)]
 NotNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1)]

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from distillkit.errors import InputError
-from distillkit.recipe.bounds import Count, CountOrZero, NotNegative, Positive, Range, check
+from distillkit.recipe.bounds import (
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Range,
+    Seed,
+    check,
+)
 
 PLACES = ("text", "text_pair", "labels", "examples")  # what may stand in a prompt's braces
 MOST_LABELS = 26  # single letters
@@ -34,7 +42,7 @@ class EndpointConfig:
     examples: CountOrZero = 0
     """Labelled rows of the source that every prompt shows, balanced over the labels; never the row
     that is asked about."""
-    seed: int = 1
+    seed: Seed = 1
     """Draws these rows."""
     logprobs: bool = True
     """Ask for log-probabilities; a service without them gives hard labels."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from distillkit.recipe.adapt import AdaptConfig
 from distillkit.recipe.augment import AugmentConfig, MixConfig
-from distillkit.recipe.bounds import BY_ROWS, CountOrZero, check
+from distillkit.recipe.bounds import BY_ROWS, CountOrZero, Seed, check
 from distillkit.recipe.data import AUTO_RAW, DataConfig
 from distillkit.recipe.loss import LossConfig
 from distillkit.recipe.ship import ShipConfig
@@ -34,7 +34,7 @@ class EvaluationConfig:
 class Recipe:
     """One experiment: teacher + student + data + how."""
 
-    seed: int = 1
+    seed: Seed = 1
     """Seed of everything random."""
     engine: Engine = "local"
     """Where augment and label work. local: processes of this machine; ray: a Ray cluster

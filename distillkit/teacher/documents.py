@@ -131,12 +131,6 @@ def _rows(source: str, column: str) -> Iterator[str]:
         if not isinstance(text, str | None):
             raise InputError(f"{place}: column {column!r} is {text!r}; expected text")
         if text and text.strip():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                raise InputError(
-                    f"{place}: column {column!r} is {text!r}: half of a surrogate pair is no text"
-                ) from None
             yield text
 
 

@@ -16,6 +16,8 @@ from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS, SCORE, task_of_labels, task_of_model
 from distillkit.data.logits import (
     FORMAT,
+    MANIFEST,
+    read_manifest,
     shard_table,
     teacher_folder,
     write_shard,
@@ -143,7 +145,7 @@ def label_table(
         store: Folder of the store; made if absent.
         teacher: As for `Labeller`.
         config: Batches, precision, shards.
-        mask: As for `Labeller`.
+        mask: As for `Labeller`; empty: that of the store, which may have one from a transfer set.
         name: The teacher's folder in the store.
         engine: `local`: this process, and whichever others do the same; `ray`: actors that hold the
             teacher, on a file system with the store.
@@ -161,6 +163,7 @@ def label_table(
     folder = teacher_folder(store, name)
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    mask = mask or _mask_in(folder)
     labeller = Labeller(teacher, config, mask)
     if has_labels(table):
         labeller.labels = match_labels(labeller.labels, label_names(table), teacher)
@@ -218,7 +221,7 @@ def label_from_file(
         "max_tokens": None,
         "precision": None,
         "head": HEADS[task],
-        "mask": mask_of(table),
+        "mask": mask_of(table) or _mask_in(folder),
         "storage": config.storage,
     }
     check_manifest(folder, manifest)
@@ -234,6 +237,12 @@ def label_from_file(
 
     write = partial(write_here, file.find, found, shard)
     return fill_store(table, folder, manifest, config, write, score)
+
+
+def _mask_in(folder: Path) -> str:
+    """Return the mask word that a teacher's folder was begun with; empty: none."""
+    begun = (folder / MANIFEST).is_file()
+    return (read_manifest(folder).get("mask") or "") if begun else ""
 
 
 def _write_on_ray(

@@ -1,6 +1,5 @@
 """Logits that an interface on the net or another tool made, joined to text by content."""
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from distillkit.data.files import fingerprint
 from distillkit.data.logits import LABELS, keys_of
-from distillkit.data.readers import read_rows, source_files
+from distillkit.data.readers import parquet_schema, parse_json, read_rows, source_files
 from distillkit.data.tables import read_table
-from distillkit.errors import InputError
+from distillkit.errors import InputError, library_errors
 from distillkit.recipe import ColumnsConfig
 
 _BLOCK_ROWS = 65_536
@@ -113,7 +111,13 @@ class LogitsFile:
     def _own_labels(self) -> list[str]:
         if not self.source.endswith(".parquet"):
             return []
-        return json.loads((pq.read_schema(self.source).metadata or {}).get(LABELS, b"[]"))
+        place = f"{self.source}: {LABELS.decode()} in its metadata"
+        meta = parquet_schema(source_files(self.source)[0]).metadata or {}
+        with library_errors(place, "not UTF-8"):
+            found = parse_json(meta.get(LABELS, b"[]").decode(), place)
+        if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+            raise InputError(f"{place}: expected a list of names; give them with --labels")
+        return found
 
 
 def _numbers(row: dict[str, Any], place: str) -> list[float]:
@@ -121,11 +125,13 @@ def _numbers(row: dict[str, Any], place: str) -> list[float]:
         raise InputError(f"{place}: no column 'logits'; there is {', '.join(map(repr, row))}")
     found = row["logits"]
     try:
-        values = [] if isinstance(found, str) else [float(value) for value in found]
-    except (TypeError, ValueError):
+        values = [float(value) for value in found] if isinstance(found, list) else []
+    except (TypeError, ValueError, OverflowError):
         values = []
     if not values:
         raise InputError(f"{place}: logits are {found!r}; expected a list of numbers")
-    if not np.isfinite(np.array(values, np.float32)).all():
+    with np.errstate(over="ignore"):  # refused here, in words
+        finite = np.isfinite(np.array(values, np.float32)).all()
+    if not finite:
         raise InputError(f"{place}: logits are {values}, expected finite numbers")
     return values

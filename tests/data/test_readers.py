@@ -1,6 +1,9 @@
 """Every form a source may have, written to disk and read back; every mistake with its file and line."""
 
 import json
+import os
+import resource
+import time
 
 import datasets
 import pyarrow as pa
@@ -163,7 +166,9 @@ def test_parquet_rows_are_numbered_across_row_groups(tmp_path):
 
 
 def test_file_that_is_only_called_parquet_is_refused(write):
-    assert "a.parquet: not a Parquet file:" in failure(write("a.parquet", "text\tlabel\n"))
+    assert "a.parquet: not a Parquet file, or a damaged one:" in failure(
+        write("a.parquet", "text\tlabel\n")
+    )
 
 
 @settings(deadline=None)
@@ -437,3 +442,101 @@ def test_utf_16_is_called_so(tmp_path, encoding, ending):
     path.write_bytes("text,label\na good one,5\n".encode(encoding))
     with pytest.raises(InputError, match=rf"is UTF-16, .*iconv -f utf-16 -t utf-8 a\.{ending} >"):
         list(read_rows(str(path)))
+
+
+# ---- damaged and hostile files; test_fuzz.py makes many more
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"text": %s}' % ("[" * 100_000), "nested too deeply"),
+        ('{"text": "a", "label": %s}' % ("9" * 5_000), "4300 digits"),
+        ('{"text": "a", "text": "b"}', "the key 'text' is given twice"),
+        ('{"text": "a", "label": "\\uD800"}', r"'\ud800': half of a surrogate pair is no text"),
+    ],
+)
+def test_json_that_python_trips_over_is_said_with_its_line(write, line, said):
+    message = failure(write("a.jsonl", f'{{"text": "first"}}\n{line}\n'))
+    assert "a.jsonl:2: " in message
+    assert said in message
+
+
+def test_an_error_quotes_no_more_than_a_screen_of_a_file(write):
+    assert (
+        len(
+            failure(
+                write("a.jsonl", f'{{"text": "a"}}\n{{"{"x" * 9_000}": 1, "{"x" * 9_000}": 2}}\n')
+            )
+        )
+        < 2_000
+    )
+    assert len(failure("x" * 5_000 + ".tsv")) < 2_000
+    assert len(failure("embedded:" + "x" * 5_000)) < 2_000
+    assert len(failure("wordnet:" + "x" * 5_000)) < 2_000
+
+
+@pytest.mark.parametrize(("form", "mark"), [("tsv", "\t"), ("csv", ",")])
+def test_a_header_of_many_columns_is_read_at_once(write, form, mark):
+    header = mark.join(f"column-{number}" for number in range(20_000))
+    started = time.perf_counter()
+    assert len(read(write(f"a.{form}", f"{header}\n{header}\n"))[0]) == 20_000
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
+def test_a_pipe_is_refused_not_waited_for(tmp_path, form):
+    os.mkfifo(tmp_path / f"a.{form}")
+    assert f"a.{form}: is a pipe or a device" in failure(str(tmp_path / f"a.{form}"))
+    assert f"a.{form}: is no file" in failure(str(tmp_path))
+
+
+def test_a_parquet_of_a_thousand_bytes_takes_no_gigabytes(tmp_path):
+    path = tmp_path / "a.parquet"
+    indices = pa.array([0] * 1_000, pa.int32())
+    texts = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * (1 << 24)]))
+    pq.write_table(pa.table({"text": texts, "label": ["a"] * 1_000}), path, compression="zstd")
+    assert path.stat().st_size < 2_000  # of 16 GB
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "a.parquet: expands to more than 268,435,456 bytes" in failure(str(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KB
+
+
+def test_a_parquet_of_nothing_is_not_counted_to_the_end(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.nulls(1 << 22, pa.string())}), path)
+    assert "a.parquet: expands to more than" in failure(str(path))
+
+
+def test_columns_of_every_type_are_read_as_they_are(tmp_path):
+    rows = {
+        "text": ["a", "b", "a"],
+        "labels": [["x", "y"], [], None],
+        "inside": [{"q": "z", "n": 1}, None, {"q": "z", "n": 2}],
+        "category": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "bytes": [b"\xff", b"", None],
+        "score": [0.5, None, 1.0],
+    }
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    assert read(str(tmp_path / "a.parquet")) == pa.table(rows).to_pylist()
+
+
+def test_a_damaged_parquet_is_one_line_wherever_the_damage_is(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["one film", "two films"] * 20}), path)
+    whole, refusals = path.read_bytes(), []
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            read(str(path))
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 20
+    assert all("a.parquet: " in said and "\n" not in said for said in refusals)
+
+
+def test_text_of_a_parquet_that_is_not_utf8_is_refused(tmp_path):
+    offsets, data = pa.array([0, 2, 4], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfeab")
+    text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
+    pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
+    assert "a.parquet: not a Parquet file, or a damaged one" in failure(str(tmp_path / "a.parquet"))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distillkit.data.gold import check_labels_known, class_counts, label_ids, label_names
+from distillkit.data.labels import LABEL_TYPES, task_of_labels
 from distillkit.data.tables import (
     HASH,
     content_hashes,
@@ -616,3 +617,42 @@ def test_rows_that_lack_a_value_are_dropped_when_told_and_counted(tmp_path, caps
 def test_dropping_is_a_setting_of_the_data_alone_and_old_runs_keep_theirs():
     assert "missing" not in DataConfig(train="a").settings()
     assert DataConfig(train="a", missing="drop").settings()["missing"] == "drop"
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"text": ["a", None], "label": ["x", "y"]}, "row 2: column 'text' is empty"),
+        ({"text": ["a", " "], "label": ["x", "y"]}, "row 2: column 'text' is empty"),
+        ({"text": ["a", "b"], "text_pair": ["a", ""]}, "row 2: column 'text_pair' is empty"),
+        ({"text": [1, 2], "label": ["x", "y"]}, "row 1: column 'text' is 1; expected text"),
+        ({"text": ["a"], "label": [{"a": 1}]}, "row 1: column 'label' is {'a': 1}"),
+        ({"text": ["a"], "label": ["nan"]}, "rows 1 to 1: column 'label' is NaN"),
+        ({"text": ["a"], "label": [["nan"]]}, "rows 1 to 1: column 'label' is NaN"),
+        ({"text": ["a"], "label": [math.inf]}, "rows 1 to 1: column 'label' is inf"),
+    ],
+)
+def test_a_foreign_table_with_our_stamp_is_checked_all_the_same(tmp_path, columns, said):
+    write_table(pa.table(columns), tmp_path / "t.parquet")
+    found = pa.table(columns).schema
+    task = "classification"
+    if "label" in found.names and found.field("label").type in LABEL_TYPES.values():
+        task = task_of_labels(found.field("label").type)
+    assert said in failure(str(tmp_path / "t.parquet"), task=task, labels="optional")
+
+
+def test_a_stamp_over_labels_of_another_type_is_no_promise(tmp_path):
+    write_table(pa.table({"text": ["a", "b"], "label": [1, 2]}), tmp_path / "t.parquet")
+    found = read_table(str(tmp_path / "t.parquet"), ColumnsConfig())
+    assert found["label"].to_pylist() == ["1", "2"]
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_no_class(write, value):
+    source = write("a.jsonl", f'{{"text": "a", "label": {value}}}\n')
+    assert "column 'label' is " in failure(source)
+
+
+def test_bytes_are_no_class(tmp_path):
+    pq.write_table(pa.table({"text": ["a"], "label": [b"\xff"]}), tmp_path / "a.parquet")
+    assert "row 1: column 'label' is b'\\xff'" in failure(str(tmp_path / "a.parquet"))

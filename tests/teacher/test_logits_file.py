@@ -10,7 +10,7 @@ import pytest
 from distillkit import pipeline
 from distillkit.cli import main
 from distillkit.data.logits import join_logits, read_store
-from distillkit.data.tables import write_table
+from distillkit.data.tables import with_mask, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import (
     ColumnsConfig,
@@ -20,6 +20,8 @@ from distillkit.recipe import (
     StudentConfig,
     TrainingConfig,
 )
+from distillkit.teacher.label import label_from_file
+from distillkit.teacher.logits_file import LogitsFile
 
 FULL = LabelConfig(shard_rows=20, storage="fp32")
 
@@ -237,3 +239,34 @@ def test_the_student_learns_from_the_teachers_that_are_chosen(
     assert score("wrong=1", "right=9") > 0.9
     with pytest.raises(InputError, match="no teacher 'large'; there is right, wrong"):
         score("large")
+
+
+@pytest.mark.parametrize("number", ["9" * 400, '"a"', "[1]", "null", '{"1": 2}', "1e300"])
+def test_what_is_no_number_among_logits_is_said_with_its_line(tmp_path, number):
+    path = tmp_path / "api.jsonl"
+    path.write_text(f'{{"text": "a", "logits": [{number}, 1]}}\n')
+    with pytest.raises(InputError, match=r"api.jsonl:1: logits are ") as caught:
+        LogitsFile(str(path), ColumnsConfig())
+    assert len(str(caught.value)) <= 2_000
+
+
+@pytest.mark.parametrize("labels", ["[", "3", "[1, 2]", '{"a": 1, "b": 2}', b"\xff"])
+def test_names_in_a_shards_metadata_are_names_or_refused(tmp_path, labels):
+    table = pa.table({"text": ["a"], "logits": [[1.0, 2.0]]})
+    path = tmp_path / "api.parquet"
+    pq.write_table(table.replace_schema_metadata({"distillkit.labels": labels}), path)
+    with pytest.raises(InputError, match=r"api.parquet: distillkit.labels in its metadata"):
+        LogitsFile(str(path), ColumnsConfig()).name_labels([], ["x", "y"])
+
+
+def test_dev_rows_are_added_to_a_store_that_a_transfer_set_began(train_table, store, tmp_path):
+    """As docs/files.md has it for --loss.teacher-weighting dev: `distillkit label DEV STORE`."""
+    transfer, dev = train_table.slice(0, 20), train_table.slice(20)
+    (tmp_path / "api.jsonl").write_text(
+        "".join(map("{}\n".format, map(json.dumps, rows_of(train_table))))
+    )
+    file = LogitsFile(str(tmp_path / "api.jsonl"), ColumnsConfig())
+    label_from_file(with_mask(transfer, "[MASK]"), store, file, FULL)
+    assert label_from_file(dev, store, file, FULL)["labelled_now"] == len(dev)
+    assert join_logits(train_table, store).shape == (len(train_table), 2)
+    assert read_store(store)["teacher"]["mask"] == "[MASK]"
