@@ -42,6 +42,28 @@ class Preempted(Exception):
 
 
 @contextmanager
+def file_errors(place: str, expected: str) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged or hostile file into one line.
+
+    Args:
+        place: The file.
+        expected: What it should be.
+
+    Raises:
+        InputError: The block failed.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (
+        Exception
+    ) as error:  # zipfile, json, tokenizers and ONNX Runtime raise some twenty classes
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise InputError(f"{place}: expected {expected} ({what}); export again") from None
+
+
+@contextmanager
 def checkpoint_errors(model: str) -> Iterator[None]:
     """Say in one line why a checkpoint does not load; hide stdin from the loader.
 
