@@ -244,7 +244,40 @@ def test_other_methods_and_paths_are_refused(client):
         assert client.ask("POST", path) == (404, b'{"error":"Not Found"}')
 
 
-HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+def test_a_name_that_was_resolved_to_this_machine_is_refused(client):
+    port = client.port
+    for host, status in [
+        (f"127.0.0.1:{port}", 200),
+        ("localhost", 200),
+        (f"[::1]:{port}", 200),
+        (f"evil.example:{port}", 403),
+        ("localhost.evil.example", 403),
+        ("localhost@evil.example", 403),
+        ("", 403),
+    ]:
+        found, said = client.ask("GET", "/", headers={"Host": host})
+        assert found == status, host
+    assert b"Host: '' is not this service's name; --allowed-hosts adds names" in said
+
+
+def test_with_a_token_only_who_bears_it_is_answered(bundle, monkeypatch):
+    monkeypatch.setenv("DISTILLKIT_TOKEN", "sécret")
+    with running(bundle, "--allowed-hosts", "mine.example") as client:
+        body = b'{"texts": ["a"]}'
+        for borne, status in [
+            ({}, 401),
+            ({"Authorization": "Bearer"}, 401),
+            ({"Authorization": "Bearer sécret".encode("latin-1")}, 401),
+            ({"Authorization": "Bearer sécret".encode()}, 200),
+            ({"Authorization": "Bearer sécret".encode(), "Host": "mine.example"}, 200),
+        ]:
+            headers = {"Content-Type": "application/json", **borne}
+            assert client.ask(body=body, headers=headers)[0] == status, borne
+        assert client.ask("GET", "/metrics")[0] == 401
+        assert client.ask("GET", "/health")[0] == 200
+
+
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def _status(place):
@@ -267,10 +300,8 @@ def test_a_body_is_refused_before_it_has_come(client):
 
 def test_a_model_of_single_texts_takes_no_pairs(bundle, tmp_path):
     copy = shutil.copytree(bundle, tmp_path / "bundle")
-    place = copy / "manifest.json"
     cascade = {"temperature": 1.0, "threshold": 2.0}  # which no answer reaches
-    manifest = json.loads(place.read_text()) | {"pairs": False, "cascade": cascade}
-    place.write_text(json.dumps(manifest))
+    change_manifest(copy, pairs=False, cascade=cascade)
     with running(copy, "--teacher", str(bundle)) as client:
         line = "text_pairs: this model answers single texts: leave text_pairs out"
         assert client.predict(texts=["a"], text_pairs=["b"]) == (422, {"error": line})
@@ -546,7 +577,7 @@ def test_a_failure_of_the_model_is_a_500_in_json_and_in_the_log(bundle):
 
 
 def test_logits_that_are_no_numbers_are_a_500_and_the_service_goes_on(damaged, capsys):
-    line = "the model's logits are not finite; its weights are damaged: export it again"
+    line = "the model has no answer: a logit is not finite, or its graph failed; export it again"
     with TestClient(Service(Predictor(damaged / "bundle"), LIMITS)) as client:
         answer = client.post("/predict", json={"texts": ["awful"]})
         assert (answer.status_code, answer.json()) == (500, {"error": line})

@@ -212,6 +212,9 @@ class Serve(Command):
     """Address to listen at; 0.0.0.0: at all."""
     port: int = 8000
     """0: any that is free; the line on stderr says which."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that a request's Host may have, beside this machine's own; none: any, or this machine's
+    own where --host is a loopback address."""
     limits: Annotated[Limits, arg(name="")] = field(default_factory=Limits)
 
     def __call__(self) -> dict[str, int]:

@@ -1,13 +1,14 @@
 """`Predictor`: a bundle's answers."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from distillkit.errors import InputError
+from distillkit.errors import InputError, library_errors
 from distillkit.runtime.answers import (
     answers,
     check_finite,
@@ -34,7 +35,7 @@ class Predictor:
             needs a threshold of `distillkit cascade`.
 
     Raises:
-        InputError: The bundle is not whole, or not what its manifest says.
+        InputError: The bundle is not whole, not what its manifest says, or gives no answer.
     """
 
     def __init__(
@@ -57,16 +58,21 @@ class Predictor:
         for name in (TOKENIZER, *graphs):
             if name not in files:
                 raise InputError(f"{bundle}: its manifest lists no {name}; export again")
-        self._texts = Texts(files[TOKENIZER], self.manifest.max_tokens)
+        self._texts = Texts(
+            files[TOKENIZER], self.manifest.max_tokens, f"{self._place}/{TOKENIZER}"
+        )
         self._sessions = [self._session(name, files[name], threads) for name in graphs]
         if (width := self._width(-1)) != len(self.manifest.labels):
             raise InputError(
                 f"{bundle}: {MANIFEST} has {len(self.manifest.labels)} labels, and {graphs[-1]} answers {width}; export again"
             )
-        self._inputs = [node.name for node in self._sessions[0].get_inputs()]
-        self._outputs = [node.name for node in self._sessions[0].get_outputs()]
+        with library_errors(self._place, "expected graphs with names in UTF-8", "; export again"):
+            self._inputs = [node.name for node in self._sessions[0].get_inputs()]
+            self._outputs = [[session.get_outputs()[0].name] for session in self._sessions]
         # A student of single texts, which takes a row as it is.
         self._own_words = "lengths" in self._inputs and not self.manifest.pairs
+        # A graph of other inputs, or a tokenizer of other ids, fails here and not at a request.
+        self._logits(self._texts.rows(["a", ""], ["a", ""] if self.manifest.pairs else None))
 
     @property
     def labels(self) -> list[str]:
@@ -92,11 +98,7 @@ class Predictor:
             raise InputError(
                 f"{self._place}: this model answers {wanted} (of a file: --data.columns.text-pair)"
             )
-        rows = self._texts.rows(texts, text_pairs)
-        if len(rows.ids) == 1 and self._own_words:
-            logits = self._words(rows.ids)
-        else:
-            logits = self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
+        logits = self._logits(self._texts.rows(texts, text_pairs))
         check_finite(self._place, logits, texts)
         return logits
 
@@ -255,7 +257,7 @@ class Predictor:
         """Return the logits, (N, C) float32, of pairs of a siamese model's vectors, (N, D) each."""
         if not self._siamese:
             raise InputError(f"{self._place}: only a siamese model compares vectors")
-        return self._sessions[1].run(None, {"first": first, "second": second})[0]
+        return self._run(1, {"first": first, "second": second})
 
     def _session(self, name: str, data: bytes, threads: int) -> ort.InferenceSession:
         options = ort.SessionOptions()
@@ -263,25 +265,65 @@ class Predictor:
         options.inter_op_num_threads = 1
         # Waiting threads leave the core to others.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
-            return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's errors have no class in common that it exports
+        # Its other format, too, may have weights outside of the file.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
+        options.log_severity_level = 4  # what fails is said in a line of ours
+        # Weights outside of a graph have the key "location", after its length (8; padded, a last byte 0).
+        if b"location" in data and re.search(rb"[\x00\x08]location", data):
             raise InputError(
-                f"{self._place}/{name}: ONNX Runtime {ort.__version__} cannot load it: {error}"
-            ) from None
+                f"{self._place}/{name}: it reads weights from another file (external data); expected all in one; export again"
+            )
+        with library_errors(
+            f"{self._place}/{name}",
+            f"expected a graph that ONNX Runtime {ort.__version__} loads",
+            "; export again",
+        ):
+            session = ort.InferenceSession(
+                data,
+                options,
+                providers=["CPUExecutionProvider"],
+                enable_fallback=0,  # it prints on stdout, and tries the same again
+            )
+            answer = session.get_outputs()[0]
+            if answer.type != "tensor(float)" or not isinstance(answer.shape[1], int):
+                raise InputError(
+                    f"{self._place}/{name}: answers {answer.type} of shape {answer.shape}; expected tensor(float), rows by a fixed number; export again"
+                )
+        return session
+
+    def _run(self, graph: int, feed: Mapping[str, np.ndarray]) -> np.ndarray:
+        try:  # costs a row nothing, as a context would
+            return self._sessions[graph].run(self._outputs[graph], feed)[0]
+        except Exception:
+            with library_errors(
+                self._place, "expected graphs that fit its tokenizer", "; export again"
+            ):
+                raise
 
     def _width(self, graph: int) -> int:
         return int(self._sessions[graph].get_outputs()[0].shape[1])
+
+    def _logits(self, rows: Rows) -> np.ndarray:
+        if len(rows.ids) == 1 and self._own_words:
+            return self._of_shape((1, len(self.labels)), self._words(rows.ids))
+        return self._in_parts(rows.ids, lambda part: self._part(rows, part), len(self.labels))
+
+    def _of_shape(self, shape: tuple[int, int], found: np.ndarray) -> np.ndarray:
+        if found.shape != shape:
+            raise InputError(
+                f"{self._place}: a graph answers with shape {found.shape}, expected {shape}; export again"
+            )
+        return found
 
     def _in_parts(
         self, ids: Sequence[Sequence[int]], ask: Callable[[Sequence[int]], np.ndarray], width: int
     ) -> np.ndarray:
         """Ask for rows in parts of like length, and put the answers back in the rows' order."""
         if len(ids) == 1:
-            return ask((0,))
+            return self._of_shape((1, width), ask((0,)))
         out = np.empty((len(ids), width), np.float32)
         for part in parts_of([max(len(row), 1) for row in ids]):
-            out[part] = ask(part)
+            out[part] = self._of_shape((len(part), width), ask(part))
         return out
 
     def _part(self, rows: Rows, part: Sequence[int]) -> np.ndarray:
@@ -307,11 +349,11 @@ class Predictor:
         }
         if "token_type_ids" in self._inputs:
             feed["token_type_ids"], _ = padded([rows.types[i] for i in part], 0)
-        return self._sessions[0].run(self._outputs, feed)[0]
+        return self._run(0, feed)
 
     def _words(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
         input_ids, lengths = padded(ids, self.manifest.pad_id)
-        return self._sessions[0].run(self._outputs, {"input_ids": input_ids, "lengths": lengths})[0]
+        return self._run(0, {"input_ids": input_ids, "lengths": lengths})
 
 
 def parts_of(lengths: Sequence[int]) -> Iterator[list[int]]:

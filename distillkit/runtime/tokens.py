@@ -1,18 +1,21 @@
 """Texts to the arrays that a graph takes, by the tokenizer of the bundle alone."""
 
 import json
+import math
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from distillkit.errors import InputError
+from distillkit.errors import InputError, library_errors
 from distillkit.runtime.ascii import AsciiWords
 
 # Han, kana and Hangul have no spaces: each of their characters counts as a word.
 _WORDS = re.compile("[^\u2e80-\U0010ffff]+|[\u2e80-\U0010ffff]")
+# By how much a tokenizer's replacements may lengthen a text: twelve of "a" by "aaaa" would by 4 ** 12.
+_GROWTH = 100
 
 
 class Rows(NamedTuple):
@@ -23,15 +26,26 @@ class Rows(NamedTuple):
 
 
 class Texts:
-    """A bundle's tokenizer, from tokenizer.json; it truncates rows to `max_tokens`."""
+    """A bundle's tokenizer, from tokenizer.json at `place`; it truncates rows to `max_tokens`.
 
-    def __init__(self, data: bytes, max_tokens: int) -> None:
-        self._tokenizer = Tokenizer.from_buffer(data)
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(max_tokens)  # of a pair the longer side first
+    Raises:
+        InputError: The file is no tokenizer, or one that can make texts over 100 times longer.
+    """
+
+    def __init__(self, data: bytes, max_tokens: int, place: str) -> None:
+        self._place = place
         self._max_tokens = max_tokens
-        state = json.loads(data)
-        self._ascii = AsciiWords(state) if AsciiWords.fits(state) else None
+        with library_errors(place, "expected a tokenizer", "; export again"):
+            self._tokenizer = Tokenizer.from_buffer(data)
+            self._tokenizer.no_padding()
+            self._tokenizer.enable_truncation(max_tokens)  # of a pair the longer side first
+            state = json.loads(data)
+            self._ascii = AsciiWords(state) if AsciiWords.fits(state) else None
+            normalizer = self._tokenizer.normalizer
+            if normalizer is not None and _growth(json.loads(normalizer.__getstate__())) > _GROWTH:
+                raise InputError(
+                    f"{place}: its replacements can make a text more than {_GROWTH} times longer; expected a tokenizer that distillkit export wrote"
+                )
 
     def rows(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Rows:
         """Tokenise N texts, or pairs; refuse what is no list of texts, or of another length."""
@@ -66,11 +80,15 @@ class Texts:
         self, texts: Sequence[str], text_pairs: Sequence[str] | None
     ) -> list[tuple[list[int], list[int]]]:
         """Ask the tokenizer, which uses threads for a batch."""
-        if len(texts) == 1:
-            rows = [self._tokenizer.encode(texts[0], None if text_pairs is None else text_pairs[0])]
-        else:
-            pairs = zip(texts, text_pairs or (), strict=True)
-            rows = self._tokenizer.encode_batch(list(texts if text_pairs is None else pairs))
+        with library_errors(
+            self._place, "expected a tokenizer that cuts these texts", "; export again"
+        ):
+            if len(texts) == 1:
+                pair = None if text_pairs is None else text_pairs[0]
+                rows = [self._tokenizer.encode(texts[0], pair)]
+            else:
+                pairs = zip(texts, text_pairs or (), strict=True)
+                rows = self._tokenizer.encode_batch(list(texts if text_pairs is None else pairs))
         return [(row.ids, row.type_ids) for row in rows]
 
     def _quick(
@@ -97,6 +115,17 @@ class Texts:
             for row, done in zip(left, asked, strict=True):
                 found[row] = done
         return [done for done in found if done is not None]
+
+
+def _growth(step: Mapping[str, Any]) -> float:
+    """Return by how much a normalizer's replacements lengthen a text, at most."""
+    if step["type"] == "Sequence":
+        return math.prod(map(_growth, step["normalizers"]))
+    if step["type"] != "Replace":
+        return 1
+    # An expression may match between any two characters.
+    old = step["pattern"].get("String")
+    return max(1, len(step["content"]) / len(old)) if old else 1 + len(step["content"])
 
 
 def _check(name: str, texts: Sequence[str]) -> None:

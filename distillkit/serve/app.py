@@ -1,11 +1,13 @@
 """The service: four addresses, what is refused, and what is counted."""
 
 import asyncio
+import re
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from hmac import compare_digest
 from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -19,6 +21,7 @@ from prometheus_client import (
     generate_latest,
 )
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -55,6 +58,7 @@ class Service:
         limits: How much is taken on.
         page: HTML that `/` shows in place of the facts.
         options: Of `predict`, for every request.
+        token: What every request has to bear, save for /health; empty: none.
     """
 
     def __init__(
@@ -63,9 +67,13 @@ class Service:
         limits: Limits,
         page: str = "",
         options: Mapping[str, Any] = MappingProxyType({}),
+        token: str = "",
     ) -> None:
         self.stopping = False
         """Set by whoever stops the server; /health says it."""
+        self.hosts: Collection[str] = ()
+        """Set by whoever starts it: names that a request's `Host` may have; empty: any."""
+        self._token = token
         self._predictor = predictor
         self._limits = limits
         self._page = page
@@ -141,11 +149,26 @@ class Service:
 
         path = scope["path"] if scope["path"] in self._paths else "other"
         try:
-            await self._app(scope, receive, counted)
+            await (self._barred(scope) or self._app)(scope, receive, counted)
         finally:
             self._requests.labels(path, str(status)).inc()
             if path == "/predict" and status == 200:
                 self._seconds.observe(time.perf_counter() - began)
+
+    def _barred(self, scope: Scope) -> Response | None:
+        """Refuse a name that is not this service's, and a request without its token."""
+        headers = Headers(scope=scope)
+        # A page of another site can have its own name resolved to this machine (DNS rebinding).
+        name = re.sub(r":\d*$", "", headers.get("host", "").lower())
+        if self.hosts and name not in self.hosts:
+            line = f"Host: {name[:60]!r} is not this service's name; --allowed-hosts adds names"
+            return JSONResponse({"error": line}, 403)
+        wanted, borne = f"Bearer {self._token}", headers.get("authorization", "")
+        free = not self._token or scope["path"] == "/health"
+        if free or compare_digest(borne.encode("latin-1"), wanted.encode()):
+            return None
+        line = "Authorization: expected Bearer and the token that the server was started with"
+        return JSONResponse({"error": line}, 401, {"WWW-Authenticate": "Bearer"})
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -222,8 +245,8 @@ def _hung_up(request: Request, error: Exception) -> Response:
 
 
 def _unanswerable(request: Request, error: Exception) -> Response:
-    # Wrong requests never reach the model, so this one's logits are NaN or infinite.
-    line = "the model's logits are not finite; its weights are damaged: export it again"
+    # Wrong requests never reach the model, so this one's logits are NaN, or its graph failed.
+    line = "the model has no answer: a logit is not finite, or its graph failed; export it again"
     sys.stderr.write(f"distillkit: {line}\n")  # without the client's text
     return JSONResponse({"error": line}, 500)
 

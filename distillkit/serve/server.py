@@ -1,12 +1,14 @@
 """`serve`: the service on a port, until it is told to stop."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 
@@ -37,9 +39,12 @@ def serve(
     coverage: float = 0.0,
     host: str = "127.0.0.1",
     port: int = 8000,
+    allowed_hosts: Sequence[str] = (),
     limits: Limits,
 ) -> dict[str, int]:
     """Answer over HTTP until SIGTERM or SIGINT; then finish open requests and return.
+
+    Where the environment has `DISTILLKIT_TOKEN`, requests have to bear it.
 
     Args:
         bundle: What `distillkit export` wrote.
@@ -49,6 +54,7 @@ def serve(
         coverage: As in `Predictor.predict`, for every request.
         host: Address to listen at.
         port: 0: any that is free.
+        allowed_hosts: As `listen` takes them.
         limits: How much is taken on; `threads` 0: one a core.
 
     Returns:
@@ -66,11 +72,28 @@ def serve(
         sys.stderr.write(f"distillkit: {bundle} answers at {address}/predict; Ctrl-C stops it\n")
 
     options = {"reject": reject, "coverage": coverage}
-    return listen(Service(predictor, limits, options=options), host, port, say)
+    token = os.environ.get("DISTILLKIT_TOKEN", "")
+    service = Service(predictor, limits, options=options, token=token)
+    return listen(service, host, port, say, allowed_hosts)
 
 
-def listen(service: Service, host: str, port: int, ready: Callable[[str], None]) -> dict[str, int]:
-    """Answer over HTTP as `serve`; `ready` is called with the address once it answers."""
+def listen(
+    service: Service,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    allowed_hosts: Sequence[str] = (),
+) -> dict[str, int]:
+    """Answer over HTTP as `serve`.
+
+    Args:
+        service: What answers.
+        host: As in `serve`.
+        port: As in `serve`.
+        ready: Called with the address once it answers.
+        allowed_hosts: Names that a request's `Host` may have, beside this machine's own. None: any,
+            or this machine's own where `host` is a loopback address.
+    """
     config = uvicorn.Config(
         service,
         http=_Protocol,
@@ -86,6 +109,9 @@ def listen(service: Service, host: str, port: int, ready: Callable[[str], None])
         h11_max_incomplete_event_size=_HEAD_BYTES,
     )
     with _listening(host, port) as listener:
+        if allowed_hosts or ip_address(listener.getsockname()[0]).is_loopback:
+            names = ("localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host)
+            service.hosts = {name.lower() for name in (*names, *allowed_hosts)}
         asyncio.run(_Server(config, service, ready).serve([listener]))
     return service.totals
 

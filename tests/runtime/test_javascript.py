@@ -3,10 +3,12 @@
 import json
 import shutil
 import subprocess
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from distillkit.cli import main
@@ -27,9 +29,11 @@ from distillkit.recipe import (
 )
 from distillkit.recipe.kinds import kind_of
 from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import described, read_bundle, write_bundle
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
 
+GOLDEN = Path(__file__).parent.parent / "golden" / "0.1" / "bundle"
 ASK = """
 import { load } from "%s";
 import { readFileSync } from "node:fs";
@@ -43,6 +47,14 @@ const answers = rows.map(([text, pair]) => ({
 }));
 const explained = student.manifest.pairs ? null : student.explain(rows[0][0]);
 console.log(JSON.stringify({ answers, explained }));
+"""
+TRY = """
+import { load } from "%s";
+import { readFileSync } from "node:fs";
+for (const file of process.argv.slice(1)) {
+  try { (await load(new Uint8Array(readFileSync(file)))).predict("a film"); }
+  catch (error) { console.log(error.message); }
+}
 """
 GREEK = "ΣΊΣΥΦΟΣ ΟΔΟΣ İstanbul ẞ ǅ ﬁne Å ℃ ſ"
 HARD = [
@@ -224,5 +236,32 @@ def test_every_form_of_weights_answers_the_same(stored, reviews, tmp_path):
     _assert_same(bundle, [*reviews["text"][:50], *HARD], tmp_path)
 
 
+def test_a_damaged_bundle_and_a_damaged_model_are_refused_in_a_line(tmp_path):
+    with zipfile.ZipFile(tmp_path / "whole", "w") as bundle:  # not packed
+        for file in GOLDEN.iterdir():
+            bundle.write(file, file.name)
+    good = (tmp_path / "whole").read_bytes()
+    manifest, files = read_bundle(GOLDEN)
+    vectors = max(
+        onnx.load_from_string(files["model.onnx"]).graph.initializer, key=onnx.TensorProto.ByteSize
+    )
+    nans = b"\0\0\xc0\x7f" * (len(vectors.raw_data) // 4)
+    files["model.onnx"] = files["model.onnx"].replace(vectors.raw_data, nans)
+    write_bundle(tmp_path / "nan", replace(manifest, files=described(files)), files, one_file=True)
+    (tmp_path / "flipped").write_bytes(good.replace(b"positive", b"pOsitive"))
+    places = [str(tmp_path / name) for name in ("whole", "flipped", "nan")]
+    command = [
+        "node",
+        "--input-type=module",
+        "-e",
+        TRY % (RUNTIME / "distillkit.js").as_uri(),
+        *places,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "manifest.json: changed or cut short since distillkit export wrote it"
+    assert second.startswith("logits NaN,NaN: expected 2 finite numbers")
+
+
 def test_the_script_stays_small():
-    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 26_500
+    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 27_500

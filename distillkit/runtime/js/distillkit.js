@@ -36,9 +36,10 @@ export class Student {
     }
     const { ids, types } = this.tokenizer.encode(text, pair);
     const sides = this.manifest.pairs ? [0, 1].map((side) => ids.filter((_, i) => types[i] === side)) : [ids];
-    if (!this.graphs[1]) return this.#read(...sides).data;
-    const [first, second] = sides.map((side) => this.#read(side));
-    return this.graphs[1].run({ first, second }).data;
+    const [first, second] = this.graphs[1] ? sides.map((side) => this.#read(side)) : [];
+    const { data } = second ? this.graphs[1].run({ first, second }) : this.#read(...sides);
+    if (data.length !== this.labels.length || !data.every(Number.isFinite)) throw new Error(`logits ${data}: expected ${this.labels.length} finite numbers; export the bundle again`);
+    return data;
   }
 
   /** Answer a text, or a pair; say what is unlike the training text, add a set of `labels`. */
@@ -484,11 +485,19 @@ async function unzip(bytes) {
     const start = long(place + 42);
     const data = start + 30 + short(start + 26) + short(start + 28);
     const packed = bytes.subarray(data, data + long(place + 20));
-    files[text(bytes.subarray(place + 46, nameEnd))] = short(place + 10) ? await inflate(packed) : packed;
+    const name = text(bytes.subarray(place + 46, nameEnd));
+    files[name] = short(place + 10) ? await inflate(packed) : packed;
+    if (crc32(files[name]) !== long(place + 16)) throw new Error(`${name}: changed or cut short since distillkit export wrote it`);
     place = nameEnd + short(place + 30) + short(place + 32);
   }
   return files;
 }
+
+const CRC = Int32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = (byte >>> 1) ^ (byte & 1 && 0xedb88320);
+  return byte;
+});
+const crc32 = (bytes) => ~bytes.reduce((sum, byte) => CRC[(sum ^ byte) & 255] ^ (sum >>> 8), -1) >>> 0;
 
 function inflate(packed) {
   return bytesOf(new Response(new Response(packed).body.pipeThrough(new DecompressionStream("deflate-raw"))));
@@ -521,7 +530,7 @@ function varint(bytes, at) {
   for (let shift = 0n; ; shift += 7n) {
     const byte = bytes[at++];
     value |= BigInt(byte & 127) << shift;
-    if (byte < 128) return [Number(BigInt.asIntN(64, value)), at];
+    if (!(byte >= 128)) return [Number(BigInt.asIntN(64, value)), at];
   }
 }
 
