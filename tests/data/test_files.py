@@ -527,7 +527,7 @@ def test_any_flipped_bit_or_cut_of_a_work_file_is_one_line(tmp_path, form):
     for place in range(len(whole)):
         path.write_bytes(whole)
         flip(path, place)
-        with pytest.raises(InputError, match=rf"a\.{form}: cannot be read .*run the same command"):
+        with pytest.raises(InputError, match=rf"a\.{form}: cannot be read.*run the same command"):
             read(path)
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
@@ -544,9 +544,9 @@ def test_a_sealed_file_that_has_changed_or_is_gone_is_one_line(tmp_path):
     (folder / "config.json").write_text("mine")
     check_sealed(folder)
     flip(folder / "model.safetensors", 1)
-    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read .*its checksum"):
+    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read.*its checksum"):
         check_sealed(folder)
     (folder / "model.safetensors").write_text("abc")
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match=r"tokenizer\.json: cannot be read .*No such file"):
+    with pytest.raises(InputError, match=r"tokenizer\.json: cannot be read.*No such file"):
         check_sealed(folder)

@@ -318,7 +318,7 @@ def test_damaged_shard_is_named(store, use):
     shard = shard_files(folder)[1]
     shard.write_bytes(shard.read_bytes()[:-20])
     with pytest.raises(
-        InputError, match=rf"{shard.name}: cannot be read .*delete this shard and label again"
+        InputError, match=rf"{shard.name}: cannot be read.*delete this shard and label again"
     ):
         use(folder)
 

@@ -248,7 +248,7 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, damage):
         (last / "rank-0.safetensors").unlink()
     else:
         (last / "state.json").write_text("{")
-    with pytest.raises(InputError, match=f"{last.name}.*: cannot be read .*; remove that folder"):
+    with pytest.raises(InputError, match=f"{last.name}.*: cannot be read.*; remove that folder"):
         train(Checkpoints(tmp_path))
 
 
