@@ -146,5 +146,7 @@ def disk_error(error: Exception, target: object = "", *, absent: bool = False) -
         return f"{place or target or error}: the disk does not answer ({os.strerror(number)}); run the same command again once it does"
     if number in _REFUSED or (absent and number == errno.ENOENT):
         what = "written" if target else "opened"
+        if number == errno.EEXIST:  # of a folder to make, in whose place a file is
+            number = errno.ENOTDIR
         return f"{target or place or error}: cannot be {what}: {os.strerror(number)}"
     return ""

@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 
 from distillkit import pipeline
-from distillkit.data.files import replaceable, whole_folder
+from distillkit.data.files import SUMS, replaceable, whole_folder
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import read_table, texts_of
 from distillkit.doctor.text import check_student_vocabulary, check_truncation
@@ -128,8 +128,8 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
 
 
 def _copy_student(run: Path, shown: Recipe, folder: Path) -> None:
-    for file in (run / "student" / "model").iterdir():
-        if file.is_file() and not file.name.startswith("."):
+    for file in (run / "student" / "model").iterdir():  # a hub has checksums of its own
+        if file.is_file() and not file.name.startswith(".") and file.name != SUMS:
             shutil.copyfile(file, folder / file.name)
     shutil.copyfile(run / "result.json", folder / "result.json")
     (folder / "student.yaml").write_text(dump(shown.student), encoding="utf-8")

@@ -65,7 +65,7 @@ def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
         content.update(f"{len(text)}\0{text}".encode())
     path = cache_folder("tags") / f"{content.hexdigest()[:32]}.arrow"
     if path.is_file():
-        with contextlib.suppress(pa.ArrowInvalid, OSError):
+        with contextlib.suppress(InputError):  # damaged: made anew
             return read_arrow(path).to_batches()[0]
     batch = tagged_batch(texts, _loaded(name)(texts))
     # a cache that cannot be written is no reason to stop

@@ -78,13 +78,19 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it (| head)
         status = 0
     except OSError as error:
-        if error.filename or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if not _of_stdout(error):
             raise
         sys.stderr.write(f"distillkit: stdout cannot be written: {error.strerror}\n")
         status = 1
     # Python would try once more to write what is left, and fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
+
+
+def _of_stdout(error: Exception) -> bool:
+    """Say whether stdout is full: an error of a file of ours names the file."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return isinstance(error, OSError) and not error.filename and error.errno in full
 
 
 def _prepare_streams() -> None:
@@ -119,7 +125,7 @@ def _run(argv: list[str]) -> int:
         return _status(argv[0], error)
     except Exception as error:
         # A file that cannot be read or written is the system's doing, wherever it is met.
-        if line := disk_error(error, absent=True):
+        if not _of_stdout(error) and (line := disk_error(error, absent=True)):
             return _status(argv[0], InputError(line))
         raise
     return 0

@@ -33,7 +33,7 @@ def texts(seed, count):
 def tokens(request):
     config = VocabularyConfig(unit="word", size=60, **request.param)
     tokenizer = build_tokenizer([" ".join(WORDS), "film film the a"], config, 8)
-    return Texts(tokenizer.backend_tokenizer.to_str().encode(), 8)
+    return Texts(tokenizer.backend_tokenizer.to_str().encode(), 8, "tokenizer.json")
 
 
 def test_single_texts_and_pairs_have_the_tokenizers_own_tokens(tokens):
@@ -65,7 +65,7 @@ def test_a_word_beyond_the_longest_is_unknown_though_the_vocabulary_has_it():
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     word = "b" * 101
     state["model"]["vocab"][word] = len(state["model"]["vocab"])
-    words = Texts(json.dumps(state).encode(), 8)
+    words = Texts(json.dumps(state).encode(), 8, "tokenizer.json")
     assert words._quick(words._ascii, [word], None) == words._asked([word], None) == [([1], [0])]
 
 
@@ -74,7 +74,7 @@ def test_other_vocabularies(unit):
     tokenizer = build_tokenizer(["the film isn't bad"] * 2, VocabularyConfig(unit=unit, size=60), 8)
     data = tokenizer.backend_tokenizer.to_str().encode()
     assert AsciiWords.fits(json.loads(data)) == (unit == "word-piece")
-    found = Texts(data, 8)
+    found = Texts(data, 8, "tokenizer.json")
     texts = ["The film isn't", "", "bad film"]
     wanted = [row.ids for row in found._tokenizer.encode_batch(texts)]
     assert found.rows(texts).ids == wanted

@@ -435,7 +435,7 @@ def test_the_same_text_is_tokenised_once_and_writing_to_rows_leaves_the_cache(re
     folder = tmp_path / "cache" / first.summary["key"]
     before = {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]}
     names = {path.name.partition("-")[0] for path in folder.iterdir()}
-    assert names == {"train", "held_out", "summary.json"}
+    assert names == {"train", "held_out", "summary.json", "checksums.json"}
     ids = first.train.ids.clone()
     first.train.ids.fill_(7)
     again = read(DOCUMENTS, workers=2)
