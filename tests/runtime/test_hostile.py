@@ -287,7 +287,7 @@ CHANGES = st.lists(
     max_size=4,
 )
 FUZZED = settings(
-    max_examples=200, deadline=10_000, suppress_health_check=list(HealthCheck), database=None
+    max_examples=1000, deadline=10_000, suppress_health_check=list(HealthCheck), database=None
 )
 
 
