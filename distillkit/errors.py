@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
     errno.ENAMETOOLONG,
@@ -140,7 +140,7 @@ def disk_error(error: Exception, target: object = "", *, absent: bool = False) -
     if number is None:
         found = re.search(r"(?:os error|errno) (\d+)\b", str(error), re.IGNORECASE)
         number = int(found[1]) if found else None
-    if number in _FULL:
+    if number in FULL:
         return f"{target or place or error}: no space left on the disk; free some and run the same command again"
     if number in _BROKEN:
         return f"{place or target or error}: the disk does not answer ({os.strerror(number)}); run the same command again once it does"

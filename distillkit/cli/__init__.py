@@ -1,6 +1,5 @@
 """The command line: parse, one library call, print; results on stdout, all else on stderr."""
 
-import errno
 import io
 import json
 import logging
@@ -15,7 +14,7 @@ from typing import Any, TextIO
 from distillkit.cli import parsing, recipes, ship, stages
 from distillkit.cli.command import Command
 from distillkit.cli.places import check_sources
-from distillkit.errors import InputError, Preempted, disk_error
+from distillkit.errors import FULL, InputError, Preempted, disk_error
 from distillkit.processes import rank
 from distillkit.recipe.bounds import check
 
@@ -89,8 +88,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _of_stdout(error: Exception) -> bool:
     """Say whether stdout is full: an error of a file of ours names the file."""
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return isinstance(error, OSError) and not error.filename and error.errno in full
+    return isinstance(error, OSError) and not error.filename and error.errno in FULL
 
 
 def _prepare_streams() -> None:
