@@ -72,6 +72,7 @@ SETS = {
     "pairs": Set(rules=4, pairs=10),
     "many-pairs": Set(rules=2, pairs=30),
     "no-rules": Set(chains=20, raw=30_000),
+    "few-half": Set(rules=2, chains=2, raw=30_000),
     "few-100k": Set(rules=5, raw=100_000),
     **{f"raw-{n}k": Set(rules=20, raw=1000 * n) for n in (10, 60, 100, 300)},
 }
