@@ -49,6 +49,23 @@ def test_paper_defaults_of_the_three_rules():
     assert (augment.p_mask, augment.p_pos, augment.p_ng, augment.max_ngram) == (0.1, 0.1, 0.25, 5)
 
 
+def test_the_papers_recipe_has_its_settings():
+    recipe = load_recipe("sst2-paper")
+    training, augment, student = recipe.training, recipe.augment, recipe.student
+    assert (training.optimizer, training.learning_rate) == ("adadelta", 1.0)
+    assert (training.schedule, training.warmup_fraction, training.batch_size) == ("constant", 0, 50)
+    assert (augment.p_mask, augment.p_pos, augment.p_ng, augment.n_iter) == (0.1, 0.1, 0.25, 20)
+    assert (augment.mix, recipe.data.unlabelled) == (MixConfig(), ())
+    assert (student.hidden_size, student.head_size, student.embeddings.channels) == (
+        150,
+        200,
+        "multi",
+    )
+    assert (recipe.loss.kind, recipe.loss.alpha) == ("mse", 0)
+    teacher = recipe.teacher.training
+    assert (teacher.epochs, teacher.batch_size * teacher.accumulation_steps) == (3, 32)
+
+
 def test_paper_default_of_the_loss_is_mse_alone():
     assert LossConfig() == LossConfig(kind="mse", alpha=0.0)
 
