@@ -204,7 +204,7 @@ def _copy_bundle(
     task, (student, labels) = task_of(str(model)), pipeline.classify(str(model), dev, "dev")
     if (manifest.labels, manifest.task) != (labels, task):
         raise InputError(
-            f"{bundle}: is of another task, or has other labels than {model} ({', '.join(labels)})"
+            f"{bundle}: is of another task, or has other labels than {model} ({', '.join(labels)}); give a bundle of that checkpoint"
         )
     logits = Predictor(target).logits(texts, pairs)
     largest = float(np.abs(logits - student).max())

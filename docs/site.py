@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import griffe
+import messages
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -44,6 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, content in [
         ("commands", _commands()),
         ("recipe", "\n".join(["# Recipe keys", "", *_keys(Recipe(), "")])),
+        ("errors", messages.page()),
         ("python", "\n\n".join(["# Python names", *(f"::: {name}" for name in names)])),
     ]:
         found.append(File.generated(config, f"docs/reference/{name}.md", content=content))

@@ -111,9 +111,15 @@ def test_lists_a_dataset_and_a_fine_tuned_model_are_taken(
         ),
         (pd.DataFrame({"text": ["a", "b"], "label": ["x", "x"]}), "one class|one label|only"),
         (pd.DataFrame({"text": [1, 2], "label": ["x", "y"]}), r"row 1: .*text"),
-        (pd.DataFrame({"text": ["a", 2], "label": ["x", "y"]}), "several types in one column"),
+        (
+            pd.DataFrame({"text": ["a", 2], "label": ["x", "y"]}),
+            "several types in one column, expected one type",
+        ),
         (pd.DataFrame({"words": ["a", "b"], "label": ["x", "y"]}), "no column 'text'"),
-        ((["a", "b"], ["x"]), r"train: lists of unequal length \(2 of text, 1 of label\)"),
+        (
+            (["a", "b"], ["x"]),
+            r"train: lists of unequal length \(2 of text, 1 of label\); expected one of each",
+        ),
         (7, "train: int; expected a DataFrame"),
     ],
 )

@@ -172,7 +172,9 @@ def test_the_predictor_divides_by_the_temperature_and_takes_the_teachers_labels_
         wanted = answered["probabilities"] if who else mine
         assert answer["probabilities"] == pytest.approx(wanted, abs=1e-6)
     write_bundle(tmp_path / "stranger", replace(teacher, labels=["a", "b"]), weights, one_file=True)
-    with pytest.raises(InputError, match=r"its labels \(.*\) are not the teacher's \(a, b\)"):
+    with pytest.raises(
+        InputError, match=r"its labels \(.*\) are not the teacher's \(a, b\); give its own teacher"
+    ):
         Predictor(tmp_path / "student", teacher=Predictor(tmp_path / "stranger"))
 
 

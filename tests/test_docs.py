@@ -1,6 +1,8 @@
 """What README and docs show: their code runs, commands and options exist, links lead somewhere."""
 
+import ast
 import contextlib
+import importlib.util
 import io
 import json
 import re
@@ -174,6 +176,34 @@ def test_links_lead_somewhere(path):
         assert not heading or heading in anchors(place), link
 
 
+@pytest.fixture(scope="module")
+def messages():
+    spec = importlib.util.spec_from_file_location("messages", ROOT / "docs" / "messages.py")
+    sys.modules["messages"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_messages_has_what_every_error_says(messages):
+    page = " ".join(messages.page().replace("\\", "").split())
+    for path in (ROOT / "distillkit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and "InputError(" in ast.unparse(node)[:20]:
+                parts = [p for arg in node.exc.args for p in getattr(arg, "values", [arg])]
+                words = [part.value for part in parts if isinstance(part, ast.Constant)]
+                said = [word for word in words if isinstance(word, str)]
+                assert said or not words
+                assert all(" ".join(word.split()) in page for word in said), (path, said)
+
+
+def test_half_of_all_messages_have_a_test_of_their_own(messages):
+    known = messages.messages()
+    tests = messages.tests_of(known)
+    assert sum(map(bool, tests.values())) > len(known) / 2
+    (one,) = [message for message in known if message.shown.startswith("<path> uses itself")]
+    assert tests[one] == ["tests/test_recipe.py::test_a_file_that_uses_itself_is_refused"]
+
+
 @pytest.mark.slow
 def test_the_site_has_every_page_and_no_dead_link(tmp_path):
     build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
@@ -186,6 +216,8 @@ def test_the_site_has_every_page_and_no_dead_link(tmp_path):
     keys = (tmp_path / "docs" / "reference" / "recipe" / "index.html").read_text()
     assert "Probability" in keys
     assert 'id="augmentmarkov"' in keys
+    errors = (tmp_path / "docs" / "reference" / "errors" / "index.html").read_text()
+    assert "<em>path</em> uses it" in errors
 
 
 @pytest.mark.slow

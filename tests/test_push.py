@@ -278,7 +278,9 @@ def test_a_bundle_of_another_model_is_taken_only_if_it_is_named_and_says_so(
     manifest, files = read_bundle(teacher_bundle)
     manifest = replace(manifest, labels=["yes", "no"])
     write_bundle(tmp_path / "other.zip", manifest, files, one_file=True)
-    with pytest.raises(InputError, match=r"has other labels than .* \(negative, positive\)"):
+    with pytest.raises(
+        InputError, match=r"has other labels than .* \(negative, positive\); give a bundle"
+    ):
         push(run, "me/tiny", bundle=tmp_path / "other.zip", to=tmp_path / "none")
 
 

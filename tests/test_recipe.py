@@ -49,6 +49,23 @@ def test_paper_defaults_of_the_three_rules():
     assert (augment.p_mask, augment.p_pos, augment.p_ng, augment.max_ngram) == (0.1, 0.1, 0.25, 5)
 
 
+def test_the_papers_recipe_has_its_settings():
+    recipe = load_recipe("sst2-paper")
+    training, augment, student = recipe.training, recipe.augment, recipe.student
+    assert (training.optimizer, training.learning_rate) == ("adadelta", 1.0)
+    assert (training.schedule, training.warmup_fraction, training.batch_size) == ("constant", 0, 50)
+    assert (augment.p_mask, augment.p_pos, augment.p_ng, augment.n_iter) == (0.1, 0.1, 0.25, 20)
+    assert (augment.mix, recipe.data.unlabelled) == (MixConfig(), ())
+    assert (student.hidden_size, student.head_size, student.embeddings.channels) == (
+        150,
+        200,
+        "multi",
+    )
+    assert (recipe.loss.kind, recipe.loss.alpha) == ("mse", 0)
+    teacher = recipe.teacher.training
+    assert (teacher.epochs, teacher.batch_size * teacher.accumulation_steps) == (3, 32)
+
+
 def test_paper_default_of_the_loss_is_mse_alone():
     assert LossConfig() == LossConfig(kind="mse", alpha=0.0)
 
@@ -117,7 +134,10 @@ def test_mistake_in_a_named_file_says_both_places(load, tmp_path):
             "student:\n  vocabulary:\n    sise: 9\n",
             "r.yaml:3: unknown key 'student.vocabulary.sise'; did you mean",
         ),
-        ("seed: 1\nloss:\n  alpha: 0.1\n  alpha: 0.2\n", "r.yaml:4: 'loss.alpha' is given twice"),
+        (
+            "seed: 1\nloss:\n  alpha: 0.1\n  alpha: 0.2\n",
+            "r.yaml:4: 'loss.alpha' is given twice; keep one",
+        ),
         ("seed: one\n", "r.yaml:1: seed is 'one': expected int"),
         ("seed: true\n", "r.yaml:1: seed is True: expected int"),
         ("seed: 1.5\n", "r.yaml:1: seed is 1.5: expected int"),
@@ -341,7 +361,9 @@ def test_old_names_in_yaml_still_load_with_one_line_each(load, old_names, tmp_pa
 def test_old_name_beside_the_new_one_is_refused(load, old_names):
     with pytest.raises(InputError, match=r"r\.yaml:3: 'loss' is given twice, once by its old name"):
         load("loss:\n  alpha: 0.5\nhardness:\n  alpha: 0.5\n")
-    with pytest.raises(InputError, match="--rows is given twice, once by its old name --at-most"):
+    with pytest.raises(
+        InputError, match="--rows is given twice, once by its old name --at-most; keep the new"
+    ):
         parse("doctor", ["quickstart", "--at-most", "5", "--rows=6"])
 
 
@@ -467,11 +489,18 @@ def test_aliases_that_nest_without_end_are_refused_at_once(load):
     assert time.perf_counter() - started < 5
 
 
+def test_a_file_that_uses_itself_is_refused(load, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(f"use: {path}\n")
+    with pytest.raises(InputError, match=r"own\.yaml uses itself; name another file"):
+        load(f"student: {path}\n")
+
+
 def test_a_long_chain_of_files_that_use_one_another_is_refused(load, tmp_path):
     for number in range(400):
         after = tmp_path / f"{number + 1}.yaml"
         (tmp_path / f"{number}.yaml").write_text(f"use: {after}\n")
     (tmp_path / "400.yaml").write_text("kind: bilstm\n")
     assert load(f"student: {tmp_path / '394.yaml'}\n").student.kind == "bilstm"
-    with pytest.raises(InputError, match=r"the 9th file that `use` leads to; expected 8"):
+    with pytest.raises(InputError, match=r"the 9th file that `use` leads to; expected at most 8"):
         load(f"student: {tmp_path / '0.yaml'}\n")

@@ -51,7 +51,7 @@ def cut_sentences(job: RowsJob) -> Iterator[pa.Table]:
     for table in resized(job.tables, _DOCUMENTS):
         if "text_pair" in table.column_names:
             raise InputError(
-                "augment.mix.sentences cuts single texts; of pairs nobody knows which sentences belong together"
+                "augment.mix.sentences cuts single texts; of pairs nobody knows which sentences belong together: set it to 0"
             )
         path = job.work / "sentences" / f"documents-{len(paths):06}.arrow"
         write_arrow(table.select(["text"]).replace_schema_metadata(None).combine_chunks(), path)

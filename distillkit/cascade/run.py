@@ -145,7 +145,7 @@ def _logits(
         labels = labels or names
         if set(names) != set(labels):
             raise InputError(
-                f"{model}: its labels ({', '.join(names)}) are not the student's ({', '.join(labels)})"
+                f"{model}: its labels ({', '.join(names)}) are not the student's ({', '.join(labels)}); give the teacher that it learned from"
             )
         found.append(logits[:, [names.index(name) for name in labels]])
     return gold_of(rows, labels, "classification"), found

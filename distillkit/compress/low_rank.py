@@ -33,7 +33,7 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     reads = encoder.first_layer() if isinstance(encoder, TextEncoder) else []
     if not reads or not isinstance(words, WordEmbedding):
         raise InputError(
-            f"compress.embedding_size: only students with a table of words and a layer above it can have narrower ones, not this {model.config.model_type}"
+            f"compress.embedding_size: a {model.config.model_type} has no table of words with a layer above it; expected 0"
         )
     embedding: Any = words
     if size >= embedding.width:

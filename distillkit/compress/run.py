@@ -165,7 +165,7 @@ class _Steps:
             found = joined_labels(job.logits, job.loss.teacher_weights())
             if found != names:
                 raise InputError(
-                    f"{job.logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)})"
+                    f"{job.logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)}); give the logits that it learned from"
                 )
         return cls(job, work, dev, gold, task, reading, table, targets)
 

@@ -74,11 +74,13 @@ def _table(rows: Any, name: str) -> pa.Table:
             columns = dict(zip(_LISTS[len(rows)], map(list, rows), strict=True))
             if len({len(column) for column in columns.values()}) > 1:
                 sizes = ", ".join(f"{len(column):,} of {what}" for what, column in columns.items())
-                raise InputError(f"{name}: lists of unequal length ({sizes})")
+                raise InputError(
+                    f"{name}: lists of unequal length ({sizes}); expected one of each for every row"
+                )
             return pa.table(columns)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError(
-            f"{name}: values of several types in one column: {' '.join(str(error).split())}"
+            f"{name}: values of several types in one column, expected one type: {' '.join(str(error).split())}"
         ) from None
     raise InputError(
         f"{name}: {type(rows).__name__}; expected a DataFrame, a datasets.Dataset, lists (texts, labels), or a source such as a file"

@@ -198,7 +198,7 @@ def _read_csv(path: UPath) -> Iterator[Row]:
             elif fields:
                 if len(fields) != len(header):
                     raise InputError(
-                        f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)})"
+                        f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)}); quote a field that holds a {delimiter!r}"
                     )
                 yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:

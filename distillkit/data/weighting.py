@@ -88,7 +88,7 @@ def dev_weights(dev: pa.Table, store: Path, teachers: dict[str, float]) -> dict[
     if not weights:
         said = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
         raise InputError(
-            f"{store}: loss.teacher_weighting is dev, but no teacher is above {guess:.3f}, which is chance, on dev: {said}"
+            f"{store}: loss.teacher_weighting is dev, but no teacher is above {guess:.3f}, which is chance, on dev: {said}; choose given, or other teachers"
         )
     return weights
 

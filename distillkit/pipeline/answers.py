@@ -98,7 +98,7 @@ def classify(
         return logits, names
     if set(names) != set(order):
         raise InputError(
-            f"{model}: its labels ({', '.join(names)}) are not those it is compared with ({', '.join(order)})"
+            f"{model}: its labels ({', '.join(names)}) are not those it is compared with ({', '.join(order)}); give models of the same labels"
         )
     return logits[:, [names.index(name) for name in order]], list(order)
 

@@ -240,7 +240,7 @@ def check_fast(model: str, tokenizer: Any) -> None:
     """
     if not tokenizer.is_fast:
         raise InputError(
-            f"{model}: its tokenizer is not a fast one, which only transformers can run; it cannot be exported"
+            f"{model}: its tokenizer is not a fast one, which only transformers can run; export a student with a tokenizer.json"
         )
 
 

@@ -183,7 +183,7 @@ class AdaptConfig:
         check(self, "adapt")
         if self.training.sampling_weights:
             raise InputError(
-                "adapt.training.sampling_weights is for students: adaptation has no transfer set"
+                "adapt.training.sampling_weights is for students: adaptation has no transfer set; leave it out"
             )
         self.training.check_own_length("adapt.training")
         if self.training.steps:
@@ -192,5 +192,5 @@ class AdaptConfig:
             )
         if self.text.max_tokens > self.scratch.max_positions:
             raise InputError(
-                f"adapt.text.max_tokens is {self.text.max_tokens}, more than adapt.scratch.max_positions, {self.scratch.max_positions}"
+                f"adapt.text.max_tokens is {self.text.max_tokens}, more than adapt.scratch.max_positions, {self.scratch.max_positions}; lower the first"
             )

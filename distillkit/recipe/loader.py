@@ -63,10 +63,10 @@ def _load(shelf_name: str, name: str, default: T, above: tuple[Path, ...]) -> T:
         return dataclasses.replace(default, kind=name)
     path = shelf.find(shelf_name, name)
     if path in above:
-        raise InputError(f"{path} uses itself")
+        raise InputError(f"{path} uses itself; name another file with `use`")
     if len(above) > _DEEPEST:
         raise InputError(
-            f"{path}: the {len(above)}th file that `use` leads to; expected {_DEEPEST}"
+            f"{path}: the {len(above)}th file that `use` leads to; expected at most {_DEEPEST}"
         )
     return _Loader(path, above).load(_of_a_kind(default))
 
@@ -198,7 +198,7 @@ class _Loader:
                 raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
             if key in nodes:
                 also = "" if key == old else f", once by its old name '{prefix}{old}'"
-                raise self._fail(key_node, f"'{prefix}{key}' is given twice{also}")
+                raise self._fail(key_node, f"'{prefix}{key}' is given twice{also}; keep one")
             nodes[key] = value_node
         return nodes
 

@@ -52,11 +52,15 @@ class MaskingStrategy:
                 f"masking.rate: {self.name} leaves a word between any two runs; expected at most 0.5"
             )
         if self.needs and not getattr(config, self.needs):
-            raise InputError(f"masking.{self.needs} is empty, and {self.name} needs it")
+            raise InputError(
+                f"masking.{self.needs} is empty, and {self.name} needs it; give it, or choose another strategy"
+            )
         for other in load_strategies().values():
             for setting in set(other.settings) - set(self.settings):
                 if getattr(config, setting):
-                    raise InputError(f"masking.{setting} is for {other.name}, not for {self.name}")
+                    raise InputError(
+                        f"masking.{setting} is for {other.name}, not for {self.name}; leave it out"
+                    )
 
 
 STRATEGIES: dict[str, MaskingStrategy] = {}

@@ -58,7 +58,9 @@ def _rename_flag(command: str, word: str, given: set[str]) -> str:
     if new == old:
         return word
     if new in given:
-        raise InputError(f"--{_flag(new)} is given twice, once by its old name --{_flag(old)}")
+        raise InputError(
+            f"--{_flag(new)} is given twice, once by its old name --{_flag(old)}; keep the new one"
+        )
     say_renamed("", f"--{_flag(old)}", f"--{_flag(new)}")
     _, equals, value = word.partition("=")
     return f"--{_flag(new)}{equals}{value}"

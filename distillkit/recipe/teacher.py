@@ -29,7 +29,7 @@ class TeacherConfig:
         check(self, "teacher")
         if self.training.sampling_weights:
             raise InputError(
-                "teacher.training.sampling_weights is for students: a teacher learns from the training rows alone"
+                "teacher.training.sampling_weights is for students: a teacher learns from the training rows alone; leave it out"
             )
 
     def for_rows(self, rows: int) -> "TeacherConfig":

@@ -51,7 +51,7 @@ class Predictor:
                 )
             if set(teacher.labels) != set(self.manifest.labels):
                 raise InputError(
-                    f"{bundle}: its labels ({', '.join(self.manifest.labels)}) are not the teacher's ({', '.join(teacher.labels)})"
+                    f"{bundle}: its labels ({', '.join(self.manifest.labels)}) are not the teacher's ({', '.join(teacher.labels)}); give its own teacher"
                 )
         self._siamese = bool(self.manifest.pairs) and MODEL not in files
         graphs = (ENCODER, HEAD) if self._siamese else (MODEL,)
@@ -247,7 +247,9 @@ class Predictor:
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vector of each text, (N, D) float32; only of a siamese model."""
         if not self._siamese:
-            raise InputError(f"{self._place}: only a siamese model has vectors of single texts")
+            raise InputError(
+                f"{self._place}: only a siamese model has vectors of single texts; expected a student of a siamese-... kind"
+            )
         rows = self._texts.rows(texts)
         return self._in_parts(
             rows.ids, lambda part: self._words([rows.ids[i] for i in part]), self._width(0)
@@ -256,7 +258,9 @@ class Predictor:
     def compare(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the logits, (N, C) float32, of pairs of a siamese model's vectors, (N, D) each."""
         if not self._siamese:
-            raise InputError(f"{self._place}: only a siamese model compares vectors")
+            raise InputError(
+                f"{self._place}: only a siamese model compares vectors; expected a student of a siamese-... kind"
+            )
         return self._run(1, {"first": first, "second": second})
 
     def _session(self, name: str, data: bytes, threads: int) -> ort.InferenceSession:

@@ -142,7 +142,9 @@ def sampling_weights(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | N
         has = torch.from_numpy(pc.match_substring(marks, f"+{name}+").to_numpy())
         weights[has] *= factor
     if not weights.any():
-        raise InputError("training.sampling_weights leaves no row to learn from")
+        raise InputError(
+            "training.sampling_weights leaves no row to learn from; give some rows a weight above 0"
+        )
     return weights
 
 

@@ -267,7 +267,7 @@ def _check_length(network: Any, config: AdaptConfig) -> None:
         longest -= positions.padding_idx + 1  # RoBERTa counts from the padding token's number on
     if config.text.max_tokens > longest:
         raise InputError(
-            f"adapt.text.max_tokens is {config.text.max_tokens}: the encoder reads at most {longest}"
+            f"adapt.text.max_tokens is {config.text.max_tokens}: expected at most {longest}, which the encoder reads"
         )
 
 

@@ -122,7 +122,9 @@ class LogitsFile:
 
 def _numbers(row: dict[str, Any], place: str) -> list[float]:
     if "logits" not in row:
-        raise InputError(f"{place}: no column 'logits'; there is {', '.join(map(repr, row))}")
+        raise InputError(
+            f"{place}: no column 'logits'; there is {', '.join(map(repr, row))}: rename yours"
+        )
     found = row["logits"]
     try:
         values = [float(value) for value in found] if isinstance(found, list) else []

@@ -65,7 +65,7 @@ class Masker:
         self.config, self._similar, self._strategy = config, similar, config.of_strategy
         if self._strategy.similar != (similar is not None):
             raise InputError(
-                "adapt.masking.strategy macbert, and it alone, replaces words by similar ones"
+                "adapt.masking.strategy macbert, and it alone, takes similar words: expected both or neither"
             )
         self._mask = int(tokenizer.mask_token_id)
         # A random token is a word piece of the language: neither special nor one of BERT's unused

@@ -114,7 +114,7 @@ def similar_words(
         found = SimilarWords(words, _neighbours(words, vectors))
     if not len(found):
         raise InputError(
-            f"adapt.masking.similar {source!r}: has no two words of the text with as many word pieces"
+            f"adapt.masking.similar {source!r}: has no two words of the text with as many word pieces; give a larger one"
         )
     return found
 

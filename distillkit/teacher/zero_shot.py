@@ -95,7 +95,9 @@ def label_zero_shot(
             chance.
     """
     if "text_pair" in table.column_names:
-        raise InputError(f"{model}: a zero-shot teacher reads single texts; the rows are pairs")
+        raise InputError(
+            f"{model}: a zero-shot teacher reads single texts, but the rows are pairs; leave out --data.columns.text-pair"
+        )
     names = list(labels) or (label_names(table) if has_labels(table) else [])
     if len(set(names)) < max(len(names), 2):
         raise InputError(f"{model}: expected two or more different --labels to choose from")

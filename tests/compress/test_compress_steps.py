@@ -200,7 +200,9 @@ def test_frequent_words_keep_their_vectors_best(student):
 
 def test_smaller_tables_are_refused_where_they_cannot_be(student):
     for kind in ("static", "transformer"):
-        with pytest.raises(InputError, match="only students with a table of words"):
+        with pytest.raises(
+            InputError, match="has no table of words with a layer above it; expected 0"
+        ):
             narrow_embedding(student(kind)[0], np.ones(100), 2)
     with pytest.raises(InputError, match="expected less than the 5"):
         narrow_embedding(student("bilstm")[0], np.ones(100), 5)

@@ -115,8 +115,9 @@ def test_csv_row_is_placed_at_the_line_it_starts_on(write):
 
 
 def test_csv_row_with_a_field_too_many_is_said_with_its_line(write):
-    assert "a.csv:4: 3 fields, but the header has 2" in failure(
-        write("a.csv", 'text,label\n"a\nb",x\nc,d,y\n')
+    assert (
+        "a.csv:4: 3 fields, but the header has 2 (text, label); quote a field that holds a ','"
+        in failure(write("a.csv", 'text,label\n"a\nb",x\nc,d,y\n'))
     )
 
 

@@ -83,7 +83,8 @@ def test_weighting_by_dev_needs_dev_logits_and_a_teacher_above_chance(store):
 def test_teachers_at_chance_are_refused(store):
     folder = store(x=([[1, 0], [1, 0]], says(0, 0, 0, 0)), y=([[1, 0], [1, 0]], says(1, 0, 0, 1)))
     with pytest.raises(
-        InputError, match=r"no teacher is above 0\.500, which is chance, on dev: x 0\.500, y 0\.000"
+        InputError,
+        match=r"no teacher is above 0\.500, which is chance, on dev: x 0\.500, y 0\.000; choose given",
     ):
         teacher_targets(ROWS, folder, LossConfig(teacher_weighting="dev"), DEV)
 

@@ -352,8 +352,8 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
     for config, start, said in (
         (AdaptConfig(), model, r"adapt.text.sources is empty: expected text to adapt to"),
         (config_of(str(tmp_path / "none.txt")), model, "none.txt"),
-        (long, model, "max_tokens is 33: the encoder reads at most 32"),
-        (long, roberta, "33: the encoder reads at most 32"),
+        (long, model, "max_tokens is 33: expected at most 32, which the encoder reads"),
+        (long, roberta, "33: expected at most 32, which"),
         (guided_by(classifier_folder), model, "has another vocabulary than the encoder"),
         (guided_by(encoder_folder), model, "not a fine-tuned classifier"),
         (macbert, model, "similar 'none.tsv': no such file"),
@@ -382,8 +382,12 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (MaskingConfig, {"span_p": 0.0}, "span_p is 0.0: expected more than 0"),
         (MaskingConfig, {"max_span": 0}, "max_span is 0: expected at least 1"),
         (MaskingConfig, {"static_copies": -1}, "static_copies is -1: expected at least 0"),
-        (MaskingConfig, {"strategy": "task-guided"}, "guide is empty, and task-guided needs it"),
-        (MaskingConfig, {"guide": "x"}, "is for task-guided, not for whole-word"),
+        (
+            MaskingConfig,
+            {"strategy": "task-guided"},
+            "guide is empty, and task-guided needs it; give it",
+        ),
+        (MaskingConfig, {"guide": "x"}, "is for task-guided, not for whole-word; leave it out"),
         (MaskingConfig, {"similar": "x.tsv"}, "is for macbert, not for whole-word"),
         (ObjectivesConfig, {"mlm": 0.0}, "expected one of them above 0"),
         (ObjectivesConfig, {"sop": -1.0}, "sop is -1.0: expected at least 0"),
@@ -395,7 +399,7 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (
             AdaptConfig,
             {"training": TrainingConfig(sampling_weights=("original=2",))},
-            "sampling_weights is for students",
+            "sampling_weights is for students: adaptation has no transfer set; leave it out",
         ),
         (
             AdaptConfig,

@@ -151,7 +151,7 @@ def test_wrong_logits_are_said_with_their_row(
 def test_text_is_no_list_of_numbers(write, source, store):
     for row, said in (
         ({"text": "a", "logits": "12"}, "logits are '12'; expected a list of numbers"),
-        ({"text": "a"}, "no column 'logits'; there is 'text'"),
+        ({"text": "a"}, "no column 'logits'; there is 'text': rename yours"),
     ):
         with pytest.raises(InputError, match=rf"api\.jsonl:1: {said}"):
             pipeline.label(source, store, logits=write([row]))

@@ -193,7 +193,7 @@ def test_a_byte_level_tokenizer_knows_the_words_of_a_source_within_a_text(name, 
 
 def test_what_cannot_be_used_is_said_in_one_line(tokenizer, tmp_path):
     rows, table = rows_of("good great film"), torch.zeros(len(PIECES), 4)
-    none = "has no two words of the text with as many word pieces"
+    none = "has no two words of the text with as many word pieces; give a larger one"
     for name, content, said in (
         ("none.txt", None, "no such file; expected a word-vector text file or a .tsv thesaurus"),
         ("lonely.tsv", b"good\tgreat\nfilm\n", "lonely.tsv:2: a word without a synonym"),

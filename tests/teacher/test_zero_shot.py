@@ -75,7 +75,9 @@ def test_what_does_not_fit_is_refused_in_one_line(
     with pytest.raises(InputError, match="a classifier of negative, positive: expected entailment"):
         pipeline.label(table, tmp_path / "a", classifier_folder, labels=LABELS)
     columns = ColumnsConfig(text_pair="text_pair")
-    with pytest.raises(InputError, match="reads single texts; the rows are pairs"):
+    with pytest.raises(
+        InputError, match="reads single texts, but the rows are pairs; leave out --data"
+    ):
         pipeline.label(pair_table, tmp_path / "b", encoder_folder, columns=columns, labels=LABELS)
     with pytest.raises(InputError, match="two or more different --labels"):
         pipeline.label(table, tmp_path / "c", encoder_folder, labels=("kind",))
