@@ -90,7 +90,7 @@ def template(name: str) -> Template:
     own = Path(__file__).parent
     for file in (own / "page.css", *own.glob("*.js"), RUNTIME / "distillkit.js"):
         variable = file.name.replace(".", "_")  # {{ page_css }}
-        environment.globals[variable] = Markup(file.read_text(encoding="utf-8"))
+        environment.globals[variable] = Markup(file.read_text(encoding="utf-8"))  # noqa: S704 -- our own files
     return environment.get_template(f"{name}.html.j2")
 
 
@@ -118,7 +118,7 @@ def inline_json(value: Any) -> Markup:
     """Write JSON that a script element can hold: NaN is null, and no tag can begin or end in it."""
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
     text = json.dumps(finite, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
 
 
 def _values(run: Path, recipe: Recipe) -> Summary:
