@@ -26,11 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = [
-    path
-    for one in ("*.md", "*/README.md", "docs/*.md", "benchmarks/*.md")
-    for path in ROOT.glob(one)
-]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md")]
 TABLE = re.compile(r"^<!-- results: (\S+) -->\n(\|.*\n)(\|[-:| ]+\|\n)((?:\|.*\n)*)", re.MULTILINE)
 VIEW = re.compile(r"(?:(.+): )?(seed \d|seeds 1, 2, 3|mean|sd|mean \(sd\))")
 
@@ -121,10 +117,18 @@ def save_results(name: str, what: str, seeds: list[int], rows: list[dict[str, An
         "machine": ", ".join([cpu[1] if cpu else platform.machine(), *versions]),
         "seeds": seeds,
     }
-    text = ",\n".join(f" {json.dumps(key)}: {json.dumps(about[key])}" for key in about)
+    text = ",\n".join(
+        f" {json.dumps(key)}: {json.dumps(about[key], ensure_ascii=False)}" for key in about
+    )
     lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)
     path = Path("runs") / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(f'{{\n{text},\n "rows": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def keyed(lines: list[list[str]]) -> list[dict[str, Any]]:
+    """Return the rows of a table that was printed, by its head."""
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
 
 
 def main() -> None:
