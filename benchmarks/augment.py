@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from tables import keyed, save_results
 
 from distillkit.augment.corpus import Lexicon, tagged_batch
 from distillkit.augment.rules import Rules
@@ -173,13 +174,18 @@ def main() -> int:
             speeds[name].append(call() / (time.perf_counter() - began))
     median = {name: statistics.median(found) for name, found in speeds.items()}
     rows = [
-        ["", "sentences per second", *(f"x {name.partition(',')[0]}" for name in list(median)[:3])]
+        [
+            "augmenter",
+            "sentences per second",
+            *(f"x {name.partition(',')[0]}" for name in list(median)[:3]),
+        ]
     ]
     for name, speed in median.items():
         rows.append(
             [name, f"{speed:,.0f}", *(f"{speed / peer:.1f}" for peer in list(median.values())[:3])]
         )
     print(markdown(rows), end="\n\n")
+    save_results("augment", "sentences per second of augmenting, one core", [], keyed(rows))
     (once, few), (ten, many) = (
         peak_mb(options.source, options.column, n) for n in (options.n_iter, 10 * options.n_iter)
     )

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tables import keyed, save_results
 
 from distillkit.data.tables import read_table, texts_of
 from distillkit.measure.report import table
@@ -70,10 +71,11 @@ def main() -> None:
         for text, ours in zip(texts, found["ids"], strict=True)
     )
     largest = np.abs(np.array(found["logits"]) - np.array(logits)).max()
-    lines = [["one row a call", "p50, ms", "p95, ms"]]
+    lines = [["runtime", "p50, ms a row", "p95, ms a row"]]
     for name, taken in (("ONNX Runtime, Python", times), ("JavaScript, Node", found["times"])):
         lines.append([name, *(f"{np.quantile(taken, q):.3f}" for q in (0.5, 0.95))])
     print(table(lines))
+    save_results("javascript", "milliseconds a row of a bundle", [], keyed(lines))
     print(
         f"{len(texts):,} rows: tokens equal in {same:,}, largest difference of a logit {largest:.1e}"
     )

@@ -18,6 +18,7 @@ from statistics import median
 import numpy as np
 import pyarrow as pa
 import torch
+from tables import keyed, save_results
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoTokenizer, pipeline
 
@@ -145,7 +146,7 @@ def main() -> int:
         for name in ("bf16", "fp32")
     }
     reached = [values * flops / len(rows) / 1e9 for values in speed["distillkit label bf16"]]
-    lines = [["", "median", *(f"turn {turn + 1}" for turn in range(options.turns))]]
+    lines = [["way", "median", *(f"turn {turn + 1}" for turn in range(options.turns))]]
     lines += [
         [f"{name}, rows a second", *_figures(values, ",.0f")] for name, values in speed.items()
     ]
@@ -160,6 +161,7 @@ def main() -> int:
     ]
     error = np.abs(low - full)
     print(table(lines), end="\n\n")
+    save_results("labelling", "rows a second of labelling", [], keyed(lines))
     figures = [
         ["", ""],
         ["|bf16 - fp32| of a logit, largest", f"{error.max():.4f}"],

@@ -8,6 +8,7 @@ One teacher labels all transfer sets; the students of a set differ in their seed
 table has dev scores, the share that is closed of what the teacher is above the gold student, and the
 share of the variance of the teacher's logits that the student misses on dev. Finished students stay
 in runs/near/NAME/students, so it can be stopped and started again, and they can be compressed.
+runs/near-NAME.json has every seed's figures, as a file for benchmarks/results/.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from tables import save_results
 
 from distillkit import pipeline
 from distillkit.cli import parse
@@ -233,6 +236,11 @@ def main() -> None:
                 found.setdefault(one, []).append(experiment.student(one, seed))
         teacher = 100 * task.teacher[f"dev_{recipe.teacher.training.score_of(recipe.data.task)}"]
         print(table(rows_of(found, teacher)))
+        rows: list[dict[str, Any]] = [{"dev": "teacher", "score": round(teacher, 2)}]
+        for one, cells in found.items():
+            lists = {key: [round(cell[key], 2) for cell in cells] for key in cells[0]}
+            rows.append({"dev": one, **lists})
+        save_results(f"near-{name}", f"dev score by transfer set, {name}", given.seeds, rows)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 python benchmarks/pictures.py
 """
 
-import json
 from pathlib import Path
-from typing import Any
+
+from tables import cell, results
 
 from distillkit.report.charts import Point, intervals, scatter
 
-HERE = Path(__file__).parent
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 STYLE = """<style>
 text { font: 11px system-ui, sans-serif; fill: #57606a }
 .grid, .lead { stroke: #8c959f; stroke-width: .5; opacity: .5 }
@@ -17,37 +17,32 @@ text { font: 11px system-ui, sans-serif; fill: #57606a }
 </style>"""
 
 
-def results(name: str) -> dict[str, Any]:
-    """Return a file of results/: what was measured, by which command, and its rows."""
-    found: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text("utf-8"))
-    return found
-
-
-def save(drawn: str, name: str) -> None:
-    """Write a chart of a report as a file of its own."""
+def alone(drawn: str) -> str:
+    """Return a chart of a report as a file of its own."""
     head, _, rest = str(drawn).partition(">")
     head = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg" width="600"')
-    picture = HERE.parent / "docs" / "pictures" / name
-    picture.write_text(f"{head}>{STYLE}{rest}\n", encoding="utf-8")
+    return f"{head}>{STYLE}{rest}\n"
 
 
-def main() -> None:
-    """Write docs/pictures/."""
+def pictures() -> dict[str, str]:
+    """Return what docs/pictures/ should have, by name of the file."""
     server, ladder = results("server"), results("ladder-sst2")
-    points = [
-        Point(row["model"], row["p50_ms"], *[row["accuracy"]] * 3, row["model"].startswith("stu"))
-        for row in server["rows"]
-    ]
+    points = []
+    for row in server["rows"]:
+        accuracy, milliseconds = float(row["accuracy, %"]), float(row["ms a row"])
+        own = row["model"].startswith("stu")
+        points.append(Point(row["model"], milliseconds, accuracy, accuracy, accuracy, own))
     unit = "milliseconds a row, logarithmic"
-    save(scatter(points, server["what"], unit, "accuracy, %"), "headline.svg")
-    points = [
-        Point(r["student"], r["correlation"], 0, *[r["correlation"]] * 2) for r in ladder["rows"]
-    ]
-    save(
-        intervals(points, ladder["what"], "correlation with the teacher's logits, %"),
-        "transfer-set.svg",
-    )
+    headline = scatter(points, server["what"], unit, "accuracy, %")
+    points = []
+    for row in (row for row in ladder["rows"] if "student" in row):
+        correlation = float(cell(row, "logits' correlation"))
+        points.append(Point(row["student"], correlation, 0, correlation, correlation))
+    unit = "correlation with the teacher's logits, %"
+    transfer_set = intervals(points, ladder["what"], unit)
+    return {"headline.svg": alone(headline), "transfer-set.svg": alone(transfer_set)}
 
 
 if __name__ == "__main__":
-    main()
+    for name, picture in pictures().items():
+        (PICTURES / name).write_text(picture, encoding="utf-8")

@@ -3,7 +3,8 @@
 python benchmarks/seeds.py quickstart
 python benchmarks/seeds.py sst2-bilstm --data.train sst2/train.tsv --data.dev sst2/dev.tsv
 
-The scores are those of the recipe's kind of task, times 100. `--name` and `--seed` are this
+The scores are those of the recipe's kind of task, times 100. They are also left in
+runs/RECIPE-SPLIT-SCORE.json, a file for benchmarks/results/. `--name` and `--seed` are this
 script's to give.
 """
 
@@ -12,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import mean, stdev
+
+from tables import save_results
 
 from distillkit.measure.report import table
 
@@ -49,11 +52,15 @@ def main() -> int:
             continue
         for key in (key for key in SCORES if key in models[0]["teacher"][split]):
             rows = [[f"{split} {key}", *(f"seed {seed}" for seed in SEEDS), "mean", "sd"]]
+            kept = []
             for name in models[0]:
                 scores = [100 * result[name][split][key] for result in models]
+                kept.append({rows[0][0]: name, "seeds": [round(score, 2) for score in scores]})
                 figures = [*scores, mean(scores), stdev(scores)]
                 rows.append([name, *(f"{figure:.1f}" for figure in figures)])
             print(table(rows), end="\n\n")
+            about = f"{Path(recipe).stem}-{split}-{key}"
+            save_results(about, f"{split} {key} of {recipe}, times 100", list(SEEDS), kept)
     return 0
 
 

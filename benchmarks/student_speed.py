@@ -19,6 +19,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from tables import keyed, save_results
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.profiler import ProfilerActivity, profile
@@ -213,7 +214,7 @@ def main() -> int:
         "distillkit fp32": (train_here, "fp32"),
         "distillkit bf16": (train_here, "bf16"),
     }
-    lines = [["", "median", *(f"turn {turn + 1}" for turn in range(options.turns))]]
+    lines = [["loop", "median", *(f"turn {turn + 1}" for turn in range(options.turns))]]
     profiles, ratios = [], {}
     for size in BATCH_SIZES:
         speed: dict[str, list[float]] = {name: [] for name in ways}
@@ -240,6 +241,7 @@ def main() -> int:
                 )
             )  # type: ignore[misc]
     print(table(lines), end="\n\n")
+    save_results("student-speed", "rows a second of the student's training", [], keyed(lines))
     parts = [*PARTS, "everything else"]
     columns = [name for name, _ in profiles]
     print(

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import importlib
 import importlib.util
 import io
 import json
@@ -143,20 +144,44 @@ def test_make_targets_exist():
     assert set(named) <= targets
 
 
-def test_the_first_table_and_picture_are_of_the_result_file():
-    found = json.loads((ROOT / "benchmarks" / "results" / "server.json").read_text())
-    models = {row["model"]: row for row in found["rows"]}
-    lines = re.findall(
-        r"^\| (.*?) \| ([\d.]+) % \| ([\d.]+) \| ([\d.]+) \| ([\d,]+) \|$", README, re.M
-    )
-    names = ("student, compressed", "teacher, torch fp32", "teacher, ONNX int8")
-    assert len(lines) == len(names)
-    for name, (_, *cells) in zip(names, lines, strict=True):
-        keys = ("accuracy", "megabytes", "p50_ms", "rows_per_second")
-        assert [float(cell.replace(",", "")) for cell in cells] == [models[name][k] for k in keys]
-    drawn = (ROOT / "docs" / "pictures" / "headline.svg").read_text(encoding="utf-8")
-    assert all(f">{name}</text>" in drawn for name in models)
-    assert f'aria-label="{found["what"]}"' in drawn
+@pytest.fixture(scope="module")
+def figures():
+    """What makes tables and pictures, which is not installed."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    yield importlib.import_module("tables"), importlib.import_module("pictures")
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+@pytest.mark.parametrize("path", LINKED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_are_made_from_the_result_files(path, figures):
+    page = path.read_text(encoding="utf-8")
+    assert figures[0].made(page)[0] == page, "python benchmarks/tables.py"
+    marks = re.findall("^<!-- results:", page, re.MULTILINE)
+    assert len(marks) == len(figures[0].TABLE.findall(page)), "a comment without a table below it"
+
+
+@pytest.mark.parametrize("path", LINKED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_table_with_a_column_of_figures_names_its_file(path):
+    page = path.read_text(encoding="utf-8")
+    for before in re.findall(r"(.*)\n\|.*\n\|[-:|]*-:[-:|]*\n", page):
+        assert re.fullmatch("<!-- results: .* -->", before), before
+
+
+def test_pictures_are_drawn_from_the_result_files(figures):
+    for name, picture in figures[1].pictures().items():
+        drawn = (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8")
+        assert drawn == picture, "python benchmarks/pictures.py"
+
+
+def test_every_result_file_says_what_was_measured_how_and_is_shown():
+    text = "".join(path.read_text(encoding="utf-8") for path in LINKED)
+    files = sorted(ROOT.glob("benchmarks/results/*.json"))
+    assert {file.stem for file in files} == set(re.findall(r"(?m)^<!-- results: (.*) -->$", text))
+    for file in files:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert list(found)[:6] == ["what", "command", "commit", "date", "machine", "seeds"]
+        assert all(found[key] for key in found if key != "seeds"), file.name
+        assert re.fullmatch("[0-9a-f]{7,}", found["commit"]), file.name
 
 
 def anchors(path):
