@@ -22,6 +22,7 @@ PAGES = [
     "*.md",
     "docs/*.md",
     "docs/pictures/*",
+    "docs/notebooks/*",
     "*/README.md",
     "benchmarks/*.md",
     "distillkit/data/embedded/README.md",
