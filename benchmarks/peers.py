@@ -92,7 +92,9 @@ def fasttext(task: Task) -> Answer:
     def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
         found = np.zeros((len(texts), int(task.gold.max()) + 1))
         for row, text in zip(found, texts, strict=True):
-            for name, p in zip(*model.predict(" ".join(text.lower().split()), k=-1), strict=True):
+            # What model.predict calls; its own last step fails with numpy 2.
+            line = " ".join(text.lower().split())
+            for p, name in model.f.predict(line + "\n", -1, 0.0, "strict"):
                 row[int(name.removeprefix("__label__"))] = p
         return found
 

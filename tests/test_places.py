@@ -45,6 +45,15 @@ def test_a_folder_of_a_run_means_the_first_place_that_is_there(run, tmp_path, ca
     assert model_in("", TEACHER) == ""
 
 
+def test_compress_takes_the_student_of_a_run(run, tmp_path, capsys):
+    (run / STUDENT / "config.json").unlink()
+    asked = ["compress", str(run), str(tmp_path / "small"), "--dev", str(tmp_path / "new.csv")]
+    assert main([*asked, "--compress.embeddings", "int8"]) == 1
+    said = capsys.readouterr().err
+    assert f"{run / STUDENT} is taken" in said
+    assert f"{run / STUDENT}: no checkpoint" in said
+
+
 def test_a_run_is_evaluated_by_its_student_or_bundle_with_the_columns_it_knows(run, capsys):
     asked = ["evaluate", str(run), str(run.parent / "new.csv"), "--teacher", str(run)]
     assert main(asked) == 0

@@ -1,7 +1,7 @@
 """The commands that take a model out of the workshop."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -99,7 +99,7 @@ class Compress(CompressJob, Command):
         from distillkit.compress.report import steps_table
         from distillkit.compress.run import compress
 
-        result = compress(self)
+        result = compress(replace(self, model=model_in(self.model, STUDENT)))
         log(f"\n{steps_table(result)}\n\n{self.output / 'compress.json'}")
         return {"output": str(self.output), "steps": result["steps"]}
 
