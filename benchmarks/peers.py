@@ -205,20 +205,13 @@ def main() -> None:
         answers: dict[str, Answer] = {form.name: load(form, 1) for form in forms}
         sizes = {form.name: _size(Path(form.path)) for form in forms}
         took = dict.fromkeys(answers, "")
+        taught = texts_of(train)[0], gold_of(train, names, "classification")
+        encoder = resolve(given.encoder)
         for name in given.peers:
             folder = Path(work) / name
             folder.mkdir()
-            encoder = resolve(given.encoder)
             began = time.monotonic()
-            answers[name] = PEERS[name](
-                Task(
-                    texts_of(train)[0],
-                    gold_of(train, names, "classification"),
-                    encoder,
-                    given.teacher,
-                    folder,
-                )
-            )
+            answers[name] = PEERS[name](Task(*taught, encoder, given.teacher, folder))
             took[name], sizes[name] = f"{time.monotonic() - began:.0f}", megabytes(folder)
         torch.set_num_threads(1)
         seconds = times(answers, [(text, None) for text in texts], 1, progress="rows")
