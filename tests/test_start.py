@@ -70,6 +70,8 @@ def test_dev_and_test_beside_the_file_are_taken(tmp_path):
 def test_the_task_follows_from_the_labels(tmp_path, labels, task):
     found, recipe = written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, labels, 60))
     assert found["task"] == recipe.data.task == task
+    said = "regression, if these numbers are grades" in (tmp_path / "mine.yaml").read_text()
+    assert said == (labels == ("1", "2", "3", "4", "5"))
 
 
 @pytest.mark.parametrize(

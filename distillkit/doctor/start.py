@@ -275,6 +275,8 @@ def _recipe(
         lines.append(f"  test: {_scalar(splits['test'])}")
     if seen.task != "classification":
         lines.append(f"  task: {seen.task}")
+    elif len(seen.labels) > 2 and all(_number(name) is not None for name in seen.labels):
+        lines.append("  task: classification  # regression, if these numbers are grades or scores")
     if seen.lacking:
         lines.append(f"  missing: drop  # {seen.lacking:,} rows lack a text or a label")
     pair = seen.columns.text_pair

@@ -107,7 +107,7 @@ def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
         All of them, and `label.budget` of them.
 
     Raises:
-        InputError: They cannot be read, or are pairs.
+        InputError: They cannot be read, are pairs, or are all held out.
     """
     data, budget = recipe.data, recipe.label.budget
     texts = read_unlabelled(data)
@@ -123,6 +123,10 @@ def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
     }
     new = [normal_row(text, None) not in held_out for text in texts["text"].to_pylist()]
     texts = texts.filter(pa.array(new, pa.bool_()))
+    if not len(texts):
+        raise InputError(
+            f"{', '.join(data.unlabelled)}: every text is also in dev or test, so that none is left to learn from; give other texts"
+        )
     if not 0 < budget < len(texts):
         return texts, texts
     rows = np.random.default_rng(recipe.seed).choice(len(texts), budget, replace=False)

@@ -26,7 +26,7 @@ def refuse_chance(
     labels: Sequence[str],
     task: Task,
     source: str,
-    mend: str = "fine-tune it on this task (distillkit train-teacher)",
+    mend: str = "fine-tune it on this task, longer or with more rows (distillkit train-teacher; in a recipe teacher.training)",
 ) -> float | None:
     """Return the dev score of the logits on the labelled rows, or None without any.
 

