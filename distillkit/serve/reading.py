@@ -80,9 +80,11 @@ def _parsed(body: bytes) -> Any:
             parse_constant=_constant,
         )
     except UnicodeDecodeError as error:
-        raise HTTPException(400, f"body: byte {error.start + 1} is not UTF-8") from None
+        raise HTTPException(
+            400, f"body: byte {error.start + 1} is not UTF-8; send JSON in UTF-8"
+        ) from None
     except RecursionError:
-        raise HTTPException(400, "body: nested too deeply") from None
+        raise HTTPException(400, 'body: nested too deeply; expected {"texts": [...]}') from None
     except ValueError as error:
         raise HTTPException(400, f"body: not JSON: {error}") from None
 

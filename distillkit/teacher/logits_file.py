@@ -113,7 +113,7 @@ class LogitsFile:
             return []
         place = f"{self.source}: {LABELS.decode()} in its metadata"
         meta = parquet_schema(source_files(self.source)[0]).metadata or {}
-        with library_errors(place, "not UTF-8"):
+        with library_errors(place, "not UTF-8", "; give the names with --labels"):
             found = parse_json(meta.get(LABELS, b"[]").decode(), place)
         if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
             raise InputError(f"{place}: expected a list of names; give them with --labels")
