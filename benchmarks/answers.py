@@ -15,10 +15,11 @@ import pyarrow as pa
 from scipy.special import softmax
 from scipy.stats import binom
 
+from distillkit.data.content import texts_of
 from distillkit.data.foreign import foreign_texts
 from distillkit.data.gold import gold_of
 from distillkit.data.readers import read_rows
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.measure.metrics import expected_calibration_error
 from distillkit.measure.rejection import REFUSED, fit_rejection
 from distillkit.measure.report import table

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from tables import keyed, save_results
 
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.content import texts_of
+from distillkit.data.tables import read_table
 from distillkit.measure.report import table
 from distillkit.pipeline.javascript import RUNTIME
 from distillkit.recipe import ColumnsConfig

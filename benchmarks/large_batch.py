@@ -21,8 +21,9 @@ from statistics import mean, stdev
 
 from torch import Tensor
 
+from distillkit.data.content import texts_of
 from distillkit.data.logits import join_logits, joined_labels
-from distillkit.data.tables import mask_of, read_table, texts_of
+from distillkit.data.tables import mask_of, read_table
 from distillkit.measure.report import table
 from distillkit.recipe import (
     ColumnsConfig,

@@ -25,8 +25,9 @@ from tables import keyed, save_results
 
 from distillkit.bench.forms import Answer, load, prepare
 from distillkit.bench.measure import speed
+from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.measure.baselines import TfidfBaseline
 from distillkit.measure.cost import answer_of, megabytes, times
 from distillkit.measure.report import table

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from distillkit import runs, shelf
-from distillkit.data.files import save_pretrained
+from distillkit.data.checked import save_pretrained
 from distillkit.data.memory import source_of
 from distillkit.doctor.examine import quick_checks
 from distillkit.errors import InputError

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from distillkit import pipeline
+from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.deferral import teachers_accuracy
 from distillkit.recipe import ColumnsConfig

@@ -21,9 +21,10 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 
 from distillkit import pipeline
+from distillkit.data.content import texts_of
 from distillkit.data.files import SUMS, replaceable, whole_folder
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.doctor.text import check_student_vocabulary, check_truncation
 from distillkit.errors import InputError
 from distillkit.measure.card import About, model_card

@@ -45,7 +45,7 @@ def test_a_checkpoint_is_saved_and_loaded_without_a_foreign_bar(
 ):
     """transformers draws its bars wherever stderr goes; who had hidden them finds them hidden."""
     code = (
-        "import sys; from distillkit.data.files import save_pretrained as save; "
+        "import sys; from distillkit.data.checked import save_pretrained as save; "
         "from distillkit.teacher.checkpoint import load_classifier as load; "
         "from transformers.utils import logging; from pathlib import Path; "
         "save(Path(sys.argv[2]), *load(sys.argv[1])); print(logging.is_progress_bar_enabled())"

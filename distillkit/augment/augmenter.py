@@ -10,7 +10,7 @@ from distillkit.augment.methods import methods_of
 from distillkit.augment.rules import Rules
 from distillkit.augment.taggers import Tagger, load_tagger
 from distillkit.augment.variants import VariantMaker
-from distillkit.data.tables import paired, texts_of
+from distillkit.data.content import paired, texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
 

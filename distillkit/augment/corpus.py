@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distillkit.data.checked import read_arrow, write_arrow
 from distillkit.data.counter import below
-from distillkit.data.files import read_arrow, write_arrow
 from distillkit.errors import InputError
 
 # A text's (word, tag) pairs.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from distillkit.data.files import read_array, write_array
-from distillkit.data.tables import HASH
+from distillkit.data.checked import read_array, write_array
+from distillkit.data.content import HASH
 
 _KEY = np.dtype([*HASH.descr, ("rank", "u8"), ("label", "u4")])
 BYTES_A_ROW = 4 * _KEY.itemsize  # in memory, while a partition is looked at

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.augment.method import RowsJob
 from distillkit.data.batches import Encoded
+from distillkit.data.checked import read_arrow, save_pretrained, write_arrow
+from distillkit.data.content import paired, texts_of
 from distillkit.data.counter import draw, seed_key
-from distillkit.data.files import read_arrow, save_pretrained, whole_folder, write_arrow
-from distillkit.data.tables import paired, texts_of
+from distillkit.data.files import whole_folder
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar

@@ -16,8 +16,9 @@ from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.augment.replacing import with_words, word_draws
 from distillkit.augment.rules import INFILLED, Variants, any_of
 from distillkit.data.batches import Encoded, budget_batches, encode
+from distillkit.data.checked import save_pretrained
 from distillkit.data.counter import draw, seed_key, threshold
-from distillkit.data.files import save_pretrained, whole_folder
+from distillkit.data.files import whole_folder
 from distillkit.data.words import split_words
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig, TrainingConfig

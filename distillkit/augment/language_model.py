@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distillkit.data.files import check_sealed
+from distillkit.data.checked import check_sealed
 from distillkit.errors import checkpoint_errors
 
 

@@ -13,11 +13,12 @@ from distillkit.augment.augmenter import refuse_mask
 from distillkit.augment.method import AugmentOptions, Method, RowsJob, share_of
 from distillkit.augment.methods import methods_of
 from distillkit.augment.variants import schema
+from distillkit.data.checked import fingerprint, read_arrow, write_arrow
+from distillkit.data.content import paired, texts_of
 from distillkit.data.counter import below, draw, seed_key
-from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.labels import LABEL_TYPES
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import paired, resized, texts_of
+from distillkit.data.tables import resized
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
 

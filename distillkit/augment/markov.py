@@ -8,8 +8,8 @@ import pyarrow as pa
 import regex
 
 from distillkit.augment.method import RowsJob
+from distillkit.data.content import texts_of
 from distillkit.data.counter import below, draw, high, seed_key, threshold
-from distillkit.data.tables import texts_of
 from distillkit.data.words import CHARACTER_PATTERN, WORD_PATTERN, is_unsegmented
 
 _SHARD = 2**14  # texts written together

@@ -11,7 +11,7 @@ import pyarrow as pa
 from distillkit.augment.corpus import Lexicon
 from distillkit.augment.rules import Variation
 from distillkit.augment.taggers import Tagger
-from distillkit.data.files import fingerprint
+from distillkit.data.checked import fingerprint
 from distillkit.recipe import AugmentConfig, Engine
 
 if TYPE_CHECKING:

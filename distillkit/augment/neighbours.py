@@ -10,8 +10,8 @@ from torch import Tensor
 from distillkit.augment.corpus import Block, Lexicon
 from distillkit.augment.replacing import with_words, word_draws
 from distillkit.augment.rules import NEIGHBOUR, Variants
+from distillkit.data.checked import read_array, write_array
 from distillkit.data.counter import below, threshold
-from distillkit.data.files import read_array, write_array
 from distillkit.recipe import NeighboursConfig
 
 # Words in, (V, H) out; zeros where there is no vector.

@@ -14,9 +14,9 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
+from distillkit.data.checked import arrow_writer, read_arrow, write_arrow
+from distillkit.data.content import content_hashes
 from distillkit.data.counter import below, draw, high, seed_key
-from distillkit.data.files import arrow_writer, read_arrow, write_arrow
-from distillkit.data.tables import content_hashes
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.data.workers import each, processes
 from distillkit.processes import progress_bar

@@ -13,8 +13,8 @@ import regex
 from nltk.tokenize import TreebankWordTokenizer
 
 from distillkit.augment.method import RowsJob
+from distillkit.data.checked import fingerprint, read_arrow, write_arrow
 from distillkit.data.counter import draw, seed_key
-from distillkit.data.files import fingerprint, read_arrow, write_arrow
 from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import resized
 from distillkit.data.words import is_unsegmented, split_characters, split_words

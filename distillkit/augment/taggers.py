@@ -9,7 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 import pyarrow as pa
 
 from distillkit.augment.corpus import TaggedText, tagged_batch
-from distillkit.data.files import cache_folder, read_arrow, write_arrow
+from distillkit.data.checked import read_arrow, write_arrow
+from distillkit.data.files import cache_folder
 from distillkit.data.functions import function_version, load_function
 from distillkit.data.words import WORD_PATTERN, is_chinese, split_words
 from distillkit.errors import InputError

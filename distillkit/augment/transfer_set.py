@@ -40,16 +40,11 @@ from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column
 from distillkit.augment.yields import count_rows, yield_report
-from distillkit.data.files import (
-    disk_errors,
-    hold,
-    read_array,
-    read_arrow,
-    remove_folder,
-    write_arrow,
-)
+from distillkit.data.checked import read_array, read_arrow, write_arrow
+from distillkit.data.content import content_hashes, paired, texts_of
+from distillkit.data.files import disk_errors, hold, remove_folder
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import content_hashes, paired, table_writer, texts_of, with_mask
+from distillkit.data.tables import table_writer, with_mask
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar

@@ -10,7 +10,8 @@ from distillkit import __version__
 from distillkit.bench.forms import FORMS, Form, load, prepare
 from distillkit.bench.measure import speed, start
 from distillkit.bench.report import bench_tables, draw_bench
-from distillkit.data.tables import paired, read_table, texts_of
+from distillkit.data.content import paired, texts_of
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.cost import Row, megabytes, parameter_counts, times
 from distillkit.measure.results import write_results

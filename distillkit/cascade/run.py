@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from distillkit import __version__, pipeline
 from distillkit.bench.forms import BUNDLE, Form, load
+from distillkit.data.content import paired, texts_of
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import paired, read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.cost import milliseconds
 from distillkit.measure.deferral import Curve, asks, best_within, cascade_curve, first_reaching

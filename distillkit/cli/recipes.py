@@ -154,7 +154,8 @@ class Run(_RecipeCommand):
         }
         if result["collapsed"]:
             raise InputError(
-                f"{self.folder}: the student has collapsed: it answers no better than one answer to all rows would; lower training.learning_rate or raise training.steps"
+                f"{self.folder}: the student has collapsed: it answers no better than one answer to all rows would; "
+                "lower training.learning_rate or raise training.steps"
             )
         if self.settings.data.train.startswith("embedded:"):
             log("with your own text: distillkit init train.csv writes a recipe for it")

@@ -338,7 +338,8 @@ class Predict(Command):
             raise InputError(
                 f"{self.source}: no such file or folder; expected a source, or - for stdin"
             )
-        from distillkit.data.tables import paired, read_table, texts_of
+        from distillkit.data.content import paired, texts_of
+        from distillkit.data.tables import read_table
 
         columns = columns_of(model, self.source, self.columns)
         return paired(*texts_of(read_table(self.source, columns, labels="ignored")))

@@ -19,13 +19,14 @@ from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
 from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import NotMetError, find_plans
+from distillkit.data.content import paired, texts_of
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.logits import joined_labels
 from distillkit.data.memory import source_of
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import mask_of, paired, read_table, texts_of
+from distillkit.data.tables import mask_of, read_table
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.measure.cost import milliseconds

@@ -14,7 +14,7 @@ from distillkit.compress.saliency import saliencies, zero_weights
 from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
-from distillkit.data.files import save_pretrained
+from distillkit.data.checked import save_pretrained
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig
 from distillkit.student.register import kind_of_model

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distillkit.data.files import fingerprint
+from distillkit.data.checked import fingerprint
 from distillkit.errors import library_errors
 
 

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distillkit.data.files import open_parquet, readable
+from distillkit.data.checked import open_parquet, readable
+from distillkit.data.content import KEY_BYTES, content_keys, texts_of
 from distillkit.data.labels import HEADS
-from distillkit.data.tables import KEY_BYTES, content_keys, texts_of, write_table
+from distillkit.data.tables import write_table
 from distillkit.errors import InputError, library_errors
 from distillkit.recipe import TEACHER_NAME, Task
 

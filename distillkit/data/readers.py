@@ -361,7 +361,8 @@ def _read_datasets(source: str) -> Iterator[Row]:
         OSError,
     ) as error:
         raise InputError(
-            f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}; expected datasets:NAME[:CONFIG]:SPLIT, or a folder of save_to_disk for NAME"
+            f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}; "
+            "expected datasets:NAME[:CONFIG]:SPLIT, or a folder of save_to_disk for NAME"
         ) from None
     classes = {
         column: feature

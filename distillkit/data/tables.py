@@ -1,6 +1,5 @@
 """Canonical tables: what a source becomes before any stage sees it, and its checks."""
 
-import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +9,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,8 +29,6 @@ from distillkit.errors import InputError, MissingValue
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Missing, Task
 
-KEY_BYTES = 16
-HASH = np.dtype([("high", "u8"), ("low", "u8")])
 # Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask
 # word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
@@ -411,92 +407,6 @@ def _text(row: dict[str, Any], column: str, place: str) -> str:
     if not value.strip():
         raise MissingValue(place, f"column {column!r} is empty", "; fill or drop the row")
     return value
-
-
-def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa.Table]:
-    """Set aside a fraction of each class's rows, or of all rows; equal texts stay together.
-
-    Args:
-        table: Canonical, labelled.
-        fraction: Share set aside, above 0.
-        seed: Which rows.
-
-    Returns:
-        What is left to train on, and the dev rows, both in their old order.
-
-    Raises:
-        InputError: A class, or the table, has too few distinct texts to stand on both sides.
-    """
-    keys = content_keys(*texts_of(table))
-    classes = table["label"].type == LABEL_TYPES["classification"]
-    labels = table["label"].to_pylist() if classes else [""] * len(table)
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    chosen: set[bytes] = set()
-    for label in sorted(set(labels)):
-        # Ranked by a keyed hash, so that a row added later moves at most one other.
-        mine = sorted(
-            (hashlib.blake2b(k, key=str(seed).encode(), digest_size=8).digest(), k)
-            for k, i in first.items()
-            if labels[i] == label
-        )
-        count = max(1, round(fraction * len(mine)))
-        if count >= len(mine):
-            what = f"label {label!r}" if classes else "train"
-            raise InputError(
-                f"{what} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev"
-            )
-        chosen.update(key for _, key in mine[:count])
-    in_dev = pa.array([key in chosen for key in keys])
-    return table.filter(pc.invert(in_dev)), table.filter(in_dev)
-
-
-def texts_of(table: pa.Table) -> tuple[list[str], list[str] | None]:
-    """Return the texts and, for pairs, the second texts."""
-    pairs = table["text_pair"].to_pylist() if "text_pair" in table.column_names else None
-    return table["text"].to_pylist(), pairs
-
-
-def paired(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[tuple[str, str | None]]:
-    """Return each row's (text, second text), the second None where there are no pairs."""
-    seconds: Sequence[str | None] = [None] * len(texts) if text_pairs is None else text_pairs
-    return list(zip(texts, seconds, strict=True))
-
-
-def content_keys(texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> list[bytes]:
-    """Hash each row's content: what logits are joined by.
-
-    Args:
-        texts: N texts.
-        text_pairs: N second texts, or None.
-
-    Returns:
-        N keys of 16 bytes: BLAKE2b of the UTF-8 text and, for a pair, of the length of the first
-            text, and both texts.
-    """
-    if text_pairs is None:
-        return [hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest() for text in texts]
-    # The length keeps ("ab", "c") apart from ("a", "bc").
-    return [
-        hashlib.blake2b(f"{len(a)}\0{a}{b}".encode(), digest_size=KEY_BYTES).digest()
-        for a, b in zip(texts, text_pairs, strict=True)
-    ]
-
-
-def content_hashes(texts: pa.Array, text_pairs: pa.Array | None = None) -> np.ndarray:
-    """Hash each row's content, as `content_keys` does, into two numbers.
-
-    Args:
-        texts: N strings.
-        text_pairs: N strings, or None.
-
-    Returns:
-        (N,) of the fields `high` and `low`, uint64: the key's 16 bytes, big end first.
-    """
-    keys = content_keys(texts.to_pylist(), None if text_pairs is None else text_pairs.to_pylist())
-    halves = np.frombuffer(b"".join(keys), dtype=">u8").reshape(-1, 2)
-    out = np.empty(len(halves), dtype=HASH)
-    out["high"], out["low"] = halves[:, 0], halves[:, 1]
-    return out
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from distillkit import pipeline
 from distillkit.data.batches import encode
+from distillkit.data.content import texts_of
 from distillkit.data.gold import class_counts, label_ids, label_names
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
-from distillkit.data.tables import raw_columns, read_blocks, read_table, texts_of
+from distillkit.data.tables import raw_columns, read_blocks, read_table
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import (

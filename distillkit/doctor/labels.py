@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from distillkit.data.content import paired, texts_of
 from distillkit.data.corrections import (
     REMOVE,
     check_corrections,
@@ -19,7 +20,6 @@ from distillkit.data.corrections import (
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_ids, label_names
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import paired, texts_of
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.doctor.findings import Finding, percent
 from distillkit.errors import InputError

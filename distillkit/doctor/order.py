@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from distillkit.data.tables import paired
+from distillkit.data.content import paired
 from distillkit.data.words import is_unsegmented, split_characters
 from distillkit.doctor.findings import Finding, percent
 

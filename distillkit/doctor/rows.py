@@ -6,9 +6,9 @@ from collections.abc import Container, Mapping
 
 import pyarrow as pa
 
+from distillkit.data.content import paired, texts_of
 from distillkit.data.gold import class_counts
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import paired, texts_of
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.doctor.findings import Finding, finding, graded, percent
 from distillkit.recipe import Task

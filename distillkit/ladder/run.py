@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit import __version__, pipeline
+from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
 from distillkit.data.logits import read_store
-from distillkit.data.tables import read_table, texts_of, write_table
+from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
 from distillkit.ladder.plan import Lesson, ablations_of, pace, repeated, transfer_variants
 from distillkit.measure.ablation import (

@@ -9,10 +9,11 @@ import pyarrow as pa
 from scipy.special import softmax
 
 from distillkit.data.batches import encode
+from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
 from distillkit.data.labels import task_of_model
 from distillkit.data.memory import source_of
-from distillkit.data.tables import mask_of, read_table, texts_of
+from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.measure.metrics import expected_calibration_error, metrics
 from distillkit.measure.statistics import cross_scaled

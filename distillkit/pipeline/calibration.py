@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import texts_of
 from distillkit.measure.statistics import coverage_floors, fit_temperature
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.batches import encode
+from distillkit.data.content import paired, texts_of
 from distillkit.data.files import hold, replaceable, whole_file, whole_folder
 from distillkit.data.gold import check_labels_known
 from distillkit.data.labels import task_of_model
 from distillkit.data.memory import source_of
-from distillkit.data.tables import paired, read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.calibration import calibrate
 from distillkit.pipeline.results import Exported

@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from distillkit.data.files import replaceable, save_pretrained, whole_folder
+from distillkit.data.checked import save_pretrained
+from distillkit.data.content import texts_of
+from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
 from distillkit.data.memory import source_of
-from distillkit.data.tables import mask_of, read_table, texts_of
+from distillkit.data.tables import mask_of, read_table
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.pipeline.results import Trained

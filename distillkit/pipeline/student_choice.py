@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from distillkit.data.tables import raw_columns, read_blocks, texts_of
+from distillkit.data.content import texts_of
+from distillkit.data.tables import raw_columns, read_blocks
 from distillkit.data.words import is_unsegmented, split_words
 from distillkit.recipe import DataConfig, StudentConfig, load_config
 from distillkit.recipe.student import AUTO_STUDENT

@@ -21,7 +21,8 @@ from distillkit.data.gold import check_labels_known, label_names
 from distillkit.data.memory import source_of
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
-from distillkit.data.tables import has_canonical_names, raw_columns, read_table, split_dev
+from distillkit.data.splits import split_dev
+from distillkit.data.tables import has_canonical_names, raw_columns, read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.processes import log

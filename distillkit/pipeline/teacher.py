@@ -5,7 +5,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distillkit.data.files import fingerprint, replaceable, whole_folder
+from distillkit.data.checked import fingerprint
+from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.memory import source_of
 from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import regex
 
 from distillkit import pipeline
-from distillkit.data.files import read_parquet
+from distillkit.data.checked import read_parquet
+from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
 from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.data.words import WORD_PATTERN, is_unsegmented, split_characters, split_words
 from distillkit.measure.closing import interval
 from distillkit.measure.statistics import cross_scaled

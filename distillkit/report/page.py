@@ -14,8 +14,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from distillkit.data.content import texts_of
 from distillkit.data.files import whole_file
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
 from distillkit.measure.closing import interval, predict_command, verdict

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from distillkit import pipeline
+from distillkit.data.content import paired, texts_of
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import paired, read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.measure.baselines import FrozenBaseline, TfidfBaseline, majority_logits
 from distillkit.measure.cost import (
     Answer,

@@ -9,9 +9,10 @@ import numpy as np
 from distillkit import pipeline
 from distillkit.compress.run import compress
 from distillkit.compress.target import NotMetError
+from distillkit.data.content import texts_of
 from distillkit.data.foreign import foreign_texts
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.tables import read_table
 from distillkit.measure.deferral import teachers_accuracy
 from distillkit.measure.rejection import fit_rejection
 from distillkit.pipeline.export import change_manifest

@@ -11,8 +11,9 @@ import numpy as np
 from distillkit import pipeline
 from distillkit.augment.method import Models
 from distillkit.augment.taggers import load_tagger
+from distillkit.data.checked import fingerprint
 from distillkit.data.corrections import count_corrections, read_corrections
-from distillkit.data.files import fingerprint, whole_file
+from distillkit.data.files import whole_file
 from distillkit.data.gold import label_summary
 from distillkit.data.readers import source_files
 from distillkit.data.tables import mask_of, read_table, write_table

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distillkit import pipeline
-from distillkit.data.files import fingerprint
+from distillkit.data.checked import fingerprint
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.recipe import LossConfig, Recipe
 from distillkit.runs.folder import RunFolder, Summary, relative

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from distillkit.data.batches import encode
+from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import texts_of
 from distillkit.errors import InputError
 from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig

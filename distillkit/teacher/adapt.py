@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from distillkit.data.batches import budget_batches
-from distillkit.data.files import save_pretrained
+from distillkit.data.checked import save_pretrained
 from distillkit.data.rows import TextRows
 from distillkit.data.workers import leading
 from distillkit.errors import InputError

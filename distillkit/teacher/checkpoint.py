@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distillkit import shelf
-from distillkit.data.files import check_sealed
+from distillkit.data.checked import check_sealed
 from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
 from distillkit.errors import InputError, checkpoint_errors, library_errors
 from distillkit.processes import without_foreign_bars

@@ -16,15 +16,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from distillkit.data.files import (
-    cache_folder,
-    check_sealed,
-    fingerprint,
-    hold,
-    seal,
-    whole_folder,
-    write_arrow,
-)
+from distillkit.data.checked import check_sealed, fingerprint, seal, write_arrow
+from distillkit.data.files import cache_folder, hold, whole_folder
 from distillkit.data.readers import is_plain_text, read_lines, read_rows, source_files
 from distillkit.data.rows import TextRows
 from distillkit.data.segmenters import resolve_segmenter, segmenter_version

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from distillkit.data.batches import encode
-from distillkit.data.files import save_pretrained
+from distillkit.data.checked import save_pretrained
+from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, gold_of, label_names
 from distillkit.data.labels import task_of_labels
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import texts_of
 from distillkit.loss import gold_loss
 from distillkit.recipe import TeacherConfig
 from distillkit.teacher.checkpoint import load_classifier, own_labels

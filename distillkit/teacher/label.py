@@ -11,7 +11,8 @@ import pyarrow as pa
 import torch
 
 from distillkit.data.batches import Encoded, encode, word_pieces
-from distillkit.data.files import fingerprint
+from distillkit.data.checked import fingerprint
+from distillkit.data.content import texts_of
 from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS, SCORE, task_of_labels, task_of_model
 from distillkit.data.logits import (
@@ -22,7 +23,7 @@ from distillkit.data.logits import (
     teacher_folder,
     write_shard,
 )
-from distillkit.data.tables import mask_of, texts_of
+from distillkit.data.tables import mask_of
 from distillkit.data.workers import each
 from distillkit.recipe import Engine, LabelConfig, Task
 from distillkit.teacher.chance import has_labels, refuse_chance

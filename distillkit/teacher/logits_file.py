@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distillkit.data.files import fingerprint
+from distillkit.data.checked import fingerprint
 from distillkit.data.logits import LABELS, keys_of
 from distillkit.data.readers import parquet_schema, parse_json, read_rows, source_files
 from distillkit.data.tables import read_table

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distillkit.data.files import read_arrow
+from distillkit.data.checked import read_arrow
 from distillkit.data.rows import FIRST, LATER, SPECIAL
 from distillkit.data.segmenters import load_segmenter, word_numbers
 from distillkit.data.sentences import sentences_of

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.batches import encode
-from distillkit.data.files import fingerprint
+from distillkit.data.checked import fingerprint
 from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import FORMAT, shard_table, teacher_folder

@@ -22,15 +22,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from distillkit.data.files import (
-    check_sealed,
-    disk_errors,
-    readable,
-    recover_folders,
-    remove_folder,
-    replace_folder,
-    seal,
-)
+from distillkit.data.checked import check_sealed, readable, seal
+from distillkit.data.files import disk_errors, recover_folders, remove_folder, replace_folder
 from distillkit.errors import InputError
 from distillkit.recipe.renamed import new_key
 from distillkit.training.strategies.base import Strategy

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from distillkit import __version__, pipeline
-from distillkit.data.files import read_parquet, whole_file
-from distillkit.data.tables import paired, read_table, texts_of
+from distillkit.data.checked import read_parquet
+from distillkit.data.content import paired, texts_of
+from distillkit.data.files import whole_file
+from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.cost import answer_of, megabytes, milliseconds, parameter_counts
 from distillkit.measure.results import write_results

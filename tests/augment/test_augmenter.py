@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from distillkit import AugmentConfig, Augmenter
 from distillkit.augment.methods import METHODS
-from distillkit.data.tables import paired, texts_of
+from distillkit.data.content import paired, texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import MixConfig
 

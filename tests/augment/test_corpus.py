@@ -12,7 +12,7 @@ from tagged_corpus import batch_of, corpus, is_digit
 
 from distillkit.augment.corpus import LEXICON, TAGGED, Lexicon, assemble, tagged_batch
 from distillkit.augment.taggers import load_tagger
-from distillkit.data.files import read_arrow, write_arrow
+from distillkit.data.checked import read_arrow, write_arrow
 from distillkit.errors import InputError
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

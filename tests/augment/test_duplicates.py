@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distillkit.augment.duplicates import keep_first, kept, write_hashes
-from distillkit.data.tables import HASH
+from distillkit.data.content import HASH
 
 
 def find(folder, units, partitions):

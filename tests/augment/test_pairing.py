@@ -12,8 +12,9 @@ import pytest
 from distillkit import pipeline
 from distillkit.augment import pairing
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
+from distillkit.data.content import texts_of
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import read_table, texts_of, write_table
+from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, ColumnsConfig, MixConfig, PairsConfig, WaysConfig
 

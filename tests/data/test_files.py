@@ -13,21 +13,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distillkit.data.files import (
-    HeldError,
+from distillkit.data.checked import (
     check_sealed,
-    check_writable,
-    disk_errors,
     fingerprint,
-    hold,
     read_array,
     read_arrow,
-    replaceable,
     seal,
-    whole_file,
-    whole_folder,
     write_array,
     write_arrow,
+)
+from distillkit.data.files import (
+    HeldError,
+    check_writable,
+    disk_errors,
+    hold,
+    replaceable,
+    whole_file,
+    whole_folder,
 )
 from distillkit.errors import InputError
 from distillkit.runs import RunFolder

@@ -17,7 +17,8 @@ from distillkit.data.gold import (
     label_summary,
 )
 from distillkit.data.labels import LABEL_TYPES, task_of_labels, task_of_model
-from distillkit.data.tables import read_table, split_dev, write_table
+from distillkit.data.splits import split_dev
+from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig
 

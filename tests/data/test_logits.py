@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distillkit.data.content import content_keys, texts_of
 from distillkit.data.logits import (
     join_logits,
     joined_labels,
@@ -19,7 +20,6 @@ from distillkit.data.logits import (
     with_logits,
     write_shard,
 )
-from distillkit.data.tables import content_keys, texts_of
 from distillkit.errors import InputError
 
 TEXTS = [f"text {i}" for i in range(20)]

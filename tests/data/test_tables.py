@@ -10,20 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distillkit.data.content import HASH, content_hashes, content_keys, paired, texts_of
 from distillkit.data.gold import check_labels_known, class_counts, label_ids, label_names
 from distillkit.data.labels import LABEL_TYPES, task_of_labels
+from distillkit.data.splits import split_dev
 from distillkit.data.tables import (
-    HASH,
-    content_hashes,
-    content_keys,
     mask_of,
-    paired,
     read_blocks,
     read_table,
     resized,
-    split_dev,
     table_writer,
-    texts_of,
     with_mask,
     write_table,
 )

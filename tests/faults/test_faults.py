@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from distillkit.cli import main
-from distillkit.data.tables import read_table, texts_of
+from distillkit.data.content import texts_of
+from distillkit.data.tables import read_table
 from distillkit.recipe import ColumnsConfig
 from tests.faults.harness import COMMANDS, Harness, draw_faults
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from distillkit.data.tables import texts_of
+from distillkit.data.content import texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
 from distillkit.student.build import build_student

@@ -10,7 +10,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from distillkit import LossConfig
 from distillkit.data.batches import encode
-from distillkit.data.tables import texts_of
+from distillkit.data.content import texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import (
     EmbeddingConfig,

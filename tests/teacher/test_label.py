@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from distillkit.data.content import content_keys, texts_of
 from distillkit.data.logits import join_logits, read_store, write_shard
-from distillkit.data.tables import content_keys, texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import LabelConfig
 from distillkit.teacher.checkpoint import load_classifier

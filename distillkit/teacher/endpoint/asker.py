@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import numpy as np
 import pyarrow as pa
 
+from distillkit.data.content import paired, texts_of
 from distillkit.data.logits import keys_of
-from distillkit.data.tables import paired, texts_of
 from distillkit.errors import InputError
 from distillkit.processes import log
 from distillkit.recipe import EndpointConfig

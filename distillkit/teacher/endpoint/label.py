@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distillkit.data.content import paired, texts_of
 from distillkit.data.files import disk_errors, hold
 from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS
@@ -25,7 +26,6 @@ from distillkit.data.logits import (
     stored_keys,
     teacher_folder,
 )
-from distillkit.data.tables import paired, texts_of
 from distillkit.errors import InputError
 from distillkit.processes import log, progress_bar
 from distillkit.recipe import LabelConfig

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from distillkit.data.content import paired, texts_of
 from distillkit.data.logits import keys_of
-from distillkit.data.tables import paired, texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import EndpointConfig
 from distillkit.recipe.endpoint import MOST_LABELS, names_in

@@ -1,0 +1,47 @@
+"""A dev split out of training rows."""
+
+import hashlib
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distillkit.data.content import content_keys, texts_of
+from distillkit.data.labels import LABEL_TYPES
+from distillkit.errors import InputError
+
+
+def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Set aside a fraction of each class's rows, or of all rows; equal texts stay together.
+
+    Args:
+        table: Canonical, labelled.
+        fraction: Share set aside, above 0.
+        seed: Which rows.
+
+    Returns:
+        What is left to train on, and the dev rows, both in their old order.
+
+    Raises:
+        InputError: A class, or the table, has too few distinct texts to stand on both sides.
+    """
+    keys = content_keys(*texts_of(table))
+    classes = table["label"].type == LABEL_TYPES["classification"]
+    labels = table["label"].to_pylist() if classes else [""] * len(table)
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    chosen: set[bytes] = set()
+    for label in sorted(set(labels)):
+        # Ranked by a keyed hash, so that a row added later moves at most one other.
+        mine = sorted(
+            (hashlib.blake2b(k, key=str(seed).encode(), digest_size=8).digest(), k)
+            for k, i in first.items()
+            if labels[i] == label
+        )
+        count = max(1, round(fraction * len(mine)))
+        if count >= len(mine):
+            what = f"label {label!r}" if classes else "train"
+            raise InputError(
+                f"{what} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev"
+            )
+        chosen.update(key for _, key in mine[:count])
+    in_dev = pa.array([key in chosen for key in keys])
+    return table.filter(pc.invert(in_dev)), table.filter(in_dev)
