@@ -6,22 +6,31 @@ Small valid files are cut, copied about, overwritten, and have hostile values wr
 import csv
 import io
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distillkit import pipeline
+from distillkit.data.logits import join_logits
 from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, Recipe, dump, load_recipe
+from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.logits_file import LogitsFile
 
 pytestmark = pytest.mark.slow
-EXAMPLES = 200  # a test
+EXAMPLES = int(os.environ.get("DISTILLKIT_EXAMPLES", 200))  # a test
+# The limit of 10 seconds an example is Hypothesis' own.
+OFTEN = settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
+GOLDEN = Path(__file__).parent.parent / "golden" / "0.1"
 
 ROWS = [
     {"text": f"a film of {n} acts", "label": "ab"[n % 2], "logits": [n, -1.5]} for n in range(9)
@@ -142,8 +151,7 @@ FILES = {
 def test_a_damaged_table_is_read_or_refused_and_no_row_is_lost_in_silence(name, place, capsys):
     path = Path(place / name)
 
-    # The limit of 10 seconds an example is Hypothesis' own.
-    @settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
+    @OFTEN
     @given(data=mutated(FILES[name](path)), task=st.sampled_from(["classification", "multi-label"]))
     def check(data, task):
         path.write_bytes(data)
@@ -168,7 +176,7 @@ def test_damaged_logits_are_read_or_refused(name, place):
         file = LogitsFile(source, ColumnsConfig())
         return file.name_labels(["a", "b", "c"][: file.classes], [])
 
-    @settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
+    @OFTEN
     @given(data=mutated(FILES[name](path)))
     def check(data):
         path.write_bytes(data)
@@ -180,7 +188,7 @@ def test_damaged_logits_are_read_or_refused(name, place):
 def test_a_damaged_recipe_is_loaded_or_refused(place):
     path = place / "fuzzed.yaml"
 
-    @settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
+    @OFTEN
     @given(data=mutated(dump(Recipe()).encode()))
     def check(data):
         path.write_bytes(data)
@@ -188,5 +196,37 @@ def test_a_damaged_recipe_is_loaded_or_refused(place):
         if recipe is not None:
             path.write_text(dump(recipe), encoding="utf-8")
             assert load_recipe(str(path)) == recipe
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "shard"])
+def test_a_damaged_store_is_joined_or_refused(name, place):
+    store = place / f"store-{name}"
+    texts = TABLE.select(["text"])
+    pipeline.label(texts, store, logits=TABLE.select(["text", "logits"]), labels=("a", "b"))
+    (file,) = store.rglob(name if name != "shard" else "*.parquet")
+    whole = file.read_bytes()
+    right = join_logits(texts, store)
+
+    @OFTEN
+    @given(data=mutated(whole))
+    def check(data):
+        file.write_bytes(data)
+        found = attempt(lambda source: join_logits(texts, Path(source)), store)
+        assert found is None or np.array_equal(found, right)
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_damaged_checkpoint_is_loaded_or_refused(name, place):
+    folder = shutil.copytree(GOLDEN / "students" / "static", place / f"checkpoint-{name}")
+
+    @OFTEN
+    @given(data=mutated((folder / name).read_bytes()))
+    def check(data):
+        (folder / name).write_bytes(data)
+        attempt(load_classifier, folder)
 
     check()
