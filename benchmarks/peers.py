@@ -256,7 +256,7 @@ def torchdistill(task: Task) -> Answer:
     }
     ends = {f"{who}_module_path": "classifier" for who in ("student", "teacher")}
     ends |= {f"{who}_module_io": "output" for who in ("student", "teacher")}
-    loss = {"key": "KDLoss", "kwargs": {**ends, "temperature": 4}}
+    loss = {"key": "KDLoss", "kwargs": {**ends, "temperature": 4, "alpha": 0}}
     box = DistillationBox(
         teacher,
         student,
