@@ -38,7 +38,8 @@ from distillkit.recipe import (
 )
 from distillkit.student.bilstm import BiLSTMConfig, BiLSTMForSequenceClassification
 from distillkit.student.vocabulary import build_tokenizer
-from distillkit.training.loop import FitPlan, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 
 BATCH_SIZES = (64, 256)
 WIDTH, HIDDEN, HEAD, DROPOUT = 300, 150, 200, 0.1

@@ -25,7 +25,8 @@ from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import AugmentConfig, GeneratedConfig, TrainingConfig
 from distillkit.training.inference import on_threads
-from distillkit.training.loop import FitPlan, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _SHARD = 1024  # texts a file: what a killed run may lose

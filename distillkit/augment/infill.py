@@ -23,7 +23,8 @@ from distillkit.data.words import split_words
 from distillkit.errors import InputError
 from distillkit.recipe import InfillConfig, TrainingConfig
 from distillkit.training.inference import on_threads
-from distillkit.training.loop import FitPlan, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _BATCH_TOKENS = 2048

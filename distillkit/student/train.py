@@ -20,7 +20,7 @@ from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig
 from distillkit.student.states import with_states
 from distillkit.training.checkpoints import Checkpoints
-from distillkit.training.loop import FitPlan, LossOfRows
+from distillkit.training.plan import FitPlan, LossOfRows
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from distillkit.teacher.scratch import fresh_encoder, start_embeddings
 from distillkit.teacher.similar import similar_words
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
-from distillkit.training.loop import FitPlan, FitResult, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan, FitResult
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _MASK_ROWS = 1024  # held-out rows that are masked together

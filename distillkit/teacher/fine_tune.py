@@ -17,7 +17,8 @@ from distillkit.loss import gold_loss
 from distillkit.recipe import TeacherConfig
 from distillkit.teacher.checkpoint import load_classifier, own_labels
 from distillkit.training.checkpoints import Checkpoints
-from distillkit.training.loop import FitPlan, FitResult, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan, FitResult
 
 
 def fine_tune(

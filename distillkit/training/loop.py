@@ -5,31 +5,28 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from distillkit.data.batches import Encoded, drawn_rows, shuffled_batches
+from distillkit.data.batches import drawn_rows, shuffled_batches
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError, Preempted
-from distillkit.recipe import TrainingConfig
 from distillkit.training.averaging import MovingAverage
 from distillkit.training.callbacks import Bar, Callback, JsonLog, TensorBoard
-from distillkit.training.checkpoints import Checkpoints, Position, digest
+from distillkit.training.checkpoints import Position, digest
 from distillkit.training.feed import Batch, Feed
 from distillkit.training.interruption import Interrupted, interruption
 from distillkit.training.optimizers import make_optimizer
+from distillkit.training.plan import FitPlan, FitResult
 from distillkit.training.schedules import rate_factor
 from distillkit.training.strategies import start
 from distillkit.training.strategies.base import Strategy
-
-# Logits (N, C) of the dev rows, on the CPU, in; a score out: the higher the better.
-Score = Callable[[Tensor], float]
 
 # Steps between two looks at what lives on a GPU or in another process, and between two reports.
 _LOOK_EVERY = 20
@@ -53,75 +50,6 @@ _FREE = {
 # Settings that older checkpoints do not know, and what they are where nobody sets them.
 _LATER = {"steps": 0, "best_by": "score"}
 _PRIME = 1_000_003  # keeps seeds of epochs and processes apart
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """The best dev score, its epoch (from 1; 0: none ran), and each epoch's loss and score."""
-
-    best_score: float
-    best_epoch: int
-    history: list[dict[str, float]]
-
-    def summary(self, score: str) -> dict[str, Any]:
-        """Return `dev_accuracy` (or what `score` names), `best_epoch` and `history`."""
-        return {
-            f"dev_{score}": self.best_score,
-            "best_epoch": self.best_epoch,
-            "history": self.history,
-        }
-
-
-class LossOfRows(Protocol):
-    """Return the mean loss of a batch, () float."""
-
-    def __call__(self, numbers: Tensor, logits: Tensor, /, done: float) -> Tensor:
-        """Take row numbers (B,) and logits (B, C) on the device, and the fraction of steps done."""
-
-
-class Corrupt(Protocol):
-    """Return what the model gets in place of a batch's inputs.
-
-    It draws from torch's own generator, or from row numbers alone, so that a resumed training draws
-    the same.
-    """
-
-    def __call__(
-        self, numbers: Tensor, inputs: dict[str, Tensor], done: float
-    ) -> dict[str, Tensor]:
-        """Take row numbers (B,), the model's inputs, both on the device, and the fraction done."""
-
-
-@dataclass(frozen=True)
-class FitPlan:
-    """What `fit` trains a model on, and how.
-
-    Attributes:
-        rows: Training rows, the same in every process; each computes its shard of every batch.
-        loss: Mean loss of a batch.
-        config: Epochs, batches, optimizer, schedule, precision, strategy.
-        seed: Order of the rows, and dropout.
-        progress: Name of the progress bar.
-        dev: Rows that are scored after each epoch; None: the last epoch's weights stay.
-        score: Score of the dev rows' logits; higher is better.
-        checkpoints: Where training keeps what it needs to go on after a kill; None: nowhere.
-        callbacks: What else watches it.
-        sampling_weights: How often an epoch has each row, (N,) float, 0 or more. A fraction of the
-            rows that share it is drawn anew each epoch. None: once.
-        corrupt: Changes every training batch before the model sees it, as masking does.
-    """
-
-    rows: Encoded
-    loss: LossOfRows
-    config: TrainingConfig
-    seed: int
-    progress: str
-    dev: Encoded | None = None
-    score: Score | None = None
-    checkpoints: Checkpoints | None = None
-    callbacks: Sequence[Callback] = ()
-    sampling_weights: Tensor | None = None
-    corrupt: Corrupt | None = None
 
 
 def fit(model: nn.Module, plan: FitPlan) -> FitResult:

@@ -11,7 +11,8 @@ from distillkit.student.build import build_student
 from distillkit.student.states import LearnsStates, StatesLoss, with_states
 from distillkit.student.train import DistillationTask, prepare
 from distillkit.training.inference import predict_logits
-from distillkit.training.loop import FitPlan, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 from tests.student.conftest import LABELS, TEXTS
 
 

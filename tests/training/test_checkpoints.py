@@ -13,7 +13,8 @@ from distillkit.errors import InputError, Preempted
 from distillkit.recipe import LoaderConfig, TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.checkpoints import Checkpoints
-from distillkit.training.loop import FitPlan, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 from tests.training.test_loop import Network, rows, state
 
 HOW = {

@@ -11,7 +11,8 @@ from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training.callbacks import Callback
-from distillkit.training.loop import FitPlan, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 
 
 class Network(nn.Module):

@@ -32,7 +32,8 @@ from distillkit.recipe import TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
-from distillkit.training.loop import FitPlan, fit
+from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 
 VOCABULARY, CLASSES = 40, 3
 
