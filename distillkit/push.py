@@ -183,7 +183,9 @@ def _ladder(run: Path, recipe: Recipe) -> Summary | None:
         return None
     climbed = load_recipe(str(run / "ladder" / "recipe.yaml"))
     if replace(climbed, engine=recipe.engine, workers=recipe.workers) != recipe:
-        log(f"push: {run / 'ladder'} is of other settings than the run, and is not in the card")
+        log(
+            f"push: {run / 'ladder'} was made with other settings than the run; the card leaves it out"
+        )
         return None
     return _json(run / "ladder" / "ladder.json")
 

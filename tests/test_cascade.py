@@ -224,7 +224,7 @@ def test_swapped_models_are_noticed(paths, tmp_path, capsys):
     found = cascade(teacher, student, dev, tmp_path, ColumnsConfig())
     assert found["threshold"] == 0
     own, other = (100 * found[f"{who}_accuracy"] for who in ("student", "teacher"))
-    said = f"the student alone has {own:.1f}, the teacher {other:.1f}, and is never asked"
+    said = f"the student alone scores {own:.1f}, the teacher {other:.1f}, and is never asked"
     assert said in capsys.readouterr().err
 
 

@@ -36,7 +36,7 @@ def result(capsys):
 
 def test_a_folder_of_a_run_means_the_first_place_that_is_there(run, tmp_path, capsys):
     assert model_in(str(run), BUNDLE, STUDENT) == str(run / STUDENT)
-    assert f"{run / STUDENT} is taken" in capsys.readouterr().err
+    assert f"using {run / STUDENT}" in capsys.readouterr().err
     (run / BUNDLE).touch()
     assert model_in(str(run), BUNDLE, STUDENT) == str(run / BUNDLE)
     assert model_in(str(run), TEACHER) == str(run / TEACHER)
@@ -50,7 +50,7 @@ def test_compress_takes_the_student_of_a_run(run, tmp_path, capsys):
     asked = ["compress", str(run), str(tmp_path / "small"), "--dev", str(tmp_path / "new.csv")]
     assert main([*asked, "--compress.embeddings", "int8"]) == 1
     said = capsys.readouterr().err
-    assert f"{run / STUDENT} is taken" in said
+    assert f"using {run / STUDENT}" in said
     assert f"{run / STUDENT}: no checkpoint" in said
 
 
@@ -86,7 +86,7 @@ def test_columns_that_are_given_or_that_a_source_lacks_are_not_the_runs(run, cap
     known, model = ColumnsConfig(text="review", label="stars"), str(run / STUDENT)
     source = str(run.parent / "new.csv")
     assert columns_of(model, source, ColumnsConfig()) == known
-    assert "its columns are those of" in capsys.readouterr().err
+    assert "using the columns of" in capsys.readouterr().err
     given = ColumnsConfig(text="other")
     assert columns_of(model, source, given) == given
     assert columns_of(model, "embedded:reviews/dev", ColumnsConfig()) == ColumnsConfig()
@@ -121,6 +121,6 @@ def test_a_relative_path_counts_from_the_recipe_where_the_working_folder_lacks_i
     assert data.unlabelled == ("sub/raw.txt",)
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "sub/r.yaml: train.tsv is taken from the recipe's folder, as sub/train.tsv",
-        "sub/r.yaml: raw.txt is taken from the recipe's folder, as sub/raw.txt",
+        "sub/r.yaml: using sub/train.tsv for train.tsv, from the recipe's folder",
+        "sub/r.yaml: using sub/raw.txt for raw.txt, from the recipe's folder",
     ]

@@ -225,7 +225,7 @@ def test_a_ladder_of_other_settings_is_not_in_the_card(run, tmp_path, capsys):
     _edited("ladder/recipe.yaml", "n_iter: 2", "n_iter: 3")(run)
     push(run, "me/tiny", to=tmp_path / "out")
     assert "## Ladder" not in (tmp_path / "out" / "README.md").read_text()
-    assert "is of other settings than the run" in capsys.readouterr().err
+    assert "was made with other settings than the run" in capsys.readouterr().err
 
 
 def test_code_of_the_card_runs_as_it_stands(run, tmp_path):

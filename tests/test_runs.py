@@ -133,8 +133,8 @@ def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, copied, change
     changed = replace(recipe, **{section: replace(getattr(recipe, section), **values)})
     assert _redone(changed, copied) == redone
     said = capsys.readouterr().err
-    assert f"{redone[0]}: done again, as its settings have changed\n" in said
-    assert said.count(": done again, as ") == len(redone)
+    assert f"{redone[0]}: done again, because its settings have changed\n" in said
+    assert said.count(": done again, because ") == len(redone)
     assert ("logits: the teacher reads " in said) == ("logits" in redone)
 
 
@@ -142,8 +142,8 @@ def test_a_raised_version_redoes_the_stage_and_what_follows(recipe, copied, monk
     monkeypatch.setattr(stages, "LABEL_VERSION", 2)
     assert _redone(recipe, copied) == ["logits", "student", "evaluation"]
     said = capsys.readouterr().err
-    assert "logits: done again, as version 1 of this stage made it, and this is 2\n" in said
-    assert "student: done again, as what it reads has changed: logits\n" in said
+    assert "logits: done again, because version 1 of this stage made it, and this is 2\n" in said
+    assert "student: done again, because what it reads has changed: logits\n" in said
 
 
 def test_a_stage_without_a_version_is_done_again(recipe, copied, capsys):
@@ -151,7 +151,7 @@ def test_a_stage_without_a_version_is_done_again(recipe, copied, capsys):
     old = json.loads(stamp.read_text())
     stamp.write_text(json.dumps({"key": "0" * 64, "summary": old["summary"]}))
     assert _redone(recipe, copied) == ["student"]  # to the same result, so what follows holds
-    assert "student: done again, as an earlier distillkit made it" in capsys.readouterr().err
+    assert "student: done again, because an earlier distillkit made it" in capsys.readouterr().err
 
 
 def test_changed_data_redoes_what_reads_it(recipe, copied, tmp_path, write_tsv, train_table):

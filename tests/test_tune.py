@@ -292,7 +292,7 @@ def test_a_study_with_the_names_of_an_earlier_version_resumes(copied, tiny_recip
 def test_trials_of_an_older_version_are_done_again(copied, tiny_recipe, monkeypatch, capsys):
     monkeypatch.setattr(module, "TRIAL_VERSION", module.TRIAL_VERSION + 1)
     assert len(tune(tiny_recipe, copied, SEARCH, trials=1)["trials"]) == 1
-    assert "trial-0: done again, as version " in capsys.readouterr().err
+    assert "trial-0: done again, because version " in capsys.readouterr().err
 
 
 @pytest.mark.slow

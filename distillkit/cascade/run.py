@@ -91,7 +91,7 @@ def cascade(
     deferred = float(curve.deferral_rates[point])
     if not point or curve.accuracies[0] > own:
         log(
-            f"cascade: the student alone has {100 * curve.accuracies[0]:.1f}, the teacher {100 * own:.1f}, and is "
+            f"cascade: the student alone scores {100 * curve.accuracies[0]:.1f}, the teacher {100 * own:.1f}, and is "
             f"{'asked where the student is not confident' if point else 'never asked (threshold 0)'}; if that is a surprise: STUDENT comes first, then TEACHER"
         )
     took = _milliseconds(student, teacher, rows)

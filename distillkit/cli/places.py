@@ -24,7 +24,7 @@ def model_in(name: str, *places: str) -> str:
     found = next((folder / place for place in places if (folder / place).exists()), None)
     if found is None:
         return name
-    log(f"{name}: {found} is taken")
+    log(f"{name}: a run's folder; using {found}")
     return str(found)
 
 
@@ -36,7 +36,7 @@ def with_files_beside(recipe: Recipe, name: str) -> Recipe:
         beside = folder / path
         if not path or Path(path).exists() or not beside.exists():
             return path
-        log(f"{name}: {path} is taken from the recipe's folder, as {beside}")
+        log(f"{name}: using {beside} for {path}, from the recipe's folder")
         return str(beside)
 
     data, text = recipe.data, recipe.adapt.text
@@ -67,7 +67,7 @@ def columns_of(model: str, source: str, columns: ColumnsConfig) -> ColumnsConfig
     own = load_recipe(str(recipe)).data.columns if recipe.is_file() else columns
     if own == columns or own.text not in _first_row(source):
         return columns
-    log(f"{source}: its columns are those of {recipe}")
+    log(f"{source}: using the columns of {recipe}")
     return own
 
 

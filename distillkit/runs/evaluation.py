@@ -95,7 +95,7 @@ def _measure(recipe: Recipe, folder: Path, task: Taught) -> tuple[Summary, dict[
         gold = gold_of(table, names, kind)
         for name, found in logits.items():
             models[name][split] = metrics(kind, found, gold, names, logits["teacher"])
-    log("evaluation: milliseconds a row")
+    log("evaluation: timing the models")
     timed = paired(*texts_of(tables["dev"].slice(0, recipe.evaluation.latency_sentences)))
     with on_threads(1):
         latency = milliseconds(answers, timed) if timed else {}

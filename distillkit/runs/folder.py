@@ -88,7 +88,7 @@ class RunFolder:
             return before["summary"]
         if before:
             check_foreign(final)
-            log(f"{name}: done again, as {_why(before, made_from)}")
+            log(f"{name}: done again, because {_why(before, made_from)}")
         began = time.monotonic()
         with disk_errors(final):
             # A kill may fall between a stage's last byte and its renaming.
@@ -141,7 +141,7 @@ def _why(before: Summary, now: Summary) -> str:
     """Say what differs between what a stage was made from and what it would be made from now."""
     old = before.get("made_from")
     if old is None:
-        return "an earlier distillkit made it, which noted no version of its stages"
+        return "an earlier distillkit made it and noted no version"
     if old["version"] != now["version"]:
         return f"version {old['version']} of this stage made it, and this is {now['version']}"
     if old["settings"] != now["settings"]:

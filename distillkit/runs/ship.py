@@ -47,7 +47,7 @@ def shipped_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set:
         found = manifest_fields(recipe, task, bundle)
         change_manifest(bundle, **found)
         if small and "rejection" in found and _megabytes(bundle) > recipe.ship.max_mb:
-            log(f"ship: no rejection rule: with it the bundle has {_megabytes(bundle):.3f} MB")
+            log(f"ship: no rejection rule: the bundle would grow to {_megabytes(bundle):.3f} MB")
             del found["rejection"]
             change_manifest(bundle, rejection=None)
         bundle.rename(out / BUNDLE)
@@ -87,7 +87,7 @@ def _compressed(
     try:
         return compress(job)["steps"]
     except NotMetError as why:
-        log(f"ship: {why}; a larger bundle then")
+        log(f"ship: {why}; trying a larger bundle")
     for stored in ("int8", "fp16"):
         settings = CompressConfig(embeddings=stored, weights=stored)
         larger = replace(job, settings=settings, logits=None, max_mb=0.0, max_drop=0.0)
@@ -121,6 +121,6 @@ def manifest_fields(recipe: Recipe, task: Taught, bundle: Path) -> Summary:
     words = predictor.words
     rule = fit_rejection(words(*texts_of(own)), foreign, words(*texts_of(dev)))
     if rule is None:
-        log("ship: no rejection rule: it takes 99 dev rows, and words that train repeats")
+        log("ship: no rejection rule: it needs 99 dev rows and words that repeat in train")
         return found
     return found | {"rejection": rule}

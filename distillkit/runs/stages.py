@@ -63,7 +63,9 @@ def with_data(recipe: Recipe) -> Recipe:
         InputError: The training data cannot be read.
     """
     if recipe.data.logits:
-        log("data: the logits are given: the teacher gives word vectors, and is measured beside")
+        log(
+            "data: the logits are given; the teacher gives word vectors, and a score to compare with"
+        )
         data, augment = replace(recipe.data, unlabelled=()), replace(recipe.augment, n_iter=0)
         recipe = replace(recipe, data=data, augment=augment)
     data, found = settle_columns(recipe.data)

@@ -229,7 +229,7 @@ def _label(table: pa.Table, store: Path, job: _Job, asker: Any, journal: Journal
     journal.compact(stored_keys(job.folder))
     if journal.spent.unanswered:
         log(
-            f"{source}: {journal.spent.unanswered:,} answers are no label; the logits of a row without any say nothing"
+            f"{source}: {journal.spent.unanswered:,} answers name no label; a row without any gets logits that favour none"
         )
     return summary | spending(journal.spent, job.config.endpoint)
 

@@ -149,7 +149,7 @@ class Service:
             if narrower is None:
                 return
             self._form = narrower
-        log(f"{self._url}: {message}; it is asked otherwise from now on")
+        log(f"{self._url}: {message}; asking in another form from now on")
         raise Adapted
 
     def _line(self, text: str) -> str:

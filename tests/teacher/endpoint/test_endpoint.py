@@ -133,7 +133,7 @@ def test_an_unanswered_row_says_nothing_and_is_counted(server, bare, store, capf
     texts = texts_in(bare)
     server.faults = ["logprobs", "echo", "echo"]
     assert ask(server, bare, store, concurrency=1)["unanswered"] == 1
-    assert "1 answers are no label" in capfd.readouterr().err
+    assert "1 answers name no label" in capfd.readouterr().err
     np.testing.assert_allclose(stored(texts[1:2], store), np.log([[0.5, 0.5]]), rtol=1e-5)
     calls = server.calls
     assert ask(server, bare, store)["unanswered"] == 1
