@@ -285,6 +285,10 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(
             ["run", "quickstart", "--training.precision", "fp16", "--teacher.model", "no/such"],
             "training.precision fp16 needs a GPU; on a CPU choose bf16, fp32 or auto",
         ),
+        (
+            ["run", "quickstart", "--teacher.training.optimizer", "lamb-apex"],
+            "teacher.training.optimizer lamb-apex needs a GPU; choose lamb",
+        ),
         (["evaluate", "./nothing", "none.csv"], "none.csv: no such file; expected .tsv"),
         (["run", "quickstart", "--data.test", "none.csv"], "none.csv: no such file"),
         (
