@@ -15,6 +15,7 @@ import pytest
 
 from distillkit.cli import COMMANDS, main, parse
 from distillkit.cli.parsing import USUAL
+from distillkit.data.files import hold
 from distillkit.recipe import TeacherConfig, load_recipe
 
 OK = "text\tlabel\na good one\tpos\na bad one\tneg\n"
@@ -285,6 +286,10 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(
             ["run", "quickstart", "--training.precision", "fp16", "--teacher.model", "no/such"],
             "training.precision fp16 needs a GPU; on a CPU choose bf16, fp32 or auto",
         ),
+        (
+            ["run", "quickstart", "--teacher.training.optimizer", "lamb-apex"],
+            "teacher.training.optimizer lamb-apex needs a GPU; choose lamb",
+        ),
         (["evaluate", "./nothing", "none.csv"], "none.csv: no such file; expected .tsv"),
         (["run", "quickstart", "--data.test", "none.csv"], "none.csv: no such file"),
         (
@@ -458,6 +463,29 @@ def test_a_transfer_set_that_cannot_be_made_is_one_line(tmp_path, monkeypatch, c
         rf"^distillkit: \S*{target}: cannot be written: .*\n$", capsys.readouterr().err
     )
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "adapt-teacher minilm-l6 --adapt.text.sources embedded:reviews/unlabelled --output OUT",
+        "train-teacher minilm-l6 --data.train embedded:reviews/train --output OUT",
+        "train-student bilstm --transfer-set embedded:reviews/train --dev embedded:reviews/dev --output OUT",
+        "augment embedded:reviews/train OUT",
+        "compress MODEL OUT --dev embedded:reviews/dev --compress.weights int8",
+        "export MODEL OUT",
+    ],
+    ids=lambda line: line.split()[0],
+)
+def test_a_command_refuses_an_output_that_another_process_writes(
+    line, classifier_folder, tmp_path, capsys
+):
+    out = tmp_path / "out.parquet"  # as augment wants it; a folder may be called so too
+    names = {"OUT": str(out), "MODEL": classifier_folder}
+    with hold(out):
+        assert main([names.get(word, word) for word in line.split()]) == 1
+    said = rf"^distillkit: {out}: process {os.getpid()} on .* is writing it; wait for it, or .*\n$"
+    assert re.search(said, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

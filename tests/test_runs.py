@@ -111,6 +111,17 @@ def _redone(recipe, folder):
     return [stage for stage, stamp in _stamps(folder).items() if stamp != before.get(stage)]
 
 
+@pytest.mark.parametrize("place", ["teacher", "student/model"])
+def test_a_flipped_bit_of_a_runs_weights_is_one_line(copied, place, capsys):
+    weights = next((copied / place).rglob("model.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-100] ^= 1
+    weights.write_bytes(content)
+    assert main(["evaluate", str(weights.parent), "embedded:reviews/dev"]) == 1
+    said = r"model\.safetensors: cannot be read: its content does not fit its checksum; make it anew.*\n$"
+    assert re.search(said, capsys.readouterr().err)
+
+
 def test_second_run_redoes_nothing(recipe, copied):
     assert sorted(_stamps(copied)) == sorted(STAGES)
     assert _redone(recipe, copied) == []

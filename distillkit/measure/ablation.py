@@ -47,6 +47,7 @@ _MEANS = (
     "accuracy",
     "micro_f1",
     "macro_f1",
+    "matthews",
     "exact_match",
     "pearson",
     "spearman",

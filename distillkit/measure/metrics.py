@@ -9,6 +9,7 @@ from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
     f1_score,
+    matthews_corrcoef,
     mean_absolute_error,
     mean_squared_error,
     precision_recall_fscore_support,
@@ -59,8 +60,9 @@ def classification_metrics(
         teacher_logits: (N, C) float of the teacher on the same rows.
 
     Returns:
-        `rows`; 0 to 1: `accuracy`, `macro_f1` (over the C classes), `f1` (of the second label, for
-        two classes), `calibration_error`; `classes` (precision, recall, f1, rows of each label);
+        `rows`; 0 to 1: `accuracy`, `macro_f1` (over the C classes; 0 for one that neither gold nor
+        the model has, which scikit-learn leaves out), `f1` (of the second label, for two classes),
+        `calibration_error`; -1 to 1: `matthews`, 0 if gold or the answers are constant; `classes` (precision, recall, f1, rows of each label);
         `confusion` (rows gold, columns found, in the order of `labels`). With `teacher_logits` also
         `agreement` (share of rows with the teacher's answer) and `logit_correlation`, -1 to 1.
     """
@@ -69,6 +71,7 @@ def classification_metrics(
         "rows": len(gold),
         "accuracy": float(accuracy_score(gold, found)),
         "macro_f1": float(f1_score(gold, found, labels=ids, average="macro", zero_division=0)),
+        "matthews": _matthews(gold, found),
     }
     if len(labels) == 2:
         report["f1"] = float(f1_score(gold, found, pos_label=1, zero_division=0))
@@ -182,6 +185,11 @@ def logit_correlation(logits: np.ndarray, teacher_logits: np.ndarray) -> float:
         x.astype(np.float64) - x.mean(axis=0, dtype=np.float64) for x in (logits, teacher_logits)
     )
     return pearson(ours.ravel(), theirs.ravel())
+
+
+def _matthews(gold: np.ndarray, found: np.ndarray) -> float:
+    same = (gold == gold[0]).all() and (found == gold[0]).all()  # of this scikit-learn warns
+    return 0.0 if same else float(matthews_corrcoef(gold, found))
 
 
 def _rows_centred(logits: np.ndarray) -> np.ndarray:

@@ -38,6 +38,7 @@ _METRICS = (
     "micro_f1",
     "macro_f1",
     "f1",
+    "matthews",
     "exact_match",
     "pearson",
     "spearman",

@@ -137,6 +137,7 @@ class Scores(Result):
     macro_f1: float | None = None
     exact_match: float | None = None
     f1: float | None = None
+    matthews: float | None = None
     pearson: float | None = None
     spearman: float | None = None
     mse: float | None = None

@@ -53,6 +53,9 @@ _DEAD = {
     "megatron": "Megatron-core's BERT runs on CUDA alone; tensor-parallel shares out the layers of a BERT-class teacher",
 }
 
+# Where a process holds parts of tensors: apex would take a part's norm for the whole tensor's.
+_SHARDED = ("fsdp", "deepspeed", "tensor-parallel")
+
 # Passes, and least optimizer steps, where the rows say how long: docs/training.md has the figures.
 STUDENT_STEPS, STUDENT_EPOCHS = 3000, 3
 TEACHER_STEPS, TEACHER_EPOCHS = 300, 3
@@ -96,9 +99,9 @@ class TrainingConfig:
     original=3 augmented=0.5 mask=0; the others once."""
     accumulation_steps: Count = 1
     """Forward passes an optimizer step: the effective batch is batch_size times this."""
-    optimizer: Literal["adamw", "lamb", "adadelta", "sgd"] = "adamw"
-    """adamw; lamb for large batches (You et al. 2020); the paper's adadelta (rho 0.95); sgd
-    (momentum 0.9, Nesterov)."""
+    optimizer: Literal["adamw", "lamb", "lamb-apex", "adadelta", "sgd"] = "adamw"
+    """adamw; lamb for large batches (You et al. 2020); lamb-apex, the same by NVIDIA's kernel, on a
+    GPU; the paper's adadelta (rho 0.95); sgd (momentum 0.9, Nesterov)."""
     learning_rate: NotNegative = 3e-5
     """Peak learning rate."""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = "none"
@@ -159,6 +162,11 @@ class TrainingConfig:
         if self.gradient_compression != "none" and self.strategy not in ("auto", "ddp"):
             raise InputError(
                 f"training.gradient_compression is {self.gradient_compression}, but training.strategy is {self.strategy}: expected ddp"
+            )
+
+        if self.optimizer == "lamb-apex" and self.strategy in _SHARDED:
+            raise InputError(
+                f"training.optimizer is lamb-apex, but training.strategy is {self.strategy}, which divides tensors: expected lamb"
             )
 
     def _check_sampling_weights(self) -> None:

@@ -37,6 +37,7 @@ from distillkit.runs.first_labels import FIRST_LABELS, check_first_labels, with_
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
+from distillkit.training.optimizers import check_optimizer
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
 
@@ -290,12 +291,17 @@ def look_ahead(recipe: Recipe) -> Models:
     Raises:
         InputError: The student does not fit the data, its vectors are not there, or the tagger or
             what the mix needs is not to be had, or the loss asks for what the task has no meaning
-            for, or a precision for another device.
+            for, or a precision or optimizer for another device.
     """
     recipe.loss.check_task(recipe.data.task)
     check_service(recipe)
     check_first_labels(recipe)
     _check_precision(recipe)
+    for section, training in (
+        ("teacher.training", recipe.teacher.training),
+        ("training", recipe.training),
+    ):
+        check_optimizer(training, section)
     recipe.student.check_fits(
         pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"
     )

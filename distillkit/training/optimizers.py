@@ -5,8 +5,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training.lamb import Lamb
+from distillkit.training.lamb.apex import fused_lamb
 
 # Where torch's AdamW updates all parameters in one kernel.
 _FUSED_DEVICES = ("cpu", "cuda")
@@ -74,6 +76,27 @@ def scaled_learning_rate(
     return learning_rate * (batch_size / reference_batch) ** power
 
 
+def check_optimizer(config: TrainingConfig, section: str = "training") -> None:
+    """Refuse an optimizer that this machine lacks.
+
+    Args:
+        config: Names it.
+        section: Of the recipe, for the error.
+
+    Raises:
+        InputError: It is apex's, and there is no GPU or no apex.
+    """
+    if config.optimizer != "lamb-apex":
+        return
+    place = f"{section}.optimizer lamb-apex"
+    if not torch.cuda.is_available():
+        raise InputError(f"{place} needs a GPU; choose lamb, which computes the same")
+    try:
+        fused_lamb()
+    except ValueError as error:
+        raise InputError(f"{place}: {error}; or choose lamb, which computes the same") from None
+
+
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
     """Build the optimizer that a configuration names.
 
@@ -83,16 +106,19 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
 
     Raises:
         ValueError: The model has nothing to train.
+        InputError: The optimizer cannot run here.
     """
+    check_optimizer(config)
     rows = config.batch_size * config.accumulation_steps
     lr = scaled_learning_rate(
         config.learning_rate, rows, config.reference_batch, config.learning_rate_scaling
     )
     groups = parameter_groups(model, config.weight_decay)
-    if config.optimizer == "lamb":
+    if config.optimizer in ("lamb", "lamb-apex"):
         # The loop has clipped already, and logs the norm: a second norm would cost another pass
         # over the gradients.
-        return Lamb(groups, lr=lr, max_grad_norm=None)
+        apex = config.optimizer == "lamb-apex"
+        return Lamb(groups, lr=lr, max_grad_norm=None, path="apex" if apex else None)
     if config.optimizer == "adadelta":
         # rho as in Zeiler 2012 and in Tang et al. 2019.
         return torch.optim.Adadelta(groups, lr=lr, rho=0.95)

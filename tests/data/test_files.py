@@ -234,6 +234,29 @@ def test_stages_of_two_runs_that_are_links_to_one_disk_do_not_meet(tmp_path):
     assert (tmp_path / "a" / "student" / "a.npy").read_text() == "a"
 
 
+def test_a_stage_killed_before_its_renaming_is_not_built_again(tmp_path, monkeypatch):
+    built = []
+
+    def build(out):
+        built.append(out)
+        return {"rows": 3}
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    def stage(settings="settings"):
+        return RunFolder(tmp_path).stage("student", settings, {}, build, version=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("distillkit.runs.folder.replace_folder", stop)
+        with pytest.raises(KeyboardInterrupt):
+            stage()
+    assert stage() == {"rows": 3}
+    assert len(built) == 1
+    stage("others")
+    assert len(built) == 2
+
+
 def test_an_old_folder_that_cannot_be_removed_is_no_failed_write(tmp_path, monkeypatch):
     def refuse(_):
         raise OSError(errno.EBUSY, "busy")

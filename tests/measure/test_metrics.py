@@ -22,6 +22,9 @@ def test_metrics_of_classes_are_those_of_a_hand_calculation():
     assert (report["rows"], report["accuracy"]) == (6, pytest.approx(3 / 6))
     # a: precision 2/3, recall 2/3; b: precision 1/3, recall 1/2; c: never found.
     assert report["macro_f1"] == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
+    # Rows right 3 of 6; of gold 3, 2, 1 a class, found 3, 3, 0.
+    by_hand = (3 * 6 - (3 * 3 + 2 * 3)) / np.sqrt((36 - 9 - 9) * (36 - 9 - 4 - 1))
+    assert report["matthews"] == pytest.approx(by_hand)
     assert not report.keys() & {"f1", "agreement"}
     assert list(report["classes"]) == NAMES
     a, b = (list(report["classes"][name].values()) for name in "ab")
@@ -36,9 +39,17 @@ def test_f1_of_two_classes_is_that_of_the_second_label():
     report = classification_metrics(logits, np.array([1, 0, 1, 0, 1]), ["no", "yes"])
     assert report["f1"] == pytest.approx(2 / 3)  # precision 2/3, recall 2/3
     assert report["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    # Gold yes 3, found yes 3, both 2: (2 * 1 - 1 * 1) / sqrt(3 * 3 * 2 * 2).
+    assert report["matthews"] == pytest.approx(1 / 6)
     # A class that no row has counts in the macro-F1.
     report = classification_metrics(np.eye(3)[[0, 1]], np.array([0, 1]), NAMES)
     assert (report["macro_f1"], report["accuracy"]) == (pytest.approx(2 / 3), 1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("found", [[0, 0], [1, 1], [0, 1]])
+def test_matthews_correlation_of_a_constant_is_0(found):
+    assert classification_metrics(np.eye(2)[found], np.zeros(2, int), NAMES[:2])["matthews"] == 0
 
 
 def test_agreement_is_with_the_teachers_answers_and_not_with_gold():

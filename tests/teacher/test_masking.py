@@ -213,6 +213,18 @@ def test_every_position_is_as_likely_or_as_its_mirror_image(masked):
             assert_fits(pair, np.full(2, pair.mean()))
 
 
+@pytest.mark.parametrize(
+    ("strategy", "share"),
+    [("token", 0.15), ("whole-word", 0.15), ("n-gram", 0.09), ("span", 0.046)],
+)
+def test_the_first_and_last_words_of_a_row_are_chosen_as_often_as_the_docs_say(
+    strategy, share, tokenizer
+):
+    chosen = chosen_of(masker_of(strategy, tokenizer), 60, 20_000)
+    assert chosen.mean() == pytest.approx(0.15, abs=0.002)
+    assert chosen[:, [0, -1]].mean(0) == pytest.approx([share, share], abs=0.01)
+
+
 def test_runs_have_their_lengths_whatever_the_length_of_the_row(masked):
     strategy, found = masked
     rows, lengths = runs_of(found.chosen_units)

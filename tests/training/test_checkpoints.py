@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from distillkit.data.files import seal
 from distillkit.errors import InputError, Preempted
 from distillkit.recipe import LoaderConfig, TrainingConfig
 from distillkit.training.callbacks import Callback
@@ -251,6 +252,22 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, damage):
         (last / "state.json").write_text("{")
     with pytest.raises(InputError, match=f"{last.name}.*: cannot be read.*; remove that folder"):
         train(Checkpoints(tmp_path))
+
+
+def test_parts_that_other_processes_have_kept_are_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(Checkpoints(tmp_path), [Stop(9, killed)])
+    last = Checkpoints(tmp_path).all()[-1]
+    state = json.loads((last / "state.json").read_text())
+    state |= {"separate": True, "strategy": "deepspeed", "world": 2}
+    (last / "state.json").write_text(json.dumps(state))
+    seal(last)
+    said = (
+        r"each of 2 processes of deepspeed has kept its own part; .* or --no-resume to start over"
+    )
+    with pytest.raises(InputError, match=said):
+        train(Checkpoints(tmp_path))
+    train(Checkpoints(tmp_path, resume=False))
 
 
 def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_the_batch(tmp_path):

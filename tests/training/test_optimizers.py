@@ -1,7 +1,11 @@
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
+from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training.lamb import Lamb
 from distillkit.training.optimizers import make_optimizer, parameter_groups, scaled_learning_rate
@@ -128,6 +132,23 @@ def test_lamb_leaves_clipping_to_the_loop():
         make_optimizer(model, TrainingConfig(optimizer="lamb", max_grad_norm=0.1)).max_grad_norm
         is None
     )
+
+
+def test_apexs_lamb_is_chosen_by_its_name_and_refused_where_it_cannot_run(monkeypatch):
+    config = TrainingConfig(optimizer="lamb-apex")
+    with pytest.raises(
+        InputError, match=r"^training\.optimizer lamb-apex needs a GPU; choose lamb,"
+    ):
+        make_optimizer(nn.Linear(3, 2), config)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "apex.optimizers", None)
+    with pytest.raises(InputError, match=r"training\.optimizer lamb-apex: .* needs NVIDIA's apex"):
+        make_optimizer(nn.Linear(3, 2), config)
+    monkeypatch.setitem(sys.modules, "apex", ModuleType("apex"))
+    monkeypatch.setitem(sys.modules, "apex.optimizers", SimpleNamespace(FusedLAMB=object))
+    assert make_optimizer(nn.Linear(3, 2), config).path == "apex"
+    with pytest.raises(InputError, match=r"training\.strategy is fsdp, which divides tensors"):
+        TrainingConfig(optimizer="lamb-apex", strategy="fsdp")
 
 
 def test_a_model_with_nothing_to_train_is_refused():

@@ -57,7 +57,6 @@ class Horovod(Strategy):
         self._exchange = self._hvd.DistributedOptimizer(
             torch.optim.SGD([p for _, p in trained], lr=0.0),
             named_parameters=trained,
-            backward_passes_per_step=self.config.accumulation_steps,
         )
 
     def learn(
@@ -69,13 +68,15 @@ class Horovod(Strategy):
         last: bool,
     ) -> Tensor:
         """Add a batch's gradient; see `Strategy.learn`."""
+        # Counted anew for each pass: how many a step has follows from the rows of its batches.
+        self._exchange.set_backward_passes_per_step(1 if last else 2)
         found = super().learn(inputs, loss_of_logits, weight, last=last)
         if last:
             self._exchange.synchronize()
         return found
 
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context that does nothing: Horovod counts the backward passes itself."""
+        """Return a context that does nothing: `learn` tells Horovod when to exchange gradients."""
         return contextlib.nullcontext()
 
     def sum(self, values: Tensor) -> Tensor:

@@ -1,10 +1,11 @@
-"""Horovod on two real processes against a plain one, where it is built."""
+"""Horovod on two real processes against a plain one, where it is built; how often it exchanges."""
 
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -14,12 +15,15 @@ from distillkit.recipe import TrainingConfig
 from distillkit.training.strategies import start
 from tests.training.launch import ENVIRONMENT, losses, train
 from tests.training.strategies.same import assert_same
+from tests.training.worker import train as train_here
 
-pytestmark = pytest.mark.slow
 
-built = pytest.mark.skipif(
-    importlib.util.find_spec("horovod") is None, reason="Horovod is not built here"
-)
+def built(test):
+    """Mark a test that starts Horovod's own processes."""
+    absent = importlib.util.find_spec("horovod") is None
+    return pytest.mark.slow(pytest.mark.skipif(absent, reason="Horovod is not built here")(test))
+
+
 STEPS = {"n": 320, "batch_size": 16, "epochs": 10, "learning_rate": 3e-3}  # 200 steps
 PLAIN = {
     "steps": STEPS,
@@ -113,3 +117,55 @@ def test_without_horovod_the_error_says_how_to_build_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod", None)
     with pytest.raises(InputError, match=r"HOROVOD_WITH_GLOO=1 CXX=.* -std=c\+\+17"):
         start(TrainingConfig(strategy="horovod"))
+
+
+class CountingOptimizer:
+    """Counts backward passes by Horovod's rule: one more than it was told of, and it raises."""
+
+    exchanged = 0
+
+    def __init__(self, optimizer, named_parameters, backward_passes_per_step=1):
+        self.passes = backward_passes_per_step
+        self.left = {p: backward_passes_per_step for _, p in named_parameters}
+        for p in self.left:
+            p.register_post_accumulate_grad_hook(self.count)
+
+    def set_backward_passes_per_step(self, passes):
+        self.passes, self.left = passes, dict.fromkeys(self.left, passes)
+
+    def count(self, p):
+        assert self.left[p] > 0, "Gradients were computed more than backward_passes_per_step times"
+        self.left[p] -= 1
+
+    def synchronize(self):
+        assert not any(self.left.values())  # all were on their way during the backward pass
+        self.left = dict.fromkeys(self.left, self.passes)
+        CountingOptimizer.exchanged += 1
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    package, module = ModuleType("horovod"), ModuleType("horovod.torch")
+    module.DistributedOptimizer = CountingOptimizer
+    module.init = module.barrier = lambda: None
+    module.size, module.rank, module.local_rank = (lambda: 1), (lambda: 0), (lambda: 0)
+    module.broadcast_parameters = lambda state, root_rank: None
+    module.broadcast = lambda value, root_rank: value
+    package.torch = module
+    monkeypatch.setitem(sys.modules, "horovod", package)
+    monkeypatch.setitem(sys.modules, "horovod.torch", module)
+    monkeypatch.setattr(CountingOptimizer, "exchanged", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"n": 1000, "batch_size": 600}, 2),  # 5 passes over parts of 200 rows: 3 and 2
+        ({"n": 161, "batch_size": 5, "accumulation_steps": 4}, 9),  # the last has one pass
+    ],
+)
+def test_gradients_are_exchanged_once_a_step_however_many_passes_it_has(counted, options, steps):
+    options |= {"epochs": 1, "learning_rate": 3e-3}
+    _, found = train_here(strategy="horovod", **options)
+    assert CountingOptimizer.exchanged == steps
+    assert found == train_here(**options)[1]
