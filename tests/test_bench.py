@@ -125,7 +125,6 @@ def test_the_command_reports_every_form_of_every_model(classifier_folder, tmp_pa
     table = (tmp_path / "out" / "bench.md").read_text()
     ratio = ours["speed"]["1 x 1"]["rows_per_second"] / teacher["speed"]["1 x 1"]["rows_per_second"]
     assert f"({ratio:,.1f})" in table
-    pytest.importorskip("matplotlib")
     assert "rows a call, 1 thread" in (tmp_path / "out" / "bench.svg").read_text()
 
 

@@ -133,7 +133,6 @@ def test_a_bundle_keeps_the_threshold_and_the_predictor_uses_it(models, tmp_path
     )
     assert labels == np.where(asked, above, alone).tolist()
     assert "by" not in ours.predict(texts[:1])[0]
-    pytest.importorskip("matplotlib")
     assert "rows that go to the teacher" in (tmp_path / "out" / "cascade.svg").read_text()
 
 

@@ -247,7 +247,6 @@ def test_the_site_has_every_page_and_no_dead_link(tmp_path):
 
 @pytest.mark.slow
 def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
-    pytest.importorskip("hatchling")
     shutil.copytree(
         ROOT,
         tmp_path / "src",

@@ -15,8 +15,6 @@ from distillkit.recipe import AugmentConfig, LabelConfig
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("ray.data", reason="pip install 'distillkit[ray]'")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():

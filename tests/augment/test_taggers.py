@@ -42,7 +42,6 @@ def test_english_taggers_give_penn_tags(name):
 
 
 def test_jieba_cuts_chinese_into_words_of_several_characters():
-    pytest.importorskip("jieba")
     tags = dict(tagged("jieba", ["这部电影很好看"])[0])
     assert tags["电影"] == "n"
 
@@ -53,7 +52,6 @@ def test_none_gives_every_word_one_tag():
 
 @pytest.mark.parametrize(("texts", "expected"), [(ENGLISH, "pattern"), (CHINESE, "jieba")])
 def test_auto_takes_jieba_for_chinese_and_pattern_for_the_rest(texts, expected):
-    pytest.importorskip("jieba")
     assert tagged("auto", texts) == tagged(expected, texts)
 
 

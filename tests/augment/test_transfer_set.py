@@ -211,7 +211,6 @@ def test_the_mask_word_travels_with_the_file(target):
 
 
 def test_chinese_is_tagged_word_by_word(target):
-    pytest.importorskip("jieba")
     table, _ = build(target, table_of("电影好看", labels="x"), named="auto", **MASK_ALL)
     assert table["text"].to_pylist() == ["电影好看", "[MASK][MASK]"]
 

@@ -41,7 +41,6 @@ def test_auto_is_jieba_for_chinese_text_alone():
 
 
 def test_jieba_finds_words_of_several_characters():
-    pytest.importorskip("jieba")
     numbers = word_numbers(load_segmenter("jieba"), "jieba", "这部电影 很").tolist()
     assert numbers[1] != numbers[2] == numbers[3] != numbers[5]
     assert numbers[4] == -1

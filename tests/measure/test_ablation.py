@@ -120,7 +120,6 @@ def _heads(text):
 
 
 def _drawn(metrics, splits, path):
-    pytest.importorskip("matplotlib")
     write_picture(path, (4, 4), partial(draw_ladder, metrics, splits))
     return path.read_text()
 

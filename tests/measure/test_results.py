@@ -3,8 +3,6 @@
 import json
 import sys
 
-import pytest
-
 from distillkit.measure.results import write_results
 
 
@@ -17,7 +15,6 @@ def _write(folder):
 
 
 def test_a_command_writes_its_json_table_and_picture(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     assert _write(tmp_path) == {"bench.json", "bench.md", "bench.svg"}
     assert json.loads((tmp_path / "bench.json").read_text()) == {"name": "großes Modell"}
     assert (tmp_path / "bench.md").read_text() == "| a |\n|---|\n"

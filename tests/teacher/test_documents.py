@@ -191,7 +191,6 @@ def test_words_of_byte_pairs_are_what_the_tokenizer_says(read, roberta):
 
 
 def test_chinese_words_are_the_segmenters(read, tokenizer):
-    pytest.importorskip("jieba")
     texts = ["这部电影很好看", "不差。 ab"]
     corpus = read(texts, rows="documents", max_tokens=16)
     found = marked(tokenizer, corpus)
