@@ -1,8 +1,11 @@
 """Another's student kind, loss and augmentation method go through every command."""
 
 import json
+import re
+import runpy
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +16,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 import distillkit.student.kinds as package
-from distillkit import runs
+from distillkit import cli, runs
 from distillkit.augment.method import Method
 from distillkit.augment.methods import METHODS
 from distillkit.augment.rules import OTHER, Variants
@@ -49,7 +52,7 @@ from distillkit.tune.study import tune
 
 
 class AveragingConfig(WordConfig):
-    model_type = "mine-averaging"
+    model_type = "tested-averaging"
 
     def __init__(self, hidden_size=100, **options):
         self.hidden_size = hidden_size
@@ -211,6 +214,48 @@ def test_export_answers_as_torch_and_push_says_what_was_declared(home, tmp_path)
     ):
         assert words in card
     assert (tmp_path / "out" / "bundle" / "model.onnx").is_file()
+
+
+def test_the_kind_of_the_docs_goes_through_the_commands_as_it_stands(
+    home, recipe, tmp_path, monkeypatch, capsys
+):
+    page = (Path(__file__).parent.parent / "docs" / "students.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(# mine\.py\n.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(code)
+    monkeypatch.setitem(KINDS, KIND.name, KIND)  # is put back afterwards
+    monkeypatch.setattr(sys, "argv", ["mine.py", "list"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path("mine.py", run_name="__main__")
+    assert KINDS["averaging"] is not KIND
+    assert '"averaging", "what": "a layer over each word' in capsys.readouterr().out
+    size = "hidden_size: 8, head_size: 8, embeddings: {source: random, dimension: 8}"
+    Path("student.yaml").write_text(f"{{kind: averaging, {size}}}")
+    learn = [
+        "--transfer-set",
+        f"{home}/transfer/transfer.parquet",
+        "--logits",
+        f"{home}/logits/store",
+    ]
+    how = [
+        "--training.steps",
+        "100",
+        "--training.batch-size",
+        "16",
+        "--training.learning-rate",
+        ".03",
+    ]
+    dev = ["--dev", recipe.data.dev]
+    assert not cli.main(["train-student", "student.yaml", *learn, *dev, "--output", "mine", *how])
+    assert json.loads(Path("mine/config.json").read_text())["model_type"] == "mine-averaging"
+    assert not cli.main(["compress", "mine", "small", *dev, "--compress.units", "0.5"])
+    assert not cli.main(["export", "small/model", "bundle"])
+    Path("texts.txt").write_text("the film was great .\n")
+    capsys.readouterr()
+    assert not cli.main(["predict", "bundle", "texts.txt"])
+    assert json.loads(capsys.readouterr().out)["label"] == "positive"
+    assert cli.main(["export", "bundle", "web", "--js"]) == 1
+    assert "a mine-averaging; in JavaScript static, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
