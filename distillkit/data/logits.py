@@ -312,11 +312,16 @@ def _teacher_logits(
     table: pa.Table, keys: pa.Array, folder: Path, labels: Sequence[str]
 ) -> np.ndarray:
     """Return a teacher's logits for these keys, (N, C) float32, in the order of `labels`."""
-    order = [read_manifest(folder)["labels"].index(name) for name in labels]
+    own = read_manifest(folder)["labels"]
+    order = [own.index(name) for name in labels]
     stored, values = [pa.array([], _KEY)], [np.empty((0, len(order)), np.float16)]
     for shard in _shards(folder, ["key", "logits"]):
         stored.append(shard["key"].combine_chunks())
         values.append(shard["logits"].combine_chunks().flatten().to_numpy().reshape(len(shard), -1))
+        if len(shard) and values[-1].shape[1] != len(own):
+            raise InputError(
+                f"{folder}: {values[-1].shape[1]} logits a row, but {MANIFEST} names {len(own)} labels; make the store anew"
+            )
     place = pc.index_in(keys, value_set=pa.concat_arrays(stored))  # of equal keys the first counts
     if place.null_count:
         row = int(place.is_null().index(True).as_py())

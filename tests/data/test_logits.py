@@ -95,6 +95,14 @@ def test_row_without_logits_is_refused_and_quoted(store):
         join_logits(table, store(SINGLE))
 
 
+def test_a_manifest_of_fewer_labels_than_logits_is_refused(store):
+    folder = store(SINGLE).parent
+    place = next(folder.glob("*/manifest.json"))
+    place.write_text(json.dumps({"format": 2, "labels": ["yes"]}))
+    with pytest.raises(InputError, match=r"2 logits a row, but manifest\.json names 1 labels"):
+        join_logits(SINGLE, folder)
+
+
 def test_empty_store_has_logits_for_no_row(store):
     folder = store(SINGLE.slice(0, 0))
     assert len(stored_keys(folder / "teacher")) == 0
