@@ -96,7 +96,7 @@ def test_row_without_logits_is_refused_and_quoted(store):
 
 
 def test_a_manifest_of_fewer_labels_than_logits_is_refused(store):
-    folder = store(SINGLE).parent
+    folder = store(SINGLE)
     place = next(folder.glob("*/manifest.json"))
     place.write_text(json.dumps({"format": 2, "labels": ["yes"]}))
     with pytest.raises(InputError, match=r"2 logits a row, but manifest\.json names 1 labels"):
