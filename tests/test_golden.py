@@ -87,5 +87,6 @@ def test_a_run_is_pushed_and_run_again(old, capsys):
     assert main(again) == 1  # a student of so few rows learns nothing, and that is said
     assert "run: the student has collapsed" in capsys.readouterr().err
     after = json.loads((old / "run" / "result.json").read_text(encoding="utf-8"))
-    assert after["models"]["majority"] == before["models"]["majority"]
+    for split, found in before["models"]["majority"].items():  # later versions measure more
+        assert found.items() <= after["models"]["majority"][split].items()
     assert set(after["models"]) == {*before["models"], "frozen"}
