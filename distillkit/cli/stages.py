@@ -351,7 +351,7 @@ def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
             line = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise InputError(
-                f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text (iconv -t UTF-8)"
+                f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text first, for example with iconv -f latin1 -t utf-8"
             ) from None
         text, _, pair = line.partition("\t")
         if pairs is not None and pairs != bool(pair):

@@ -318,7 +318,7 @@ def _teacher_logits(
     for shard in _shards(folder, ["key", "logits"]):
         stored.append(shard["key"].combine_chunks())
         values.append(shard["logits"].combine_chunks().flatten().to_numpy().reshape(len(shard), -1))
-        if len(shard) and values[-1].shape[1] != len(own):
+        if values[-1].shape[1] != len(own):
             raise InputError(
                 f"{folder}: {values[-1].shape[1]} logits a row, but {MANIFEST} names {len(own)} labels; make the store anew"
             )

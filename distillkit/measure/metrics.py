@@ -62,8 +62,9 @@ def classification_metrics(
     Returns:
         `rows`; 0 to 1: `accuracy`, `macro_f1` (over the C classes; 0 for one that neither gold nor
         the model has, which scikit-learn leaves out), `f1` (of the second label, for two classes),
-        `calibration_error`; -1 to 1: `matthews`, 0 if gold or the answers are constant; `classes` (precision, recall, f1, rows of each label);
-        `confusion` (rows gold, columns found, in the order of `labels`). With `teacher_logits` also
+        `calibration_error`; -1 to 1: `matthews`, 0 if gold or the answers are constant; `classes`
+        (precision, recall, f1, rows of each label); `confusion` (rows gold, columns found, in the
+        order of `labels`). With `teacher_logits` also
         `agreement` (share of rows with the teacher's answer) and `logit_correlation`, -1 to 1.
     """
     found, ids = logits.argmax(1), list(range(len(labels)))
