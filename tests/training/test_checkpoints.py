@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from distillkit.data.files import seal
+from distillkit.data.checked import seal
 from distillkit.errors import InputError, Preempted
 from distillkit.recipe import LoaderConfig, TrainingConfig
 from distillkit.training.callbacks import Callback
