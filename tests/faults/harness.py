@@ -8,9 +8,11 @@ import atexit
 import ctypes
 import errno
 import filecmp
+import itertools
 import multiprocessing
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -43,8 +45,9 @@ class Command:
         words: The command line; a word that is a name in the harness's `base` is an input.
         kinds: The faults it is hit with.
         grows: The output appears bit by bit, and each part whole.
-        others: Part of the command line of its other processes, one of which may die.
+        others: Pattern of the command line of its other processes, one of which may die.
         ranks: Processes under torchrun; 1: without it.
+        every: It takes long, so it is hit in every so many rounds only, from the first one on.
     """
 
     output: str
@@ -53,6 +56,7 @@ class Command:
     grows: bool = False
     others: str = ""
     ranks: int = 1
+    every: int = 1
 
 
 _AUGMENT = Command(
@@ -111,17 +115,19 @@ COMMANDS = {
         _AUGMENT,
         words=f"{_AUGMENT.words} --engine ray",
         kinds=("another dies", *_KILLS),
-        others="ray::",
+        others="^ray::.*Map",
+        every=4,
     ),
     "label on Ray": replace(
         _LABEL,
         words=f"{_LABEL.words} --engine ray --workers 1",
         kinds=("another dies", *_KILLS),
-        others="ray::",
+        others="^ray::.*Map",
+        every=4,
     ),
 }
 PATIENCE = 600  # seconds until a command is said to hang
-_ENDING = 30  # seconds in which the processes of a command that has ended end too
+_ENDING = 120  # seconds in which the processes of a command that has ended end too
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate")
 _CODES = {"full": errno.ENOSPC, "broken": errno.EIO, "read-only": errno.EROFS}
 # Files whose content only a checksum knows; text such as dev.tsv means what it says.
@@ -143,13 +149,14 @@ class Fault:
 
 def draw_faults(count: int, seed: int) -> list[Fault]:
     """Draw faults, the commands and the kinds in turn, so that few cover many."""
-    rng, faults = random.Random(seed), []
-    for i in range(count):
-        turn, place = divmod(i, len(COMMANDS))
-        name, command = list(COMMANDS.items())[place]
-        kind = command.kinds[(place + turn + seed) % len(command.kinds)]
-        faults.append(Fault(name, kind, rng.random(), rng.getrandbits(32)))
-    return faults
+    rng = random.Random(seed)
+    hit = (
+        (name, command.kinds[(place + turn // command.every + seed) % len(command.kinds)])
+        for turn in itertools.count()
+        for place, (name, command) in enumerate(COMMANDS.items())
+        if turn % command.every == 0
+    )
+    return [Fault(*one, rng.random(), rng.getrandbits(32)) for one in itertools.islice(hit, count)]
 
 
 class Harness:
@@ -315,7 +322,7 @@ def _child(command: Command, folder: Path, pipe: object, seen: object, *fault: o
     os.environ |= {"DISTILLKIT_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
     for number, name in enumerate(("stdout", "stderr"), 1):
         os.dup2(pipe.fileno(), number)
-        setattr(sys, name, open(number, "w", buffering=1))
+        setattr(sys, name, os.fdopen(number, "w", buffering=1))
     pipe.close()
     run = _main if command.ranks == 1 else _torchrun
     status = run(command, os.getpid(), seen, *fault)
@@ -418,7 +425,7 @@ def _kill_another(others: str, root: int, number: int) -> None:
         found = []
         for process in psutil.Process(root).children(recursive=True):
             with suppress(psutil.Error):
-                if others in " ".join(process.cmdline()):
+                if re.search(others, " ".join(process.cmdline())):
                     found.append(process)
         if found:
             time.sleep(rng.random())

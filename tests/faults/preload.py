@@ -1,12 +1,15 @@
-"""What the commands import, imported once."""
+"""What the commands import: imported once, by the process that theirs are forked from."""
 
-import onnxruntime
-import onnxscript
-import torch._dynamo
-import torch.distributed.launcher.api
-import torch.onnx._internal.exporter._core
+from importlib import import_module
 
-import distillkit.cli
-import distillkit.compress.run
-import distillkit.pipeline
-import distillkit.runs
+for name in (
+    "distillkit.cli",
+    "distillkit.compress.run",
+    "distillkit.runs",
+    "onnxruntime",
+    "onnxscript",
+    "torch._dynamo",
+    "torch.distributed.launcher.api",
+    "torch.onnx._internal.exporter._core",
+):
+    import_module(name)
