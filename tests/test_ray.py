@@ -47,6 +47,7 @@ def test_results_come_in_order_and_an_input_error_comes_through():
         -1,
         -2,
     ]
+    assert list(each(operator.neg, [], engine="ray", holds_model=True)) == []  # all is done
     with pytest.raises(InputError, match=r"nowhere\.tsv: no such file; expected"):
         list(each(source_files, ["nowhere.tsv"], engine="ray"))
 

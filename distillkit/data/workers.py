@@ -162,6 +162,8 @@ def _follow(parent: int) -> None:
 def _ray(
     function: Callable[[T], R], items: Sequence[T], workers: int, holds_model: bool
 ) -> Iterable[R]:
+    if not items:
+        return
     try:
         import ray
         import ray.data
