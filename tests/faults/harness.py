@@ -133,7 +133,7 @@ _CODES = {"full": errno.ENOSPC, "broken": errno.EIO, "read-only": errno.EROFS}
 # Files whose content only a checksum knows; text such as dev.tsv means what it says.
 _DAMAGED = ("*.parquet", "*.safetensors", "tokenizer.json", "*.arrow", "*.npy")
 # They say how long something took.
-_TIMED = ("compress.json", "compress.md", "stage.json", "README.md", "report.html")
+_TIMED = ("compress.json", "compress.md", "stage.json", "report.html")
 _SUBREAPER = 36  # of prctl: orphans of a process become its children
 
 

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from distillkit.cli import main
+from distillkit.data.files import seal
 from distillkit.data.tables import read_table, texts_of
 from distillkit.recipe import ColumnsConfig
 from tests.faults.harness import COMMANDS, Harness, draw_faults
@@ -32,8 +33,8 @@ ship: {form: none}
 def harness(tmp_path_factory, classifier_folder, encoder_folder, write_tsv, train_table, dev_table):
     """What the commands read: embedded reviews, a tiny teacher, its logits and a student."""
     base = tmp_path_factory.mktemp("base")
-    shutil.copytree(classifier_folder, base / "teacher")
-    shutil.copytree(encoder_folder, base / "encoder")
+    for folder, name in ((classifier_folder, "teacher"), (encoder_folder, "encoder")):
+        seal(shutil.copytree(folder, base / name))  # without checksums nothing finds a flipped bit
     reviews = texts_of(read_table("embedded:reviews/train", ColumnsConfig()).slice(0, 40))[0]
     (base / "texts.txt").write_text("\n".join(" ".join(text.split()) for text in reviews) + "\n")
     (base / "recipe.yaml").write_text(RECIPE)
