@@ -1,10 +1,9 @@
-"""Hit augment, label, train-student and compress with faults at random moments, and repeat them.
+"""Hit the commands that write, also under torchrun and on Ray, with faults, and repeat them.
 
 python benchmarks/faults.py --faults 300 --seed 7
 
-A fault is a kill, an interrupt, a full or failing disk, a vanished input, a flipped bit or a cut file
-(tests/faults/harness.py). The repeated command must give the bytes of an undisturbed one, or refuse
-in one line that names the file.
+Commands and kinds of faults: tests/faults/harness.py. The repeated command must give the bytes of an
+undisturbed one, or refuse in one line that names the file.
 """
 
 import argparse

@@ -105,6 +105,12 @@ def test_a_finished_bundle_is_replaced_only_by_the_same_or_when_told(run, capsys
     assert read_bundle(target)[0] == replace(before, temperature=2.0)
     assert main(["export", model, str(target), "--int8", "--overwrite"]) == 0
     assert read_bundle(target)[0].made_from["arithmetic"] == "int8"
+    dev = ["--dev", "embedded:reviews/dev"]
+    assert main(["export", model, str(target), *dev]) == 1
+    assert main(["export", model, str(target), *dev, "--overwrite"]) == 0
+    assert read_bundle(target)[0].temperature != 1
+    assert main(["export", model, str(target), *dev]) == 0
+    assert main(["export", model, str(target)]) == 1
 
 
 def test_a_relative_path_counts_from_the_recipe_where_the_working_folder_lacks_it(

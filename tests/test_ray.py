@@ -2,6 +2,8 @@
 
 import hashlib
 import operator
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -43,8 +45,23 @@ def test_results_come_in_order_and_an_input_error_comes_through():
         -1,
         -2,
     ]
+    assert list(each(operator.neg, [], engine="ray", holds_model=True)) == []  # all is done
     with pytest.raises(InputError, match=r"nowhere\.tsv: no such file; expected"):
         list(each(source_files, ["nowhere.tsv"], engine="ray"))
+
+
+def test_the_private_cluster_of_another_command_is_not_joined():
+    code = """
+import ray
+from distillkit.data.workers import each
+assert list(each(abs, [-1, 2], engine="ray")) == [1, 2]
+print(ray.get_runtime_context().gcs_address)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    import ray
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() not in ("", ray.get_runtime_context().gcs_address)
 
 
 def test_more_actors_than_may_be_are_refused_and_not_waited_for():

@@ -165,6 +165,16 @@ def test_a_stage_without_a_version_is_done_again(recipe, copied, capsys):
     assert "student: done again, because an earlier distillkit made it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("lost", ["transfer/transfer.parquet", "student/model/model.safetensors"])
+def test_a_stage_of_which_a_file_is_gone_is_done_again(recipe, copied, lost, capsys):
+    content = (copied / lost).read_bytes()
+    (copied / lost).unlink()
+    stage, file = lost.split("/", 1)
+    assert _redone(recipe, copied) == [stage]
+    assert f"{stage}: done again, because {file} is gone\n" in capsys.readouterr().err
+    assert (copied / lost).read_bytes() == content
+
+
 def test_changed_data_redoes_what_reads_it(recipe, copied, tmp_path, write_tsv, train_table):
     same = replace(recipe.data, train=write_tsv(tmp_path / "same.tsv", train_table))
     assert _redone(replace(recipe, data=same), copied) == ["data"]

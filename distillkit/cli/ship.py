@@ -38,7 +38,7 @@ class Export(Command):
     """Compute in int8: faster for wide models, and no longer within 0.0001 of torch; how far away
     is said."""
     overwrite: bool = False
-    """Replace a finished bundle of another model, or one with a temperature or threshold."""
+    """Replace a finished bundle of another model, or one with another temperature or a threshold."""
     js: bool = False
     """Write a folder for web pages and Node: runtime in JavaScript, types, bundle, example page.
     MODEL may be a bundle; a run's folder means its bundle.zip."""

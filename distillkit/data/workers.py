@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -36,15 +37,15 @@ def each(
             between processes. On Ray its result must be what JSON can say.
         items: What it is called with.
         engine: `local`: processes of this machine, or those that torchrun has started, whose
-            process 0 this is (`leading`); `ray`: the cluster that RAY_ADDRESS names, or one started
-            here.
+            process 0 this is (`leading`); `ray`: the cluster that RAY_ADDRESS or `ray start`
+            names, or one started here.
         workers: Processes; 1: this one. On Ray: actors, where `holds_model`; 0: one a GPU, or
             without any one a CPU but one.
         holds_model: The function keeps something dear between calls: on Ray it runs in actors,
             which have a GPU each if there are any.
 
     Raises:
-        InputError: The engine is not installed, or the function raised it.
+        InputError: The engine is not installed, a process died, or the function raised it.
     """
     if engine == "ray":
         yield from _ray(function, items, workers, holds_model)
@@ -54,7 +55,12 @@ def each(
         yield from map(function, items)
     else:
         parallel = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2*n_jobs")
-        yield from parallel(delayed(_in_worker)(function, item, os.getpid()) for item in items)
+        try:
+            yield from parallel(delayed(_in_worker)(function, item, os.getpid()) for item in items)
+        except BrokenProcessPool:
+            raise InputError(
+                "a worker process died, perhaps for want of memory; run the same command again, with fewer workers if that does not help"
+            ) from None
 
 
 def processes(wanted: int, items: int) -> int:
@@ -156,6 +162,8 @@ def _follow(parent: int) -> None:
 def _ray(
     function: Callable[[T], R], items: Sequence[T], workers: int, holds_model: bool
 ) -> Iterable[R]:
+    if not items:
+        return
     try:
         import ray
         import ray.data
@@ -163,15 +171,11 @@ def _ray(
         raise InputError("engine ray is not installed: pip install 'distillkit[ray]'") from None
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if not ray.is_initialized():
+        cores = max(processes(0, 10**6), workers + 1)  # a CPU to spare beside the workers asked for
         try:
-            ray.init(address="auto", **quiet)
-        except (
-            ConnectionError
-            # no cluster: one is started here, with a CPU to spare beside the workers that are asked
-            # for
-        ):
-            cores = max(processes(0, 10**6), workers + 1)
-            ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
+            ray.init(num_cpus=cores, include_dashboard=False, **quiet)
+        except ValueError:  # RAY_ADDRESS or `ray start` names a cluster, which has its own CPUs
+            ray.init(**quiet)
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False

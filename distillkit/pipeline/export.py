@@ -87,7 +87,7 @@ def export(
         columns: Names of the source's columns.
         one_file: Write one file.
         int8: Compute in int8, weights and activations.
-        overwrite: Replace a finished bundle of another model, or with a temperature or threshold.
+        overwrite: Replace a finished bundle of another model, or with another temperature or a threshold.
         dev: Labelled rows that training has not seen, with the same columns: the temperature and
             the label sets are fitted on them.
 
@@ -176,8 +176,6 @@ def export_model(
             **({"arithmetic": "int8"} if int8 else {}),
         },
     )
-    if not overwrite:
-        _check_finished(target, manifest)
     with (whole_file if one_file else whole_folder)(target) as partial:
         write_bundle(partial, manifest, files, one_file=one_file)
         bundle = Predictor(partial)
@@ -185,6 +183,8 @@ def export_model(
         manifest = replace(manifest, parity=parity)
         if dev is not None:
             manifest = replace(manifest, **calibrate(bundle, dev))
+        if not overwrite:
+            _check_finished(target, manifest)
         write_bundle(partial, manifest, files, one_file=one_file)
     size = (
         target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
@@ -202,7 +202,7 @@ def _check_finished(target: Path, new: Manifest) -> None:
         old, _ = read_bundle(target)
     except InputError:  # absent, or not whole
         return
-    if (old.files, old.cascade, old.temperature) != (new.files, None, 1.0):
+    if (old.files, old.cascade, old.temperature) != (new.files, None, new.temperature):
         raise InputError(
             f"{target}: holds another finished bundle; choose another name, or give --overwrite to replace it"
         )

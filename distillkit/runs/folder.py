@@ -70,7 +70,8 @@ class RunFolder:
             settings: Everything of the recipe that the result depends on.
             inputs: What the stage reads, by name: fingerprints of files, keys of other stages.
             build: Fills the folder it is given. The folder gets the stage's name only when it is
-                whole. One left by a killed run is handed back if nothing has changed since.
+                whole. One left by a killed run is handed back if nothing has changed since. A
+                stage of which someone has removed a file is built again.
             version: Of the code. It is raised by hand when the same settings and inputs give
                 another result.
         """
@@ -83,12 +84,14 @@ class RunFolder:
             )
         made_from = _made_from(settings, inputs, version)
         key = _key(name, made_from)
-        if before.get("key") == key:
+        gone = _gone(final, before)
+        if before.get("key") == key and not gone:
             log(f"{name}: nothing has changed, kept")
             return before["summary"]
         if before:
             check_foreign(final)
-            log(f"{name}: done again, because {_why(before, made_from)}")
+            why = f"{gone} is gone" if gone else _why(before, made_from)
+            log(f"{name}: done again, because {why}")
         began = time.monotonic()
         with disk_errors(final):
             # A kill may fall between a stage's last byte and its renaming.
@@ -109,7 +112,8 @@ class RunFolder:
         """Return a stage's summary if `stage` would keep it, or None: nothing is built."""
         stamp = self._stamp(name)
         key = _key(name, _made_from(settings, inputs, version))
-        return stamp["summary"] if stamp.get("key") == key else None
+        whole = stamp.get("key") == key and not _gone((self.folder / name).resolve(), stamp)
+        return stamp["summary"] if whole else None
 
     def is_of(self, name: str, version: int) -> bool:
         """Say whether a stage is there and was made by this version of its code."""
@@ -151,6 +155,11 @@ def _why(before: Summary, now: Summary) -> str:
     return f"what it reads has changed: {', '.join(changed)}"
 
 
+def _gone(stage: Path, stamp: Summary) -> str:
+    """Return the first file that a stage had when it was whole and has no longer, or ""."""
+    return next((name for name in stamp.get("files", ()) if not (stage / name).exists()), "")
+
+
 def _stamp(stage: Path) -> Summary:
     path = stage / "stage.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -167,6 +176,8 @@ def _fill(
     try:
         stamp: Summary = {"key": key, "made_from": made_from, "summary": dict(build(partial))}
         stamp["seconds"] = round(time.monotonic() - began, 1)
+        files = (path for path in partial.rglob("*") if path.is_file() and path.name != "key")
+        stamp["files"] = sorted(path.relative_to(partial).as_posix() for path in files)
         with whole_file(partial / "stage.json") as unfinished:
             unfinished.write_text(json.dumps(stamp, ensure_ascii=False, indent=1), encoding="utf-8")
     except Exception:

@@ -1,6 +1,7 @@
 """Work shared out among processes: results in order, mistakes as they were raised."""
 
 import os
+import signal
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,12 @@ def power(exponent, base):
 
 def place(_):
     return os.getpid()
+
+
+def die(limit, number):
+    if number == limit:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
 
 
 def refuse(limit, number):
@@ -80,3 +87,9 @@ def test_without_a_wish_each_process_has_four_things_to_do_and_a_core(monkeypatc
     assert processes(0, 1000) == 2
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert processes(0, 1000) == 1
+
+
+def test_a_worker_that_dies_is_an_error_of_one_line_and_the_next_call_works():
+    with pytest.raises(InputError, match=r"a worker process died, .*run the same command again"):
+        list(each(partial(die, 3), range(8), workers=2))
+    assert list(each(partial(die, 9), range(8), workers=2)) == list(range(8))
