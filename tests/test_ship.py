@@ -175,9 +175,11 @@ def _models(**scores):
 def test_the_verdict_names_what_is_better_than_the_student():
     own = {"majority": 0.5, "tfidf": 0.7, "frozen": 0.72, "student": 0.8, "teacher": 0.9}
     assert verdict(_models(**own), "accuracy") == (
-        "what is shipped is 10.0 points below the teacher on dev and 8.0 above a linear model over "
-        "the frozen teacher"
+        "what is shipped is 10.0 points below the teacher on dev and 8.0 points above a linear "
+        "model over the frozen teacher"
     )
+    level = verdict(_models(**own | {"teacher": 0.8004}), "accuracy")
+    assert level.startswith("what is shipped is level with the teacher on dev")
     assert "gold labels scores 2.0 points more on dev, within the noise" in verdict(
         _models(**own, student_gold=0.82), "accuracy"
     )

@@ -9,7 +9,14 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from distillkit.measure.ablation import ablations_in, ladder_tables
-from distillkit.measure.report import SCORE_NAMES, comparison_table, not_gold, score_names, table
+from distillkit.measure.report import (
+    SCORE_NAMES,
+    beside,
+    comparison_table,
+    not_gold,
+    score_names,
+    table,
+)
 from distillkit.recipe import SCORES, LossConfig, Recipe
 from distillkit.recipe.kinds import LOSSES, load_methods
 
@@ -231,7 +238,7 @@ def _gaps(about: About, split: str) -> str:
         "tfidf": "TF-IDF",
     }
     names = [name for name in others if name in scores]
-    gaps = [f"{_gap(found - scores[name])} {others[name]}" for name in names]
+    gaps = [f"{beside(found - scores[name])} {others[name]}" for name in names]
     return f"on {split}: {', '.join([_percent(found), *gaps])}"
 
 
@@ -276,13 +283,6 @@ def _needed(about: About) -> list[str]:
 
 def _first(names: list[str]) -> str:
     return ", ".join(names[:_FEW]) + (", ..." if len(names) > _FEW else "")
-
-
-def _gap(difference: float) -> str:
-    points = f"{100 * abs(difference):.1f}"
-    if points == "0.0":
-        return "level with"
-    return f"{points} points {'above' if difference > 0 else 'below'}"
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from distillkit.measure.report import SCORE_NAMES, not_gold, score_names, titles
+from distillkit.measure.report import SCORE_NAMES, beside, not_gold, score_names, titles
 
 # What could be shipped in the student's place, and how.
 _RIVALS = {
@@ -139,6 +139,7 @@ def verdict(models: dict[str, Any], score: str, by: str = "") -> str:
         return (
             f"{_RIVALS[best]} scores {lead:.1f} points more on dev, {sure}: compare before you ship"
         )
-    short = 100 * (teacher - found[score])
-    kept = f"{short:.1f} points below" if short > 0 else f"{-short:.1f} points above"
-    return f"what is shipped is {kept} the teacher on dev and {-lead:.1f} above {_RIVALS[best]}"
+    return (
+        f"what is shipped is {beside(found[score] - teacher)} the teacher on dev and"
+        f" {beside(-lead / 100)} {_RIVALS[best]}"
+    )

@@ -120,6 +120,14 @@ def metrics_table(report: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def beside(difference: float) -> str:
+    """Say how a score, a share of 1, compares with another: "2.1 points above", or "level with"."""
+    points = f"{100 * abs(difference):.1f}"
+    if points == "0.0":
+        return "level with"
+    return f"{points} points {'above' if difference > 0 else 'below'}"
+
+
 def table(rows: list[list[str]]) -> str:
     """Lay rows of text out as a Markdown table, the first as its head, all but one column right.
 
