@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--predict", type=int, default=1_000_000, help="rows")
     parser.add_argument("--serve", type=int, default=100_000, help="requests")
     given = parser.parse_args()
-    rows = [["command", "rows", "seconds", "MB at first", "MB at last", "peak MB"]]
+    rows = [["command", "rows or requests", "seconds", "MB at first", "MB at last", "peak MB"]]
     rows[0] += ["open files at first", "at last", "threads at first", "threads at last"]
     with tempfile.TemporaryDirectory() as folder:
         texts, less = Path(folder) / "texts.txt", Path(folder) / "less.txt"

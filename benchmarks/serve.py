@@ -80,7 +80,7 @@ async def exchange(port: int, data: bytes, seconds: float = 60) -> bytes:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), seconds)
         length = re.search(rb"content-length: (\d+)", head)
         return head + (await reader.readexactly(int(length[1])) if length else b"")
-    except (ConnectionError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
         return b""
     finally:
         writer.close()

@@ -179,7 +179,7 @@ class Harness:
     def events(self, name: str) -> int:
         """Run a command undisturbed, once; return how many file events it has."""
         if name not in self._events:
-            seen = self._context.RawArray("q", 2)
+            seen = self._context.RawArray("q", 3)
             status, said = self._run(name, self._copy(name), seen)
             assert status == 0, said
             self._events[name] = seen[0]
@@ -194,7 +194,7 @@ class Harness:
     def _run(self, name: str, folder: Path, seen: object = None, *fault: object) -> Ran:
         """Run a command to its end, and to that of all processes that it has started."""
         ours, theirs = self._context.Pipe(duplex=False)
-        seen = seen or self._context.RawArray("q", 2)
+        seen = seen or self._context.RawArray("q", 3)
         before = _children()
         process = self._context.Process(
             target=_child, args=(COMMANDS[name], folder, theirs, seen, *fault)
@@ -244,8 +244,10 @@ class Harness:
     def _damaged(self, fault: Fault, folder: Path) -> list[Ran]:
         """Damage an input, or what a killed command left, and run the command."""
         rng, name = random.Random(fault.seed), fault.command
-        if rng.random() < 0.5:
-            self._run(name, folder, None, "kill", 1 + int(fault.moment * self.events(name)))
+        moment = fault.moment
+        while rng.random() < 0.5 or not self._damageable(folder):
+            self._run(name, folder, None, "kill", 1 + int(moment * self.events(name)))
+            moment = rng.random()
         path = self._damage(fault.kind, folder, rng)
         said = [self._run(name, folder)]
         restored = self._restore(folder)
@@ -259,11 +261,14 @@ class Harness:
     def _same(self, name: str, folder: Path) -> bool:
         return same(folder / "here", self.work / name / "here", COMMANDS[name].output)
 
-    def _damage(self, kind: str, folder: Path, rng: random.Random) -> Path:
+    def _damageable(self, folder: Path) -> list[Path]:
         found = sorted(path for name in _DAMAGED for path in folder.rglob(name) if path.is_file())
         words = COMMANDS[folder.name.removesuffix("-again")].words.split()
         unused = {path.name for path in self.base.iterdir()} - {*words}
-        path = rng.choice([path for path in found if not unused & {*path.parts}])
+        return [path for path in found if not unused & {*path.parts}]
+
+    def _damage(self, kind: str, folder: Path, rng: random.Random) -> Path:
+        path = rng.choice(self._damageable(folder))
         content = bytearray(path.read_bytes())
         place = rng.randrange(len(content))
         if kind == "flip":
@@ -363,8 +368,10 @@ def _torchrun(command: Command, *arguments: object) -> int:
     return 0
 
 
-def _rank(*arguments: object) -> None:
-    if status := _main(*arguments):
+def _rank(command: Command, root: int, seen: object, *fault: object) -> None:
+    status = _main(command, root, seen, *fault)
+    seen[2] = True
+    if status:
         sys.exit(status)
 
 
@@ -378,7 +385,11 @@ def _is_wrong(command: Command, status: int, said: str) -> bool:
 def _install(
     command: Command, root: int, seen: object, kind: str = "", at: int = 0, number: int = 0
 ) -> None:
-    """Count file events in `seen[0]`; act at one of them, and set `seen[1]`."""
+    """Count file events in `seen[0]`; act at one of them, and set `seen[1]`.
+
+    `seen[2]` is set when a rank has done its work. torch's launcher of functions hangs if it dies
+    after that, which torchrun, as a launcher of commands, does not.
+    """
     if kind == "full in C":  # what C and Rust write is no event; a limit stops them
         resource.setrlimit(resource.RLIMIT_FSIZE, (number, resource.RLIM_INFINITY))
         return
@@ -394,12 +405,12 @@ def _install(
         reads = event == "open" and not (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         if at and seen[0] >= at and not (reads and kind in ("full", "read-only")):
             seen[1] = kind != "read-only"  # which lasts
-            _act(command, root, kind, path, number)
+            _act(command, root, seen, kind, path, number)
 
     sys.addaudithook(hook)
 
 
-def _act(command: Command, root: int, kind: str, path: str, number: int) -> None:
+def _act(command: Command, root: int, seen: object, kind: str, path: str, number: int) -> None:
     if kind in _CODES:
         raise OSError(_CODES[kind], os.strerror(_CODES[kind]), path)
     if kind in _KILLS:
@@ -413,12 +424,11 @@ def _act(command: Command, root: int, kind: str, path: str, number: int) -> None
         time.time = lambda: real() + jump
         time.time_ns = lambda: int(1e9 * time.time())
     else:
-        threading.Thread(
-            target=_kill_another, args=(command.others, root, number), daemon=True
-        ).start()
+        arguments = (command.others, root, seen, number)
+        threading.Thread(target=_kill_another, args=arguments, daemon=True).start()
 
 
-def _kill_another(others: str, root: int, number: int) -> None:
+def _kill_another(others: str, root: int, seen: object, number: int) -> None:
     """Kill one of the command's other processes, within a second after there is any."""
     rng = random.Random(number)
     while True:
@@ -430,6 +440,7 @@ def _kill_another(others: str, root: int, number: int) -> None:
         if found:
             time.sleep(rng.random())
             with suppress(psutil.Error):
-                rng.choice(found).kill()
+                if not seen[2]:
+                    rng.choice(found).kill()
             return
         time.sleep(0.02)
