@@ -54,7 +54,7 @@ def harness(tmp_path_factory, classifier_folder, encoder_folder, write_tsv, trai
 
 
 @pytest.mark.parametrize(
-    "fault", draw_faults(COUNT, SEED), ids=lambda f: f"{f.command}-{f.kind}-{f.seed}"
+    "fault", draw_faults(COUNT, SEED), ids=lambda f: f"{f.command}, {f.kind}, {f.seed}"
 )
 def test_a_fault_leaves_nothing_wrong(harness, fault):
     assert harness.check(fault) == ""
