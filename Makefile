@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY = passive
 PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS)
 WORKERS ?= 2
 
-.PHONY: quickstart test test-slow check docs clean
+.PHONY: quickstart test test-slow check docs matrix oldest newest clean
 
 quickstart: $(VENV)/.run ## install what the main job needs, then run it on the data that ships with the project
 	$(VENV)/bin/distillkit run quickstart
@@ -30,6 +30,17 @@ check: $(VENV)/.dev ## style, types, direction of imports
 docs: $(VENV)/.dev ## the site, into build/site; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 
+matrix: oldest newest ## the fast tests with the oldest and with the newest packages that pyproject.toml allows
+
+# PYTHON=python3.13 chooses the Python. With torch the installer may fetch gigabytes of CUDA libraries.
+oldest: RESOLUTION = lowest-direct
+newest: RESOLUTION = highest
+oldest newest: $(VENV)/bin/python
+	$(INSTALL) uv
+	$(VENV)/bin/uv venv --quiet --clear --python $(PYTHON) $(VENV)-$@
+	$(VENV)/bin/uv pip install --quiet --python $(VENV)-$@ --resolution $(RESOLUTION) --editable '.[dev]'
+	OMP_NUM_THREADS=1 $(VENV)-$@/bin/python -m pytest --numprocesses $(WORKERS) -m "not slow"
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -44,4 +55,4 @@ $(VENV)/.dev: $(VENV)/.run
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
