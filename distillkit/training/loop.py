@@ -136,7 +136,7 @@ class _Trainer:
         self.overflows = torch.zeros((), device=strategy.device)  # in a row
         self.bad_step = torch.zeros((), device=strategy.device)
         self.seen = [0, 0]  # rows and tokens since the last report
-        self._report_from_here()
+        self.reported = (time.perf_counter(), self.at.loss)
         if strategy.rank == 0:
             self.callbacks = [*self._own_callbacks(), *self.plan.callbacks]
 
@@ -204,9 +204,7 @@ class _Trainer:
         """Take one optimizer step: some forward passes, one move of the weights."""
         at, strategy, plan, config = self.at, self.strategy, self.plan, self.config
         all_rows = sum(map(len, group))
-        factor = rate_factor(config, at.step, self.total_steps)
-        for settings, peak in zip(strategy.optimizer.param_groups, self.peaks, strict=True):
-            settings["lr"] = peak * factor
+        factor = self._set_rates()
         own = self._own(group)
         for number, (_, count) in enumerate(own, start=1):
             numbers, inputs = next(feed)
@@ -239,7 +237,17 @@ class _Trainer:
             self.seen[1] += sum(int(self.lengths[batch].sum()) for batch in group)
         if at.step % _LOOK_EVERY == 0:
             self._stop_if_bad()
+            if strategy.precision == "fp16":
+                at.left_out = int(self.skipped)
             self._report(factor, norm)
+
+    def _set_rates(self) -> float:
+        """Set the step's learning rates; return what share of their peaks they are."""
+        at, groups = self.at, self.strategy.optimizer.param_groups
+        factor = rate_factor(self.config, at.step - at.left_out, self.total_steps)
+        for settings, peak in zip(groups, self.peaks, strict=True):
+            settings["lr"] = peak * factor
+        return factor
 
     def _done(self) -> float:
         return self.at.step / self.total_steps
@@ -322,7 +330,7 @@ class _Trainer:
             self._save()
         # A report covers steps of one epoch, and no time that scoring took.
         self.seen = [0, 0]
-        self._report_from_here()
+        self.reported = (time.perf_counter(), 0.0)
 
     def _dev_score(self) -> float:
         assert self.plan.dev is not None
@@ -392,11 +400,11 @@ class _Trainer:
         return watching
 
     def _report(self, factor: float, norm: Tensor) -> None:
+        total = float(self.strategy.sum_over_shards(self.total))  # every process takes part
         if not self.callbacks:
             return
-        before, total_before = self.reported
-        self._report_from_here()
-        (now, total), (rows, tokens) = self.reported, self.seen
+        (before, total_before), (rows, tokens) = self.reported, self.seen
+        now = time.perf_counter()
         record = {
             "step": self.at.step,
             "epoch": self.at.epoch,
@@ -409,7 +417,4 @@ class _Trainer:
         }
         for callback in self.callbacks:
             callback.report(record)
-        self.seen = [0, 0]
-
-    def _report_from_here(self) -> None:
-        self.reported = (time.perf_counter(), float(self.total) * self.strategy.num_shards)
+        self.seen, self.reported = [0, 0], (now, total)

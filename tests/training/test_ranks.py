@@ -1,0 +1,32 @@
+"""What two real processes must agree on."""
+
+import json
+
+import pytest
+
+from tests.training.launch import train
+
+pytestmark = pytest.mark.slow
+
+# 20 steps an epoch, each with weights that stand still.
+STILL = {"n": 320, "batch_size": 16, "epochs": 2, "learning_rate": 0.0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+    configurations = {"still": STILL | {"checkpoints": str(folder / "still")}}
+    return dict(zip(configurations, train(folder, *configurations.values()), strict=True))
+
+
+def test_the_log_has_the_mean_loss_over_all_processes(folder, two):
+    lines = [json.loads(line) for line in (folder / "still" / "log.jsonl").read_text().splitlines()]
+    reports, epochs = (
+        [line["loss"] for line in lines if line["kind"] == kind] for kind in ("report", "epoch")
+    )
+    assert len(reports) == len(epochs) == 2
+    assert reports == pytest.approx(epochs, rel=1e-5)
