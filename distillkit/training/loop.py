@@ -30,6 +30,9 @@ from distillkit.training.strategies.base import Strategy
 
 # Steps between two looks at what lives on a GPU or in another process, and between two reports.
 _LOOK_EVERY = 20
+# Seconds between two looks at whether another process was told to end, where so many steps take
+# longer: torchrun kills its processes 30 s after it has told them.
+_LOOK_SECONDS = 2.0
 # fp16 steps lost one after another before training is given up: the loss scale has by then fallen
 # by 2 to this power.
 _MAX_OVERFLOWS = 24
@@ -135,6 +138,7 @@ class _Trainer:
         self.skipped = torch.tensor(float(self.at.skipped), device=strategy.device)
         self.overflows = torch.zeros((), device=strategy.device)  # in a row
         self.bad_step = torch.zeros((), device=strategy.device)
+        self.next_look, self.looked = 0, (self.at.step, time.monotonic())
         self.seen = [0, 0]  # rows and tokens since the last report
         self.reported = (time.perf_counter(), self.at.loss)
         if strategy.rank == 0:
@@ -378,9 +382,17 @@ class _Trainer:
         """Say whether any process was interrupted; all get the same answer, at the same step."""
         if self.strategy.world == 1:
             return bool(interrupted.by)
-        if not now and self.at.step % _LOOK_EVERY:
+        at = self.at.step
+        if not now and at < self.next_look:
             return False
-        return bool(self.strategy.sum(torch.tensor(float(interrupted.by))))
+        (before, since), here = self.looked, time.monotonic()
+        seconds = (here - since) / max(1, at - before)  # a step
+        told, seconds = self.strategy.sum(torch.tensor([float(interrupted.by), seconds])).tolist()
+        # All processes count with the same sum, so that they look again after the same step.
+        steps = max(1, int(_LOOK_SECONDS * self.strategy.world / max(seconds, 1e-9)))
+        self.next_look = min(at + steps, (at // _LOOK_EVERY + 1) * _LOOK_EVERY)
+        self.looked = (at, time.monotonic())
+        return bool(told)
 
     def _preempted(self, interrupted: Interrupted) -> Preempted:
         return Preempted(

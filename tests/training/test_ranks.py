@@ -19,7 +19,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(folder):
-    configurations = {"still": STILL | {"checkpoints": str(folder / "still")}}
+    told = {"pause": 2.5, "stop": "pass", "checkpoints": str(folder / "told")}
+    configurations = {
+        "still": STILL | {"checkpoints": str(folder / "still")},
+        "told": STILL | told,
+    }
     return dict(zip(configurations, train(folder, *configurations.values()), strict=True))
 
 
@@ -30,3 +34,10 @@ def test_the_log_has_the_mean_loss_over_all_processes(folder, two):
     )
     assert len(reports) == len(epochs) == 2
     assert reports == pytest.approx(epochs, rel=1e-5)
+
+
+def test_of_slow_steps_none_is_waited_for_when_another_process_is_told_to_end(two):
+    # torchrun would kill them after 30 s.
+    assert [process["error"] for process in two["told"]] == [
+        "worker: interrupted, saved at step 2"
+    ] * 2
