@@ -51,7 +51,7 @@ _FREE = {
     "loader",
 }
 # Settings that older checkpoints do not know, and what they are where nobody sets them.
-_LATER = {"steps": 0, "best_by": "score"}
+_LATER = {"steps": 0, "best_by": "score", "always_adapt": False}
 _PRIME = 1_000_003  # keeps seeds of epochs and processes apart
 
 
