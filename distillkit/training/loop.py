@@ -5,7 +5,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -23,7 +23,7 @@ from distillkit.training.checkpoints import Position, digest
 from distillkit.training.feed import Batch, Feed
 from distillkit.training.interruption import Interrupted, interruption
 from distillkit.training.optimizers import make_optimizer
-from distillkit.training.plan import FitPlan, FitResult
+from distillkit.training.plan import CountedLoss, FitPlan, FitResult
 from distillkit.training.schedules import rate_factor
 from distillkit.training.strategies import start
 from distillkit.training.strategies.base import Strategy
@@ -206,23 +206,12 @@ class _Trainer:
 
     def step(self, group: Sequence[Tensor], feed: Iterator[Batch]) -> None:
         """Take one optimizer step: some forward passes, one move of the weights."""
-        at, strategy, plan, config = self.at, self.strategy, self.plan, self.config
+        at, strategy, config = self.at, self.strategy, self.config
         all_rows = sum(map(len, group))
         factor = self._set_rates()
         own = self._own(group)
-        for number, (_, count) in enumerate(own, start=1):
-            numbers, inputs = next(feed)
-            if plan.corrupt is not None:
-                inputs = plan.corrupt(numbers, inputs, self._done())
-            # Weighted by rows, so that n small batches, or n processes, give the gradient of one
-            # large batch.
-            weight = count * strategy.num_shards / all_rows
-            found = strategy.learn(
-                inputs,
-                partial(plan.loss, numbers, done=self._done()),
-                weight,
-                last=number == len(own),
-            )
+        for number, (inputs, loss, weight) in enumerate(self._passes(own, all_rows, feed), start=1):
+            found = strategy.learn(inputs, loss, weight, last=number == len(own))
             self.total += found * (all_rows / strategy.num_shards)
             for callback in self.callbacks:
                 callback.rows(all_rows * number // len(own) - all_rows * (number - 1) // len(own))
@@ -244,6 +233,33 @@ class _Trainer:
             if strategy.precision == "fp16":
                 at.left_out = int(self.skipped)
             self._report(factor, norm)
+
+    def _passes(
+        self, own: Sequence[tuple[Tensor, int]], all_rows: int, feed: Iterator[Batch]
+    ) -> Iterator[tuple[dict[str, Tensor], Callable[[Tensor], Tensor], float]]:
+        """Yield the inputs of each forward pass, its loss of logits, and the weight of that.
+
+        Weighted so that n small batches, or n processes, give the gradient of one large batch.
+        """
+        loss, shards, done = self.plan.loss, self.strategy.num_shards, self._done()
+        batches = (self._corrupted(next(feed), done) for _ in own)
+        if not isinstance(loss, CountedLoss):
+            for (numbers, inputs), (_, count) in zip(batches, own, strict=True):
+                yield inputs, partial(loss, numbers, done=done), count * shards / all_rows
+            return
+        # What a pass's loss is divided by is known when all passes of all processes are.
+        held = list(batches)
+        counts = [
+            loss.count(*batch) * min(count, 1) for batch, (_, count) in zip(held, own, strict=True)
+        ]
+        total = self.strategy.sum_over_shards(torch.stack(counts).sum(0))
+        for (numbers, inputs), (_, count) in zip(held, own, strict=True):
+            yield inputs, partial(_share, loss, numbers, total), float(shards * min(count, 1))
+
+    def _corrupted(self, batch: Batch, done: float) -> Batch:
+        numbers, inputs = batch
+        corrupt = self.plan.corrupt
+        return numbers, inputs if corrupt is None else corrupt(numbers, inputs, done)
 
     def _set_rates(self) -> float:
         """Set the step's learning rates; return what share of their peaks they are."""
@@ -430,3 +446,7 @@ class _Trainer:
         for callback in self.callbacks:
             callback.report(record)
         self.seen, self.reported = [0, 0], (now, total)
+
+
+def _share(loss: CountedLoss, numbers: Tensor, counts: Tensor, logits: Tensor) -> Tensor:
+    return loss.share(numbers, logits, counts)
