@@ -122,6 +122,7 @@ class _Trainer:
         strategy, config = self.strategy, self.config
         # dropout differs from process to process
         torch.manual_seed(self.plan.seed + strategy.shard_index * _PRIME)
+        strategy.example = self._example
         strategy.prepare(model, lambda network: make_optimizer(network, config))
         self.peaks = [group["lr"] for group in strategy.optimizer.param_groups]
         if config.ema_decay:
@@ -143,6 +144,14 @@ class _Trainer:
         self.reported = (time.perf_counter(), self.at.loss)
         if strategy.rank == 0:
             self.callbacks = [*self._own_callbacks(), *self.plan.callbacks]
+
+    def _example(self) -> dict[str, Tensor]:
+        """Return the inputs of the longest row, and leave the random state as it is."""
+        device = self.strategy.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            # BigBird gives up sparse attention for good when it sees a short row.
+            (batch,) = self.feed([self.lengths.argmax()[None]])
+            return self._corrupted(batch, 0.0)[1]
 
     def steps(self, interrupted: Interrupted) -> Iterator[tuple[list[Tensor], Iterator[Batch]]]:
         """Go through the epochs that are left, and yield what each optimizer step takes.
