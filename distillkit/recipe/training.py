@@ -111,6 +111,9 @@ class TrainingConfig:
     """The effective batch that learning_rate was chosen at."""
     weight_decay: NotNegative = 0.01
     """Decoupled weight decay of matrices; biases and norms have none."""
+    always_adapt: bool = False
+    """lamb adapts the steps of biases and norms as well (NVIDIA's nvlamb); those of matrices it
+    always adapts."""
     warmup_fraction: Fraction = 0.1
     """Share of the steps over which the learning rate rises from 0, 0 to 1."""
     schedule: Literal["linear", "cosine", "polynomial", "constant"] = "linear"
@@ -163,7 +166,10 @@ class TrainingConfig:
             raise InputError(
                 f"training.gradient_compression is {self.gradient_compression}, but training.strategy is {self.strategy}: expected ddp"
             )
-
+        if self.always_adapt and self.optimizer not in ("lamb", "lamb-apex"):
+            raise InputError(
+                f"training.always_adapt is for lamb, but training.optimizer is {self.optimizer}; leave it out"
+            )
         if self.optimizer == "lamb-apex" and self.strategy in _SHARDED:
             raise InputError(
                 f"training.optimizer is lamb-apex, but training.strategy is {self.strategy}, which divides tensors: expected lamb"

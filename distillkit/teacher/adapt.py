@@ -19,6 +19,7 @@ from distillkit.teacher.documents import Corpus, documents_of, read_corpus
 from distillkit.teacher.masker import IGNORED, Masker, fresh_draw, keyed_draw
 from distillkit.teacher.pretraining import (
     Pretraining,
+    counts_of,
     fresh_network,
     load_encoder,
     measures,
@@ -29,7 +30,7 @@ from distillkit.teacher.similar import similar_words
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
 from distillkit.training.loop import fit
-from distillkit.training.plan import FitPlan, FitResult
+from distillkit.training.plan import CountedLoss, FitPlan, FitResult
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _MASK_ROWS = 1024  # held-out rows that are masked together
@@ -125,9 +126,15 @@ def _train(
     held_out = masked(corpus.held_out, masker, seed)
     order, held_order = corpus.train.order, corpus.held_out.order
 
-    def loss(numbers: Tensor, table: Tensor, /, done: float) -> Tensor:
-        own = None if order is None else order[numbers.cpu()].to(table.device)
-        return objective(table, config.objectives, own)
+    def own(numbers: Tensor) -> Tensor | None:
+        return None if order is None else order[numbers.cpu()].to(numbers.device)
+
+    def count(numbers: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        chosen = (inputs["labels"] != IGNORED).sum(1)
+        return counts_of(chosen, inputs["attention_mask"].sum(1), own(numbers))
+
+    def share(numbers: Tensor, table: Tensor, counts: Tensor) -> Tensor:
+        return objective(table, config.objectives, own(numbers), counts)
 
     def score(table: Tensor) -> float:
         return -measures(table, config.objectives, held_order)["loss"]
@@ -139,7 +146,7 @@ def _train(
     before = measured()
     plan = FitPlan(
         corpus.train,
-        loss,
+        CountedLoss(count, share),
         config.training,
         seed,
         "adapt",

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,10 @@ def label_table(
     if engine == "ray":
         path = Path(resolve(teacher))  # actors may stand elsewhere
         model = str(path.absolute()) if path.is_dir() else teacher
-        step = partial(_label_shard, model, config, mask, tuple(labeller.labels), folder.absolute())
+        # What `auto` means is settled here: on an actor's machine it may mean something else than
+        # the manifest says.
+        own = replace(config, precision=labeller.precision)
+        step = partial(_label_shard, model, own, mask, tuple(labeller.labels), folder.absolute())
         write = partial(_write_on_ray, step, workers)
     return fill_store(table, folder, manifest, config, write, score)
 

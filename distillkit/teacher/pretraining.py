@@ -30,6 +30,8 @@ COLUMNS = (
     "sop_logit",
 )
 _COLUMN = {name: i for i, name in enumerate(COLUMNS)}
+# Of nsp and sop the column of the logit, and the order that is to be told from 0.
+_ORDERS = (("nsp_logit", 2), ("sop_logit", 1))
 
 # Where each kind keeps the head that tells a masked token from its state; of others the whole
 # output is computed.
@@ -231,33 +233,63 @@ class Pretraining(nn.Module):
         return found
 
 
-def objective(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> Tensor:
-    """Return the loss of a batch, () float32: the weighted means of the objectives.
+def counts_of(chosen: Tensor, tokens: Tensor, order: Tensor | None) -> Tensor:
+    """Return what the terms of `objective` are means over, (4,) float32.
+
+    Args:
+        chosen: Tokens of each row that are asked for, (B,).
+        tokens: Tokens of each row, (B,).
+        order: As for `objective`.
+
+    Returns:
+        Chosen tokens, tokens, rows that are asked for nsp, rows that are asked for sop.
+    """
+    asked = [chosen.new_zeros(())] * 2
+    if order is not None:
+        asked = [_asked(order, negative).sum() for _, negative in _ORDERS]
+    return torch.stack([count.float() for count in (chosen.sum(), tokens.sum(), *asked)])
+
+
+def objective(
+    table: Tensor,
+    config: ObjectivesConfig,
+    order: Tensor | None,
+    counts: Tensor | None = None,
+) -> Tensor:
+    """Return the loss of rows, () float32: the weighted sums of the objectives over their counts.
 
     Args:
         table: What `Pretraining` answered, (B, 10).
         config: The weights.
         order: Of rows that are pairs, (B,): 0 the second follows the first, 1 they are swapped, 2
             the second is from another document.
+        counts: `counts_of` more rows, for the share that these have in the mean loss of all; None:
+            of these, for their own mean loss.
 
     Source: Devlin et al. 2019; Clark et al. 2020 (arXiv 2003.10555), section 2; Lan et al. 2020
     (arXiv 1909.11942), section 3.1.
     """
     sums = dict(zip(COLUMNS, table.sum(0), strict=True))
-    chosen, tokens = sums["chosen"].clamp_min(1), sums["tokens"].clamp_min(1)
+    if counts is None:
+        counts = counts_of(table[:, _COLUMN["chosen"]], table[:, _COLUMN["tokens"]], order)
     # Of no chosen token at all the mean is 0, and still has a gradient for every process.
+    chosen, tokens, *asked = counts.clamp_min(1)
     loss = config.mlm * sums["mlm_loss"] / chosen
     loss = loss + config.rtd * (
         sums["generator_loss"] / chosen + config.discriminator_weight * sums["rtd_loss"] / tokens
     )
     if order is not None:
-        for weight, name, negative in ((config.nsp, "nsp_logit", 2), (config.sop, "sop_logit", 1)):
-            asked = (order == 0) | (order == negative)
+        weights = (config.nsp, config.sop)
+        for weight, (name, negative), rows in zip(weights, _ORDERS, asked, strict=True):
             each = functional.binary_cross_entropy_with_logits(
                 table[:, _COLUMN[name]], (order == negative).float(), reduction="none"
             )
-            loss = loss + weight * (each * asked).sum() / asked.sum().clamp_min(1)
+            loss = loss + weight * (each * _asked(order, negative)).sum() / rows
     return loss
+
+
+def _asked(order: Tensor, negative: int) -> Tensor:
+    return (order == 0) | (order == negative)
 
 
 def measures(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> dict[str, float]:
@@ -286,11 +318,13 @@ def measures(table: Tensor, config: ObjectivesConfig, order: Tensor | None) -> d
             "rtd_majority": 1 - sums["replaced"] / tokens,
         }
     if order is not None:
-        for weight, name, negative in ((config.nsp, "nsp", 2), (config.sop, "sop", 1)):
-            asked = (order == 0) | (order == negative)
+        for weight, (name, negative) in zip((config.nsp, config.sop), _ORDERS, strict=True):
+            asked = _asked(order, negative)
             if weight and asked.any():
-                right = (table[:, _COLUMN[f"{name}_logit"]] > 0) == (order == negative)
-                found[f"{name}_accuracy"] = float(right[asked].float().mean())
+                right = (table[:, _COLUMN[name]] > 0) == (order == negative)
+                found[f"{name.removesuffix('_logit')}_accuracy"] = float(
+                    right[asked].float().mean()
+                )
     return found
 
 

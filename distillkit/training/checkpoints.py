@@ -41,6 +41,8 @@ class Position:
         step: Optimizer steps done in all.
         loss: Sum over the epoch's rows so far.
         skipped: Steps that an overflow of fp16 cost.
+        left_out: Those of them that the schedule does not count. It learns of them at looks, so
+            this is part of what a resumed training repeats.
         stale: Epochs since the best one.
         best_score: Best dev score so far; None: none yet.
         best_epoch: Its epoch.
@@ -52,6 +54,7 @@ class Position:
     step: int = 0
     loss: float = 0.0
     skipped: int = 0
+    left_out: int = 0
     stale: int = 0
     best_score: float | None = None
     best_epoch: int = 0

@@ -5,7 +5,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -23,13 +23,16 @@ from distillkit.training.checkpoints import Position, digest
 from distillkit.training.feed import Batch, Feed
 from distillkit.training.interruption import Interrupted, interruption
 from distillkit.training.optimizers import make_optimizer
-from distillkit.training.plan import FitPlan, FitResult
+from distillkit.training.plan import CountedLoss, FitPlan, FitResult
 from distillkit.training.schedules import rate_factor
 from distillkit.training.strategies import start
 from distillkit.training.strategies.base import Strategy
 
 # Steps between two looks at what lives on a GPU or in another process, and between two reports.
 _LOOK_EVERY = 20
+# Seconds between two looks at whether another process was told to end, where so many steps take
+# longer: torchrun kills its processes 30 s after it has told them.
+_LOOK_SECONDS = 2.0
 # fp16 steps lost one after another before training is given up: the loss scale has by then fallen
 # by 2 to this power.
 _MAX_OVERFLOWS = 24
@@ -48,7 +51,7 @@ _FREE = {
     "loader",
 }
 # Settings that older checkpoints do not know, and what they are where nobody sets them.
-_LATER = {"steps": 0, "best_by": "score"}
+_LATER = {"steps": 0, "best_by": "score", "always_adapt": False}
 _PRIME = 1_000_003  # keeps seeds of epochs and processes apart
 
 
@@ -119,6 +122,7 @@ class _Trainer:
         strategy, config = self.strategy, self.config
         # dropout differs from process to process
         torch.manual_seed(self.plan.seed + strategy.shard_index * _PRIME)
+        strategy.example = self._example
         strategy.prepare(model, lambda network: make_optimizer(network, config))
         self.peaks = [group["lr"] for group in strategy.optimizer.param_groups]
         if config.ema_decay:
@@ -135,10 +139,19 @@ class _Trainer:
         self.skipped = torch.tensor(float(self.at.skipped), device=strategy.device)
         self.overflows = torch.zeros((), device=strategy.device)  # in a row
         self.bad_step = torch.zeros((), device=strategy.device)
+        self.next_look, self.looked = 0, (self.at.step, time.monotonic())
         self.seen = [0, 0]  # rows and tokens since the last report
-        self._report_from_here()
+        self.reported = (time.perf_counter(), self.at.loss)
         if strategy.rank == 0:
             self.callbacks = [*self._own_callbacks(), *self.plan.callbacks]
+
+    def _example(self) -> dict[str, Tensor]:
+        """Return the inputs of the longest row, and leave the random state as it is."""
+        device = self.strategy.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            # BigBird gives up sparse attention for good when it sees a short row.
+            (batch,) = self.feed([self.lengths.argmax()[None]])
+            return self._corrupted(batch, 0.0)[1]
 
     def steps(self, interrupted: Interrupted) -> Iterator[tuple[list[Tensor], Iterator[Batch]]]:
         """Go through the epochs that are left, and yield what each optimizer step takes.
@@ -202,25 +215,12 @@ class _Trainer:
 
     def step(self, group: Sequence[Tensor], feed: Iterator[Batch]) -> None:
         """Take one optimizer step: some forward passes, one move of the weights."""
-        at, strategy, plan, config = self.at, self.strategy, self.plan, self.config
+        at, strategy, config = self.at, self.strategy, self.config
         all_rows = sum(map(len, group))
-        factor = rate_factor(config, at.step, self.total_steps)
-        for settings, peak in zip(strategy.optimizer.param_groups, self.peaks, strict=True):
-            settings["lr"] = peak * factor
+        factor = self._set_rates()
         own = self._own(group)
-        for number, (_, count) in enumerate(own, start=1):
-            numbers, inputs = next(feed)
-            if plan.corrupt is not None:
-                inputs = plan.corrupt(numbers, inputs, self._done())
-            # Weighted by rows, so that n small batches, or n processes, give the gradient of one
-            # large batch.
-            weight = count * strategy.num_shards / all_rows
-            found = strategy.learn(
-                inputs,
-                partial(plan.loss, numbers, done=self._done()),
-                weight,
-                last=number == len(own),
-            )
+        for number, (inputs, loss, weight) in enumerate(self._passes(own, all_rows, feed), start=1):
+            found = strategy.learn(inputs, loss, weight, last=number == len(own))
             self.total += found * (all_rows / strategy.num_shards)
             for callback in self.callbacks:
                 callback.rows(all_rows * number // len(own) - all_rows * (number - 1) // len(own))
@@ -239,7 +239,44 @@ class _Trainer:
             self.seen[1] += sum(int(self.lengths[batch].sum()) for batch in group)
         if at.step % _LOOK_EVERY == 0:
             self._stop_if_bad()
+            if strategy.precision == "fp16":
+                at.left_out = int(self.skipped)
             self._report(factor, norm)
+
+    def _passes(
+        self, own: Sequence[tuple[Tensor, int]], all_rows: int, feed: Iterator[Batch]
+    ) -> Iterator[tuple[dict[str, Tensor], Callable[[Tensor], Tensor], float]]:
+        """Yield the inputs of each forward pass, its loss of logits, and the weight of that.
+
+        Weighted so that n small batches, or n processes, give the gradient of one large batch.
+        """
+        loss, shards, done = self.plan.loss, self.strategy.num_shards, self._done()
+        batches = (self._corrupted(next(feed), done) for _ in own)
+        if not isinstance(loss, CountedLoss):
+            for (numbers, inputs), (_, count) in zip(batches, own, strict=True):
+                yield inputs, partial(loss, numbers, done=done), count * shards / all_rows
+            return
+        # What a pass's loss is divided by is known when all passes of all processes are.
+        held = list(batches)
+        counts = [
+            loss.count(*batch) * min(count, 1) for batch, (_, count) in zip(held, own, strict=True)
+        ]
+        total = self.strategy.sum_over_shards(torch.stack(counts).sum(0))
+        for (numbers, inputs), (_, count) in zip(held, own, strict=True):
+            yield inputs, partial(_share, loss, numbers, total), float(shards * min(count, 1))
+
+    def _corrupted(self, batch: Batch, done: float) -> Batch:
+        numbers, inputs = batch
+        corrupt = self.plan.corrupt
+        return numbers, inputs if corrupt is None else corrupt(numbers, inputs, done)
+
+    def _set_rates(self) -> float:
+        """Set the step's learning rates; return what share of their peaks they are."""
+        at, groups = self.at, self.strategy.optimizer.param_groups
+        factor = rate_factor(self.config, at.step - at.left_out, self.total_steps)
+        for settings, peak in zip(groups, self.peaks, strict=True):
+            settings["lr"] = peak * factor
+        return factor
 
     def _done(self) -> float:
         return self.at.step / self.total_steps
@@ -322,7 +359,7 @@ class _Trainer:
             self._save()
         # A report covers steps of one epoch, and no time that scoring took.
         self.seen = [0, 0]
-        self._report_from_here()
+        self.reported = (time.perf_counter(), 0.0)
 
     def _dev_score(self) -> float:
         assert self.plan.dev is not None
@@ -370,9 +407,17 @@ class _Trainer:
         """Say whether any process was interrupted; all get the same answer, at the same step."""
         if self.strategy.world == 1:
             return bool(interrupted.by)
-        if not now and self.at.step % _LOOK_EVERY:
+        at = self.at.step
+        if not now and at < self.next_look:
             return False
-        return bool(self.strategy.sum(torch.tensor(float(interrupted.by))))
+        (before, since), here = self.looked, time.monotonic()
+        seconds = (here - since) / max(1, at - before)  # a step
+        told, seconds = self.strategy.sum(torch.tensor([float(interrupted.by), seconds])).tolist()
+        # All processes count with the same sum, so that they look again after the same step.
+        steps = max(1, int(_LOOK_SECONDS * self.strategy.world / max(seconds, 1e-9)))
+        self.next_look = min(at + steps, (at // _LOOK_EVERY + 1) * _LOOK_EVERY)
+        self.looked = (at, time.monotonic())
+        return bool(told)
 
     def _preempted(self, interrupted: Interrupted) -> Preempted:
         return Preempted(
@@ -392,11 +437,11 @@ class _Trainer:
         return watching
 
     def _report(self, factor: float, norm: Tensor) -> None:
+        total = float(self.strategy.sum_over_shards(self.total))  # every process takes part
         if not self.callbacks:
             return
-        before, total_before = self.reported
-        self._report_from_here()
-        (now, total), (rows, tokens) = self.reported, self.seen
+        (before, total_before), (rows, tokens) = self.reported, self.seen
+        now = time.perf_counter()
         record = {
             "step": self.at.step,
             "epoch": self.at.epoch,
@@ -409,7 +454,8 @@ class _Trainer:
         }
         for callback in self.callbacks:
             callback.report(record)
-        self.seen = [0, 0]
+        self.seen, self.reported = [0, 0], (now, total)
 
-    def _report_from_here(self) -> None:
-        self.reported = (time.perf_counter(), float(self.total) * self.strategy.num_shards)
+
+def _share(loss: CountedLoss, numbers: Tensor, counts: Tensor, logits: Tensor) -> Tensor:
+    return loss.share(numbers, logits, counts)

@@ -20,9 +20,6 @@ _NORMS = (nn.LayerNorm, nn.RMSNorm)
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Split parameters into those that decay and those that do not: biases, norms, all 1-d ones.
 
-    LAMB does not adapt the step of the latter either: a bias that starts at 0 has no length to go
-    by.
-
     Args:
         model: Parameters that want no gradient are left out; one that is used in several places is
             listed once.
@@ -33,23 +30,50 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
     Source: Devlin et al. 2019, appendix A.2, and You et al. 2020 (arXiv 1904.00962), code.
     """
+    matrices, others = _split(model)
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def lamb_groups(
+    model: nn.Module, weight_decay: float, *, always_adapt: bool
+) -> list[dict[str, Any]]:
+    """Split parameters as `parameter_groups` does, and say whose steps LAMB adapts.
+
+    Args:
+        model: As there.
+        weight_decay: As there. The paper adapts a matrix's step with any decay; NVIDIA's reference
+            stops where it is 0.
+        always_adapt: Adapt biases and norms too. A bias that starts at 0 has no length to go by.
+
+    Source: You et al. 2020 (arXiv 1904.00962), algorithm 2.
+    """
+    matrices, others = _split(model)
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay, "always_adapt": True},
+        {"params": others, "weight_decay": 0.0, "always_adapt": always_adapt},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _split(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return what is trained: matrices, and all else."""
     norms = {
         p
         for module in model.modules()
         if isinstance(module, _NORMS)
         for p in module.parameters(recurse=False)
     }
-    decayed: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, p in model.named_parameters():
         if p.requires_grad:
             exempt = p.ndim <= 1 or p in norms or name.rpartition(".")[2] == "bias"
-            (others if exempt else decayed).append(p)
-    groups = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+            (others if exempt else matrices).append(p)
+    return matrices, others
 
 
 def scaled_learning_rate(
@@ -113,12 +137,13 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
     lr = scaled_learning_rate(
         config.learning_rate, rows, config.reference_batch, config.learning_rate_scaling
     )
-    groups = parameter_groups(model, config.weight_decay)
     if config.optimizer in ("lamb", "lamb-apex"):
+        groups = lamb_groups(model, config.weight_decay, always_adapt=config.always_adapt)
         # The loop has clipped already, and logs the norm: a second norm would cost another pass
         # over the gradients.
         apex = config.optimizer == "lamb-apex"
         return Lamb(groups, lr=lr, max_grad_norm=None, path="apex" if apex else None)
+    groups = parameter_groups(model, config.weight_decay)
     if config.optimizer == "adadelta":
         # rho as in Zeiler 2012 and in Tang et al. 2019.
         return torch.optim.Adadelta(groups, lr=lr, rho=0.95)

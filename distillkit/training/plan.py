@@ -39,6 +39,21 @@ class LossOfRows(Protocol):
         """Take row numbers (B,) and logits (B, C) on the device, and the fraction of steps done."""
 
 
+@dataclass(frozen=True)
+class CountedLoss:
+    """A loss that is a mean over something else than rows, such as masked tokens.
+
+    Attributes:
+        count: Takes row numbers (B,) and inputs, both on the device, and returns of how many things
+            of a batch the loss is the mean, (K,) float: one number a term.
+        share: Takes row numbers, logits (B, C), and these counts of a whole optimizer step, (K,).
+            Returns the batch's sums divided by them, () float.
+    """
+
+    count: Callable[[Tensor, dict[str, Tensor]], Tensor]
+    share: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
 class Corrupt(Protocol):
     """Return what the model gets in place of a batch's inputs.
 
@@ -58,7 +73,8 @@ class FitPlan:
 
     Attributes:
         rows: Training rows, the same in every process; each computes its shard of every batch.
-        loss: Mean loss of a batch.
+        loss: Mean loss of a batch. The gradient of a step is that of its mean over all rows of the
+            step, or over all that a `CountedLoss` counts in it.
         config: Epochs, batches, optimizer, schedule, precision, strategy.
         seed: Order of the rows, and dropout.
         progress: Name of the progress bar.
@@ -72,7 +88,7 @@ class FitPlan:
     """
 
     rows: Encoded
-    loss: LossOfRows
+    loss: LossOfRows | CountedLoss
     config: TrainingConfig
     seed: int
     progress: str

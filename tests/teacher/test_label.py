@@ -15,6 +15,7 @@ from distillkit.data.content import content_keys, texts_of
 from distillkit.data.logits import join_logits, read_store, write_shard
 from distillkit.errors import InputError
 from distillkit.recipe import LabelConfig
+from distillkit.teacher import label as module
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.label import Labeller, label_table
 
@@ -203,6 +204,30 @@ def test_a_manifest_is_valid_json_with_the_labels_and_the_precision_that_auto_ca
     assert manifest["precision"] in ("fp32", "bf16")
     keys = "format weights tokenizer labels max_tokens precision head mask storage"
     assert " ".join(manifest) == keys
+
+
+@pytest.mark.parametrize("driver", ["fp32", "bf16"])
+def test_actors_compute_at_the_precision_that_the_manifest_names(
+    driver, train_table, classifier_folder, store, tmp_path, monkeypatch
+):
+    def machine(precision):
+        for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+            monkeypatch.setattr(torch.cpu, name, lambda: precision == "bf16")
+        module._loaded.cache_clear()
+
+    def each(step, parts, **_):
+        machine("fp32" if driver == "bf16" else "bf16")  # an actor's
+        return map(step, parts)
+
+    monkeypatch.setattr(module, "each", each)
+    machine(driver)
+    auto = replace(CONFIG, precision="auto")
+    label_table(train_table, store, classifier_folder, auto, engine="ray")
+    manifest = json.loads((store / "teacher" / "manifest.json").read_text())
+    assert manifest["precision"] == driver
+    label(train_table, tmp_path / "here", classifier_folder, precision=driver)
+    found, expected = (join_logits(train_table, where) for where in (store, tmp_path / "here"))
+    assert np.array_equal(found, expected)
 
 
 def test_teachers_stand_side_by_side(train_table, classifier_folder, store):

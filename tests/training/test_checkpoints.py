@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -124,6 +125,26 @@ def test_interrupted_it_saves_at_that_step_and_goes_on_from_there(tmp_path, numb
     weights, _ = train(Checkpoints(tmp_path), [Counter(passed)], checkpoint_steps=0)
     assert torch.equal(weights, expected)
     assert len(passed) == 24 - 2 * -(-passes // 2)
+
+
+def test_a_schedule_that_fp16_has_delayed_goes_on_as_it_was(tmp_path, monkeypatch):
+    for module in ("strategies.base", "inference"):  # a CPU refuses fp16: its loss scaling alone
+        monkeypatch.setattr(f"distillkit.training.{module}.resolve", lambda *_: "fp16")
+        monkeypatch.setattr(f"distillkit.training.{module}.autocast", lambda *_: nullcontext())
+
+    def loss(batch, logits, done):
+        # The gradients of steps 3 and 23 of 48 are out of float32's range.
+        lost = round(done * 48) in (2, 22)
+        return logits[:, 0].mean() * (1e35 if lost else 1.0)
+
+    how = {"epochs": 12, "checkpoint_steps": 0, "loss": loss}
+    expected, result = train(**how)
+    assert result.history[-1]["skipped_steps"] == 2
+    stop = Stop(59, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Preempted, match="step 30"):
+        train(Checkpoints(tmp_path), [stop], **how)
+    weights, _ = train(Checkpoints(tmp_path), **how)
+    assert torch.equal(weights, expected)
 
 
 class Counter(Callback):

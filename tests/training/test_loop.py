@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,8 @@ from distillkit.recipe import TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan
+from distillkit.training.strategies import start
+from distillkit.training.strategies.base import Strategy
 
 
 class Network(nn.Module):
@@ -376,12 +379,42 @@ def test_learning_rates_grow_with_the_batch_by_the_rule():
     assert heard.reports[0]["learning_rate"] == pytest.approx(0.01 * 2)
 
 
+def test_steps_that_fp16_loses_do_not_advance_the_schedule(monkeypatch):
+    # A CPU refuses fp16: the number format is left as it is, and its loss scaling is on.
+    base = "distillkit.training.strategies.base"
+    monkeypatch.setattr(f"{base}.resolve", lambda *_: "fp16")
+    monkeypatch.setattr(f"{base}.autocast", lambda *_: nullcontext())
+    heard, passes = Heard(), []
+
+    def loss(_, logits, done):
+        passes.append(done)
+        # The scaled gradient of the first two steps is out of float32's range, their loss is not.
+        return logits[:, 0].mean() * (1e35 if len(passes) <= 2 else 1.0)
+
+    how = config(batch_size=2, epochs=1)
+    fit(Network(), FitPlan(rows(80), loss, how, 1, "test", callbacks=[heard]))
+    assert [record["skipped_steps"] for record in heard.reports] == [2, 2]
+    # 19 and 39 steps were done before those of the reports; of the latter 37 moved the weights.
+    rates = [record["learning_rate"] for record in heard.reports]
+    assert rates == [pytest.approx(0.01 * (40 - counted) / 40) for counted in (19, 37)]
+
+
 @pytest.mark.parametrize("name", ["apex-o1", "apex-o2"])
 def test_apex_levels_mean_fp16(name):
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
     with pytest.raises(InputError, match="precision fp16 needs a GPU"):
         train(precision=name)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_dp_in_several_processes_says_what_they_do(rank, monkeypatch, capsys):
+    monkeypatch.setattr(Strategy, "prepare", lambda *_: None)
+    strategy = start(config(strategy="dp"))
+    strategy.rank, strategy.world = rank, 2
+    strategy.prepare(Network(), torch.optim.SGD)
+    said = "training.strategy dp is for one process; these 2 train as ddp does\n"
+    assert capsys.readouterr().err == ("" if rank else said)
 
 
 DEAD = {

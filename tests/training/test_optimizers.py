@@ -92,7 +92,7 @@ def test_learning_rates_follow_the_batch(rule, rows, wanted):
     ("name", "kind", "options"),
     [
         ("adamw", torch.optim.AdamW, {"fused": True, "betas": (0.9, 0.999)}),
-        ("lamb", Lamb, {"always_adapt": False, "bias_correction": True}),
+        ("lamb", Lamb, {"always_adapt": True, "bias_correction": True}),
         ("adadelta", torch.optim.Adadelta, {"rho": 0.95}),
         ("sgd", torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
     ],
@@ -124,6 +124,32 @@ def test_every_name_builds_its_optimizer_that_learns(name, kind, options):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize("always_adapt", [False, True])
+def test_lamb_adapts_matrices_with_any_decay_and_the_rest_if_asked(weight_decay, always_adapt):
+    model = nn.Linear(3, 2)
+    nn.init.constant_(model.weight, 50.0)
+    nn.init.constant_(model.bias, 50.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    how = {"weight_decay": weight_decay, "always_adapt": always_adapt, "learning_rate": 0.1}
+    optimizer = make_optimizer(model, TrainingConfig(optimizer="lamb", **how))
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    moved = [
+        float((p.detach() - start).norm() / start.norm())
+        for p, start in zip(model.parameters(), before, strict=True)
+    ]
+    # An adapted tensor moves by its own length times the learning rate, another by 0.1 an element.
+    assert moved == pytest.approx([0.1, 0.1 if always_adapt else 0.1 / 50], rel=1e-4)
+
+
+def test_only_lamb_adapts():
+    with pytest.raises(
+        InputError, match=r"always_adapt is for lamb, but .* is adamw; leave it out"
+    ):
+        TrainingConfig(always_adapt=True)
 
 
 def test_lamb_leaves_clipping_to_the_loop():

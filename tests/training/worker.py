@@ -10,13 +10,15 @@ scores, the final logits of the dev rows; and OUT/i-RANK.safetensors with the fi
 Beside the fields of TrainingConfig a configuration may have `model`: linear or a transformers model
 type; `layers`, `heads`, `dropout` of the latter; `n` and `dev`: rows; `frozen`: the start of the
 names of parameters that stay as they are; `checkpoints`: a folder; `stop`: be told to end at the
-first `epoch` or `report`; `saved`: a folder for the trained model.
+first `epoch` or `report`, or at the last process's second `pass`; `saved`: a folder for the trained
+model; `pause`: seconds that a forward pass takes longer.
 """
 
 import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +29,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError, Preempted
-from distillkit.processes import rank
+from distillkit.processes import rank, world
 from distillkit.recipe import TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.checkpoints import Checkpoints
@@ -106,7 +108,15 @@ def rows(n, seed=0):
 
 
 def train(
-    model="linear", n=256, dev=24, frozen=None, checkpoints=None, stop=None, saved=None, **options
+    model="linear",
+    n=256,
+    dev=24,
+    frozen=None,
+    checkpoints=None,
+    stop=None,
+    saved=None,
+    pause=0.0,
+    **options,
 ):
     shape = {name: options.pop(name) for name in ("layers", "heads", "dropout") if name in options}
     network = build(model, **shape)
@@ -118,6 +128,9 @@ def train(
     def loss(batch, logits, done):
         found = nn.functional.cross_entropy(logits, gold[batch])
         passes.append([batch.tolist(), found.item()])
+        time.sleep(pause)
+        if stop == "pass" and len(passes) == 2 and rank() == world() - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
         return found
 
     config = TrainingConfig(**{"precision": "fp32", "warmup_fraction": 0.0} | options)

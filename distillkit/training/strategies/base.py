@@ -58,6 +58,7 @@ class Strategy:
         num_shards: 1 where every process computes every row.
         model: As it was given to `prepare`; its parameters are what is trained.
         optimizer: Of its parameters.
+        example: Returns the inputs of a small batch on the device; the loop sets it before `prepare`.
         separate: Each process holds weights or optimizer state that no other has, so each writes
             its own part of a checkpoint.
 
@@ -78,6 +79,7 @@ class Strategy:
         self.model: Any = None
         self.engine: Any = None
         self.optimizer: Any = None
+        self.example: Callable[[], dict[str, Tensor]] | None = None
 
     def join(self) -> Accelerator:
         """Join the other processes, if there are any."""
@@ -87,6 +89,9 @@ class Strategy:
         """Move the model to its device, equal in every process, and build its optimizer."""
         self.engine = self.model = model.to(self.device)
         if self.world > 1:
+            # DDP waits for the gradient of every parameter, unless it looks for those without one
+            # in each pass.
+            self.accelerator.ddp_handler.find_unused_parameters = self._any_unused()
             self.engine = self.accelerator.prepare_model(self.model)
             # accelerate has been seen to leave models bare without a word.
             if not isinstance(self.engine, nn.parallel.DistributedDataParallel):
@@ -94,6 +99,11 @@ class Strategy:
                     f"{self.world} processes, but accelerate left the model a {type(self.engine).__name__}"
                 )
         self.optimizer = make_optimizer(self.model)
+
+    def _any_unused(self) -> bool:
+        """Say whether any process's example leaves a trained parameter without a gradient."""
+        unused = self.example is not None and leaves_unused(self.model, self.example())
+        return bool(self.sum(torch.tensor(float(unused))))
 
     def learn(
         self,
@@ -225,6 +235,28 @@ class Strategy:
         model, self.model, self.engine, self.optimizer = self.model, None, None, None
         gc.collect()
         return model
+
+
+def leaves_unused(model: nn.Module, inputs: dict[str, Tensor]) -> bool:
+    """Say whether the logits of some inputs do not depend on a trained parameter.
+
+    Without dropout, so that nothing is drawn from the generator that training draws from. Some
+    classifiers of transformers have such parameters: BigBird's pooler, for one.
+    """
+    was_training = model.training
+    model.eval()
+    with torch.enable_grad():
+        reached: Any = model(**inputs).logits.grad_fn
+    model.train(was_training)
+    left, seen, used = [reached], {reached}, set()
+    while left:
+        node = left.pop()
+        if node.name() == "torch::autograd::AccumulateGrad":
+            used.add(id(node.variable))
+        following = {before for before, _ in node.next_functions if before is not None} - seen
+        seen |= following
+        left.extend(following)
+    return any(p.requires_grad and id(p) not in used for p in model.parameters())
 
 
 def join_processes(handlers: Sequence[Any] = ()) -> Accelerator:

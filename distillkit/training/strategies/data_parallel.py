@@ -14,7 +14,13 @@ class DataParallel(Strategy):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model where there are several GPUs."""
         super().prepare(model, make_optimizer)
-        if torch.cuda.device_count() > 1 and self.world == 1:
+        if self.world > 1:
+            if self.rank == 0:
+                sys.stderr.write(
+                    f"training.strategy dp is for one process; these {self.world} train as ddp does\n"
+                )
+            return
+        if torch.cuda.device_count() > 1:
             self.engine = nn.DataParallel(model)
         else:
             sys.stderr.write(
