@@ -2,6 +2,9 @@
 
 Every unit of work leaves its rows' hashes in a file, sorted. One partition of the hash values is
 then read at a time, across all files: equal rows have equal hashes, so they meet there.
+
+A file is an array whose rows are its columns. A search in one of these reads a few of its pages; a
+search in a field of a structured array copies all of the field.
 """
 
 from pathlib import Path
@@ -9,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from distillkit.data.checked import read_array, write_array
-from distillkit.data.content import HASH
 
-_KEY = np.dtype([*HASH.descr, ("rank", "u8"), ("label", "u4")])
-BYTES_A_ROW = 4 * _KEY.itemsize  # in memory, while a partition is looked at
+_COLUMNS = 4  # the hash's high and low half, the rank, the label
+BYTES_A_ROW = 4 * 8 * _COLUMNS  # in memory, while a partition is looked at
 # A rank is a class (an original comes before anything else), a unit, and a place in the unit.
 _CLASS, _UNIT, _PLACE = np.uint64(60), np.uint64(28), np.uint64(2**28 - 1)
 _CLASSLESS = np.uint64(2**60 - 1)
@@ -31,14 +33,17 @@ def write_hashes(
             row.
         labels: (M,) uint32, a number for each label, 0 for none.
     """
-    keys = np.empty(len(hashes), _KEY)
-    keys["high"], keys["low"], keys["label"] = hashes["high"], hashes["low"], labels
-    keys["rank"] = (
+    ranks = (
         (classes.astype(np.uint64) << _CLASS)
         | np.uint64(unit << int(_UNIT))
         | np.arange(len(hashes), dtype=np.uint64)
     )
-    write_array(keys[np.argsort(keys["high"])], path)
+    order = np.argsort(hashes["high"])
+    columns = (hashes["high"], hashes["low"], ranks, labels)
+    keys = np.empty((_COLUMNS, len(hashes)), np.uint64)
+    for row, column in zip(keys, columns, strict=True):
+        row[:] = column[order]
+    write_array(keys, path)
 
 
 def keep_first(paths: list[Path], partition: int, partitions: int, target: Path) -> None:
@@ -50,27 +55,26 @@ def keep_first(paths: list[Path], partition: int, partitions: int, target: Path)
         partitions: Of how many.
         target: File to write, for `kept`.
     """
-    low, high = (2**64 * i // partitions for i in (partition, partition + 1))
-    parts = []
+    bounds = [2**64 * i // partitions for i in (partition, partition + 1)]
+    parts = [np.empty((_COLUMNS, 0), np.uint64)]
     for path in paths:
         keys = read_array(path)
-        a, b = (len(keys) if bound >= 2**64 else _place(keys, bound) for bound in (low, high))
-        parts.append(np.array(keys[a:b]))
-    keys = np.concatenate(parts) if parts else np.empty(0, _KEY)
-    keys = keys[np.argsort(keys["high"])]
-    new = _is_new(keys)
-    if (new & (keys["high"] == np.roll(keys["high"], 1)))[1:].any():  # as good as never
-        keys = keys[np.lexsort((keys["low"], keys["high"]))]
-        new = _is_new(keys)
-    starts = np.flatnonzero(new)
-    first = np.minimum.reduceat(keys["rank"], starts)
+        a, b = (_place(keys[0], bound) for bound in bounds)
+        parts.append(np.array(keys[:, a:b]))
+    high, low, ranks, labels = np.concatenate(parts, axis=1)
+    del parts
+    order = np.argsort(high)
+    new = _is_new(high[order], low[order])
+    if (new & (high[order] == np.roll(high[order], 1)))[1:].any():  # as good as never
+        order = np.lexsort((low, high))
+        new = _is_new(high[order], low[order])
+    starts, labels = np.flatnonzero(new), labels[order]
+    first = np.minimum.reduceat(ranks[order], starts) & _CLASSLESS
     # Only originals have labels; two different ones on one text cancel out.
-    most = np.maximum.reduceat(keys["label"], starts)
-    known = np.where(keys["label"] > 0, keys["label"], np.uint32(2**32 - 1))
-    least = np.minimum.reduceat(known, starts)
-    out = np.empty(len(first), [("place", "u8"), ("conflicting", "?")])
-    out["place"], out["conflicting"] = first & _CLASSLESS, (most > 0) & (least < most)
-    write_array(out[np.argsort(out["place"])], target)
+    most = np.maximum.reduceat(labels, starts)
+    least = np.minimum.reduceat(np.where(labels > 0, labels, np.uint64(2**64 - 1)), starts)
+    conflicting = (most > 0) & (least < most)
+    write_array(np.sort(first << np.uint64(1) | conflicting), target)
 
 
 def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,25 +88,23 @@ def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
         Numbers of its rows, (K,) int64, rising; and which of them stood in the sources with two
         labels, (K,) bool.
     """
-    parts = []
+    parts = [np.empty(0, np.uint64)]
     for path in paths:
-        rows = read_array(path)
-        a, b = (
-            int(np.searchsorted(rows["place"], np.uint64(n << int(_UNIT))))
-            for n in (unit, unit + 1)
-        )
-        parts.append(np.array(rows[a:b]))
-    rows = np.concatenate(parts)
-    rows = rows[np.argsort(rows["place"])]
-    return (rows["place"] & _PLACE).astype(np.int64), rows["conflicting"]
+        found = read_array(path)
+        a, b = (_place(found, n << int(_UNIT) + 1) for n in (unit, unit + 1))
+        parts.append(np.array(found[a:b]))
+    rows = np.sort(np.concatenate(parts))
+    places = (rows >> np.uint64(1)) & _PLACE
+    return places.astype(np.int64), (rows & np.uint64(1)).astype(bool)
 
 
-def _is_new(keys: np.ndarray) -> np.ndarray:
-    """Say which rows, sorted, have another hash than the row before, (M,) bool."""
-    new = (keys["high"] != np.roll(keys["high"], 1)) | (keys["low"] != np.roll(keys["low"], 1))
+def _is_new(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Say which hashes, sorted, differ from the one before, (M,) bool."""
+    new = (high != np.roll(high, 1)) | (low != np.roll(low, 1))
     new[:1] = True
     return new
 
 
-def _place(keys: np.ndarray, bound: int) -> int:
-    return int(np.searchsorted(keys["high"], np.uint64(bound)))
+def _place(values: np.ndarray, bound: int) -> int:
+    """Return where values, rising, reach a bound."""
+    return len(values) if bound >= 2**64 else int(np.searchsorted(values, np.uint64(bound)))

@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from distillkit.augment.augmenter import refuse_mask
 from distillkit.augment.method import AugmentOptions, Method, RowsJob, share_of
 from distillkit.augment.methods import methods_of
 from distillkit.augment.variants import schema
-from distillkit.data.checked import fingerprint, read_arrow, write_arrow
+from distillkit.data.checked import arrow_writer, as_batch, fingerprint, open_arrow, write_arrow
 from distillkit.data.content import paired, texts_of
 from distillkit.data.counter import below, draw, seed_key
 from distillkit.data.labels import LABEL_TYPES
@@ -25,6 +26,7 @@ from distillkit.recipe import AugmentConfig
 BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
 # What is kept of a table: a row, and where a method that brings rows has it from.
 _COLUMNS = ("text", "text_pair", "label", "rules", "source_row", "source_row_pair")
+_FILE_BLOCKS = 64  # blocks of rows in a file: a folder of a million files is slow to work in
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
 # Sequence of the seed's numbers that draws texts: 0 to 3 and 5 make variants and other rows.
 _DRAWN = 4
@@ -40,6 +42,8 @@ class Unit:
     start: int  # in the block
     stop: int
     varied: bool
+    file: int = 0  # of the block's rows
+    batch: int = 0  # in that file
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,9 @@ class Job:
         """Return the file of a block, a unit or a partition."""
         return self.folder / f"{kind}-{number:06}.{form}"
 
-    def rows(self, block: int) -> pa.Table:
+    def rows(self, block: Unit) -> pa.Table:
         """Read a block's rows."""
-        return read_arrow(_rows_path(self.folder.parent, block))
+        return _read_rows(self.folder.parent, block)
 
     def tag_paths(self, block: int) -> list[Path]:
         """Return the files of a block's tags, one for each text of a row."""
@@ -88,7 +92,7 @@ class Layout:
     """
 
     def __init__(self, work: Path, config: AugmentConfig, kinds: set[bool]) -> None:
-        self.work, self.config, self.kinds = work, config, kinds
+        self.work, self.config, self.kinds, self._files = work, config, kinds, 0
         self.blocks: list[Unit] = []
         self.label = LABEL_TYPES["classification"]
         self.rows, self.originals, self.digest = 0, "", hashlib.sha256()
@@ -99,12 +103,18 @@ class Layout:
         varied = self.config.n_iter != 0 and (
             origin == "original" or (origin == "unlabelled" and self.config.vary_unlabelled)
         )
-        for table in resized(tables, BLOCK_ROWS):
-            path = _rows_path(self.work, len(self.blocks))
-            write_arrow(self._checked(table), path)
-            self.digest.update(f"{origin}{fingerprint(path)}".encode())
-            self.blocks.append(Unit(len(self.blocks), origin, first, 0, len(table), varied))
-            first += len(table)
+        checked = map(self._checked, resized(tables, BLOCK_ROWS))
+        for columns, alike in groupby(checked, attrgetter("schema")):
+            for head in alike:
+                path = _rows_path(self.work, self._files)
+                with arrow_writer(path, columns) as writer:
+                    for batch, table in enumerate(chain([head], islice(alike, _FILE_BLOCKS - 1))):
+                        writer.write_batch(as_batch(table))
+                        place = (first, 0, len(table), varied, self._files, batch)
+                        self.blocks.append(Unit(len(self.blocks), origin, *place))
+                        first += len(table)
+                self.digest.update(f"{origin}{fingerprint(path)}".encode())
+                self._files += 1
         if origin == "original":
             self.rows, self.originals = first, self.digest.hexdigest()
 
@@ -128,7 +138,7 @@ class Layout:
 
     def tables(self, blocks: Iterable[Unit]) -> Iterator[pa.Table]:
         """Read the rows of blocks again."""
-        return (read_arrow(_rows_path(self.work, block.block)) for block in blocks)
+        return (_read_rows(self.work, block) for block in blocks)
 
 
 def lay_out(
@@ -147,7 +157,7 @@ def lay_out(
     ) -> Iterable[pa.Table]:
         assert method.rows is not None
         if method.takes_singles:
-            tables = chain(tables, map(read_arrow, singles))
+            tables = chain(tables, *map(_batches, singles))
             digest += "".join(map(fingerprint, singles))
         wanted = share_of(config, method.name, rows)
         return method.rows(RowsJob(options, tables, wanted, first_texts(work), digest, work))
@@ -193,12 +203,17 @@ def _singles_apart(tables: Iterable[pa.Table], work: Path) -> tuple[Iterable[pa.
     tables = chain(first, tables)
     if not first or "text_pair" in first[0].column_names:
         return tables, []
-    paths = []
-    for number, table in enumerate(resized(tables, BLOCK_ROWS)):
-        paths.append(work / f"singles-{number:06}.arrow")
-        texts = table.select(["text"]).replace_schema_metadata(None).combine_chunks()
-        write_arrow(texts, paths[-1])
-    return [], paths
+    path = work / "singles.arrow"
+    with arrow_writer(path, pa.schema([("text", pa.string())])) as writer:
+        for table in resized(tables, BLOCK_ROWS):
+            writer.write_batch(as_batch(table.select(["text"]).replace_schema_metadata(None)))
+    return [], [path]
+
+
+def _batches(path: Path) -> Iterator[pa.Table]:
+    reader = open_arrow(path)
+    for number in range(reader.num_record_batches):
+        yield pa.Table.from_batches([reader.get_batch(number)])
 
 
 def units_of(block: Unit, config: AugmentConfig) -> Iterator[Unit]:
@@ -219,7 +234,7 @@ def drawn_texts(job: Job, blocks: Sequence[Unit], count: int) -> list[str]:
     block_of, side_of = np.searchsorted(ends, at, side="right"), np.arange(count) % len(sides)
     texts = np.empty(count, object)
     for number, block in enumerate(blocks):
-        rows = job.rows(block.block)
+        rows = job.rows(block)
         for side, name in enumerate(sides):
             mine = np.flatnonzero((block_of == number) & (side_of == side))
             places = at[mine] - (ends[number] - block.stop)
@@ -229,7 +244,7 @@ def drawn_texts(job: Job, blocks: Sequence[Unit], count: int) -> list[str]:
 
 def first_texts(work: Path) -> list[str]:
     """Return the texts of the first block."""
-    return texts_of(read_arrow(_rows_path(work, 0)))[0]
+    return texts_of(next(_batches(_rows_path(work, 0))))[0]
 
 
 def held_out_path(work: Path) -> Path:
@@ -237,5 +252,9 @@ def held_out_path(work: Path) -> Path:
     return work / "held-out.arrow"
 
 
-def _rows_path(work: Path, block: int) -> Path:
-    return work / f"rows-{block:06}.arrow"
+def _rows_path(work: Path, file: int) -> Path:
+    return work / f"rows-{file:06}.arrow"
+
+
+def _read_rows(work: Path, block: Unit) -> pa.Table:
+    return pa.Table.from_batches([open_arrow(_rows_path(work, block.file)).get_batch(block.batch)])

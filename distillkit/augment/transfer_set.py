@@ -40,7 +40,14 @@ from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column
 from distillkit.augment.yields import count_rows, yield_report
-from distillkit.data.checked import read_array, read_arrow, write_arrow
+from distillkit.data.checked import (
+    arrow_writer,
+    as_batch,
+    open_arrow,
+    read_array,
+    read_arrow,
+    write_arrow,
+)
 from distillkit.data.content import content_hashes, paired, texts_of
 from distillkit.data.files import disk_errors, hold, remove_folder
 from distillkit.data.normal import normal_row
@@ -50,8 +57,9 @@ from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
-_FORMAT = 3  # of the work folder and of what is written: raised when either changes
-_COUNTS = b"counts"  # key of a finished unit's metadata
+_FILES = 1024  # groups of units at most: each step opens the files of all groups
+_FORMAT = 4  # of the work folder and of what is written: raised when either changes
+_COUNTS = b"counts"  # key of a finished batch's metadata
 # Classes of rows for `duplicates`: an original is never left out for another row.
 _CLASSES = {"original": 0, "unlabelled": 1, "generated": 2, "augmented": 3}
 
@@ -99,6 +107,8 @@ def _build(
     tagger = resolve_tagger(config.tagger, first_texts(work)) if varied else "none"
     job = _in_own_folder(job, layout, tagger, options)
     units = [unit for block in layout.blocks for unit in units_of(block, config)]
+    size = -(-len(units) // _FILES) or 1
+    groups = [units[start : start + size] for start in range(0, len(units), size)]
     cores = processes(options.workers, len(varied))
 
     def go(what: str, step: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
@@ -107,14 +117,13 @@ def _build(
         name = f"augment: {what}"
         yield from progress_bar(results, desc=name, total=len(items), unit="block")
 
-    blocks = [block.block for block in varied]
-    list(go("tag", partial(_tag, job, tagger, options.tagger), blocks))
+    list(go("tag", partial(_tag, job, tagger, options.tagger), varied))
     _prepare(job, options, varied)
-    candidates = sum(go("make", partial(_make, job), list(enumerate(units))))
+    candidates = sum(go("make", partial(_make, job), list(enumerate(groups))))
     partitions = max(1, -(-candidates * BYTES_A_ROW // (config.memory_mb * 2**20)))
-    list(go("compare", partial(_compare, job, len(units), partitions), range(partitions)))
-    counts = go("write", partial(_finish, job, partitions), range(len(units)))
-    return yield_report(_write(job, target, counts, len(units)), candidates)
+    list(go("compare", partial(_compare, job, len(groups), partitions), range(partitions)))
+    counts = go("write", partial(_finish, job, partitions), range(len(groups)))
+    return yield_report(_write(job, target, counts), candidates)
 
 
 def _in_own_folder(job: Job, layout: Layout, tagger: str, options: AugmentOptions) -> Job:
@@ -133,9 +142,9 @@ def _in_own_folder(job: Job, layout: Layout, tagger: str, options: AugmentOption
     return replace(job, folder=folder)
 
 
-def _tag(job: Job, name: str, tagger: Tagger | None, block: int) -> None:
+def _tag(job: Job, name: str, tagger: Tagger | None, block: Unit) -> None:
     rows = job.rows(block)
-    for path, column in zip(job.tag_paths(block), ("text", "text_pair"), strict=False):
+    for path, column in zip(job.tag_paths(block.block), ("text", "text_pair"), strict=False):
         if not path.is_file():
             texts = rows[column].to_pylist()
             batch = tag_block(name, texts) if tagger is None else tagged_batch(texts, tagger(texts))
@@ -155,32 +164,44 @@ def _prepare(job: Job, options: AugmentOptions, varied: Sequence[Unit]) -> None:
                 method.prepare(Preparation(options, lexicon, texts, job.folder))
 
 
-def _make(job: Job, numbered: tuple[int, Unit]) -> int:
-    """Write a unit's candidates and their hashes; return how many there are."""
-    number, unit = numbered
-    path, hashes = job.path("candidates", number), job.path("hashes", number, "npy")
+def _make(job: Job, numbered: tuple[int, Sequence[Unit]]) -> int:
+    """Write the candidates of some units, a batch each, and their hashes; return how many."""
+    number, units = numbered
+    hashes = job.path("hashes", number, "npy")
     if hashes.is_file():
-        return len(read_array(hashes))
-    rows = job.rows(unit.block).slice(unit.start, unit.stop - unit.start)
+        return read_array(hashes).shape[1]
+    found = []
+    with arrow_writer(job.path("candidates", number), job.schema) as writer:
+        for unit in units:
+            batch = _candidates(job, unit)
+            writer.write_batch(batch)
+            found.append(_hashed(job, batch))
+    content, classes, labels = map(np.concatenate, zip(*found, strict=True))
+    write_hashes(hashes, content, classes, number, labels)
+    return len(content)
+
+
+def _candidates(job: Job, unit: Unit) -> pa.RecordBatch:
+    """Return a unit's own rows, then what is made of them."""
+    rows = job.rows(unit).slice(unit.start, unit.stop - unit.start)
     own = _as_they_are(rows, unit, job)
     tables = [own]
     if job.config.swap and job.pairs and unit.origin == "original":
         tables.append(_turned(own))
     if unit.varied:
         tables.extend(_variants(job, unit, rows))
-    table = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    write_arrow(table, path)
+    return as_batch(pa.concat_tables(tables, promote_options="default"))
+
+
+def _hashed(job: Job, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what `write_hashes` takes of candidates: hashes, classes and labels."""
     classes = np.array([_CLASSES[name] for name in ORIGINS])
-    origins = table["origin"].chunk(0).indices.to_numpy()
-    labels = np.zeros(len(table), np.uint32)
-    labels[: len(own)] = [
+    labels = [
         0 if label is None else zlib.crc32(str(label).encode()) | 1
-        for label in own["label"].to_pylist()
+        for label in batch["label"].to_pylist()
     ]
-    pairs = table["text_pair"].chunk(0) if job.pairs else None
-    content = content_hashes(table["text"].chunk(0), pairs)
-    write_hashes(hashes, content, classes[origins], number, labels)
-    return len(table)
+    content = content_hashes(batch["text"], batch["text_pair"] if job.pairs else None)
+    return content, classes[batch["origin"].indices.to_numpy()], np.array(labels, np.uint32)
 
 
 def _variants(job: Job, unit: Unit, rows: pa.Table) -> Iterator[pa.Table]:
@@ -227,50 +248,73 @@ def _turned(table: pa.Table) -> pa.Table:
     return pa.table(found, schema=table.schema)
 
 
-def _compare(job: Job, units: int, partitions: int, partition: int) -> None:
+def _compare(job: Job, groups: int, partitions: int, partition: int) -> None:
     target = job.path(f"first-of-{partitions}", partition, "npy")
     if not target.is_file():
-        paths = [job.path("hashes", unit, "npy") for unit in range(units)]
+        paths = [job.path("hashes", group, "npy") for group in range(groups)]
         keep_first(paths, partition, partitions, target)
 
 
 def _finish(job: Job, partitions: int, number: int) -> dict[str, int]:
-    """Write the rows of a unit that stay; return how many of each sort there are."""
-    path = job.path("done", number)
-    if path.is_file():
-        return json.loads(read_arrow(path).schema.metadata[_COUNTS])
-    table = read_arrow(job.path("candidates", number))
-    kind = f"first-of-{partitions}"
-    paths = [job.path(kind, partition, "npy") for partition in range(partitions)]
-    places, conflicting = kept(paths, number)
-    table = table.take(pa.array(places))
-    if conflicting.any():
-        labels = pc.if_else(pa.array(conflicting), pa.scalar(None, job.label), table["label"])
-        table = table.set_column(table.column_names.index("label"), "label", labels)
-    distinct = len(table)
-    table = _without_leaks(table, job.folder)
-    counts = count_rows(table) | {"distinct": distinct, "leaks": distinct - len(table)}
-    done = table.cast(_plain(table.schema)).replace_schema_metadata({_COUNTS: json.dumps(counts)})
-    write_arrow(done, path)
-    return counts
+    """Write the rows of a group that stay; return how many of each sort there are."""
+    path, candidates = job.path("done", number), job.path("candidates", number)
+    if not path.is_file():
+        kind = f"first-of-{partitions}"
+        paths = [job.path(kind, partition, "npy") for partition in range(partitions)]
+        _keep(job, candidates, *kept(paths, number), path)
+    candidates.unlink(missing_ok=True)
+    return sum((counts for _, counts in _done(path)), Counter())
 
 
-def _write(
-    job: Job, target: Path, counts: Iterable[Mapping[str, int]], units: int
-) -> Mapping[str, int]:
-    """Write the finished units into the target, as they come; return the sum of their counts."""
+def _keep(
+    job: Job, candidates: Path, places: np.ndarray, conflicting: np.ndarray, target: Path
+) -> None:
+    """Write the rows of a group that stay, and their counts with each batch."""
+    reader, start = open_arrow(candidates), 0
+    with arrow_writer(target, _plain(job.schema)) as writer:
+        for batch in map(reader.get_batch, range(reader.num_record_batches)):
+            a, b = np.searchsorted(places, (start, start + len(batch)))
+            table = pa.Table.from_batches([batch]).take(pa.array(places[a:b] - start))
+            if conflicting[a:b].any():
+                two = pa.array(conflicting[a:b])
+                labels = pc.if_else(two, pa.scalar(None, job.label), table["label"])
+                table = table.set_column(table.column_names.index("label"), "label", labels)
+            distinct = len(table)
+            table = _without_leaks(table, job.folder)
+            counts = count_rows(table) | {"distinct": distinct, "leaks": distinct - len(table)}
+            plain = as_batch(table.cast(_plain(table.schema)))
+            writer.write_batch(plain, custom_metadata={_COUNTS: json.dumps(counts)})
+            start += len(batch)
+
+
+def _done(path: Path) -> Iterator[tuple[pa.RecordBatch, Counter[str]]]:
+    """Read what `_keep` wrote."""
+    reader = open_arrow(path)
+    for number in range(reader.num_record_batches):
+        batch, meta = reader.get_batch_with_custom_metadata(number)
+        yield batch, Counter(json.loads(meta[_COUNTS]))
+
+
+def _write(job: Job, target: Path, counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    """Write the finished groups into the target, as they come; return the sum of their counts."""
     total: Counter[str] = Counter()
     empty = with_mask(_plain(job.schema).empty_table(), job.config.mask)
     with table_writer(target, empty.schema) as writer:
-        group: list[pa.Table] = []
+        group: list[pa.RecordBatch] = []
         for number, found in enumerate(counts):
             total.update(found)
-            done = read_arrow(job.path("done", number))
-            group.append(done.replace_schema_metadata(empty.schema.metadata))
-            if sum(map(len, group)) >= _GROUP_ROWS or number == units - 1:
-                writer.write_table(pa.concat_tables(group))
-                group = []
+            for batch, _ in _done(job.path("done", number)):
+                group.append(batch)
+                if sum(map(len, group)) >= _GROUP_ROWS:
+                    writer.write_table(_joined(group, empty.schema))
+                    group = []
+        if group:
+            writer.write_table(_joined(group, empty.schema))
     return total
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches(batches).replace_schema_metadata(schema.metadata)
 
 
 def _plain(of: pa.Schema) -> pa.Schema:

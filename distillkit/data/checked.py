@@ -66,6 +66,24 @@ def read_arrow(path: Path) -> pa.Table:
         return pa.ipc.open_file(content[:end]).read_all()
 
 
+def open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """Map what `arrow_writer` wrote into memory, so that each batch is read alone.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    with readable(path, _AGAIN):
+        _compare_all(path)
+        content = pa.memory_map(str(path)).read_buffer()
+        return pa.ipc.open_file(content[: content.size - _SUM_BYTES])
+
+
+def as_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch, also a table without rows."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
 def write_array(array: np.ndarray, target: Path) -> None:
     """Write an array between two steps of a job, as `write_arrow` does a table."""
     with whole_file(target) as partial:
@@ -81,9 +99,7 @@ def read_array(path: Path) -> np.ndarray:
         InputError: The file is damaged.
     """
     with readable(path, _AGAIN):
-        with path.open("rb") as source:
-            source.seek(-_SUM_BYTES, os.SEEK_END)
-            _compare(_sum(path, _SUM_BYTES), source.read())
+        _compare_all(path)
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
@@ -92,6 +108,13 @@ def _append_sum(path: Path) -> None:
     found = _sum(path)
     with path.open("ab") as sink:
         sink.write(found.to_bytes(_SUM_BYTES, "little"))
+
+
+def _compare_all(path: Path) -> None:
+    """Compare a file that is mapped into memory with the checksum behind it."""
+    with path.open("rb") as source:
+        source.seek(-_SUM_BYTES, os.SEEK_END)
+        _compare(_sum(path, _SUM_BYTES), source.read())
 
 
 def _compare(found: int, written: bytes) -> None:

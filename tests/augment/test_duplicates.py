@@ -1,5 +1,7 @@
 """Which rows come first: as a plain Python dict says, whatever the partitions."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -100,6 +102,26 @@ def test_units_beyond_the_width_of_a_byte_keep_their_rows(tmp_path):
     units[256] = [(1, 1, 3, 0), (2, 2, 3, 0)]
     units[299] = [(2, 2, 1, 0), (3, 3, 3, 0)]
     assert find(tmp_path, units, 2) == reference(units)
+
+
+def peak_of(function, *given):
+    """Most bytes at once of a second call: the first reads the whole file for its checksum."""
+    function(*given)
+    tracemalloc.start()
+    function(*given)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_a_small_partition_or_unit_is_found_without_reading_all_others(tmp_path):
+    n, path, target = 200_000, tmp_path / "h.npy", tmp_path / "s.npy"
+    hashes, none = np.zeros(n, HASH), np.zeros(n, np.uint32)
+    hashes["high"] = np.random.default_rng(3).integers(0, 2**64, n, dtype=np.uint64)
+    write_hashes(path, hashes, none.astype(np.int64), 0, none)
+    assert peak_of(keep_first, [path], 7, 1000, target) < n  # a column has 8 n bytes
+    keep_first([path], 0, 1, target)
+    assert peak_of(kept, [target], 1) < n
 
 
 def test_partitions_share_the_hashes_evenly(tmp_path):
