@@ -34,6 +34,8 @@ def write_chains(job: RowsJob) -> Iterator[pa.Table]:
     Source: Shannon 1948, A mathematical theory of communication, section 3: approximations to
     English by what follows a word.
     """
+    if not job.wanted:
+        return
     pattern = CHARACTER_PATTERN if is_unsegmented(job.sample) else WORD_PATTERN
     texts = (text for table in job.tables for text in texts_of(table)[0])
     chain = _Chain.of(texts, pattern)

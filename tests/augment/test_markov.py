@@ -42,6 +42,15 @@ def runs_of(texts, n, cut=split_words):
     return found
 
 
+def test_where_no_text_is_wanted_none_is_read():
+    def tables():
+        raise AssertionError("read")
+        yield
+
+    job = RowsJob(AugmentOptions(AugmentConfig(), 1), tables(), 0, ["a"], "", None)
+    assert list(write_chains(job)) == []
+
+
 @pytest.mark.parametrize(("p_backoff", "n"), [(1.0, 2), (0.0, 3)])
 def test_every_word_follows_one_word_or_two_as_in_the_originals(p_backoff, n):
     made = write(TEXTS, 400, p_backoff)
