@@ -6,6 +6,7 @@ from itertools import product
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -54,6 +55,18 @@ def _config(tokenizer, **options):
         attention_probs_dropout_prob=0.3,
         **options,
     )
+
+
+@pytest.fixture(scope="session")
+def vast_table():
+    """A table of 34 different texts, 2.1 GiB in all; they share one buffer, which is real."""
+    most = 2**26
+    letters = pa.py_buffer(b"a" * most)
+    chunks = [
+        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array(ends, "<i4")), letters])
+        for ends in ([0, most - number] for number in range(34))
+    ]
+    return pa.table({"text": pa.chunked_array(chunks)})
 
 
 @pytest.fixture(autouse=True)

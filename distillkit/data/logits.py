@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distillkit.data.checked import open_parquet, readable
 from distillkit.data.content import KEY_BYTES, content_keys, texts_of
+from distillkit.data.keys import KeyIndex
 from distillkit.data.labels import HEADS
 from distillkit.data.tables import write_table
 from distillkit.errors import InputError, library_errors
@@ -28,6 +28,7 @@ LABELS, ROUNDING_ERROR = b"distillkit.labels", b"distillkit.rounding_error"
 
 _KEY = pa.binary(KEY_BYTES)
 _BLOCK_ROWS = 65_536
+_MOST_BYTES = 2**31  # of a column's text in one array
 
 
 def teacher_folder(store: Path, name: str) -> Path:
@@ -141,12 +142,17 @@ def shard_table(
             f"{source}: the logits are not finite for {text!r}; label with --label.precision fp32"
         )
     names = [name for name in ("text", "text_pair") if name in table.column_names]
-    columns = {"key": keys_of(table)} | {name: table[name].combine_chunks() for name in names}
+    columns = {"key": keys_of(table)} | {name: _joined(table[name]) for name in names}
     columns["logits"] = pa.FixedSizeListArray.from_arrays(pa.array(stored.ravel()), stored.shape[1])
     error = float(np.abs(stored.astype(np.float64) - logits).max(initial=0))
     return pa.table(columns).replace_schema_metadata(
         {LABELS: json.dumps(list(labels), ensure_ascii=False), ROUNDING_ERROR: repr(error)}
     )
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return a column of text in one piece, unless that were more than a string array can hold."""
+    return column if column.nbytes >= _MOST_BYTES else column.combine_chunks()
 
 
 def write_shard(folder: Path, shard: pa.Table) -> Path:
@@ -166,6 +172,17 @@ def stored_keys(folder: Path) -> pa.Array:
     return pa.concat_arrays(
         [pa.array([], _KEY), *(shard["key"].combine_chunks() for shard in _shards(folder, ["key"]))]
     )
+
+
+def stored_rows(table: pa.Table, folder: Path) -> np.ndarray:
+    """Say which rows of a canonical table a teacher's folder has logits for, (N,) bool."""
+    keys = keys_of(table)
+    index = KeyIndex(keys)
+    there = np.zeros(len(index), bool)
+    for shard in _shards(folder, ["key"]):
+        slots = index.slots(shard["key"].combine_chunks())
+        there[slots[slots >= 0]] = True
+    return there[index.slots(keys)]
 
 
 def rounding_error(folder: Path) -> float:
@@ -235,8 +252,10 @@ def each_teacher(
         InputError: As for `join_logits`.
     """
     keys, labels = keys_of(table), joined_labels(store, weights)
+    index = KeyIndex(keys)
+    slots = index.slots(keys)
     for name, weight in chosen_teachers(store, weights).items():
-        yield name, weight, _teacher_logits(table, keys, store / name, labels)
+        yield name, weight, _teacher_logits(table, index, slots, store / name, labels)
 
 
 def with_logits(table: pa.Table, store: Path) -> pa.Table:
@@ -309,23 +328,38 @@ def chosen_teachers(store: Path, weights: Mapping[str, float] | None) -> dict[st
 
 
 def _teacher_logits(
-    table: pa.Table, keys: pa.Array, folder: Path, labels: Sequence[str]
+    table: pa.Table, index: KeyIndex, slots: np.ndarray, folder: Path, labels: Sequence[str]
 ) -> np.ndarray:
-    """Return a teacher's logits for these keys, (N, C) float32, in the order of `labels`."""
+    """Return a teacher's logits for a table's rows, (N, C) float32, in the order of `labels`.
+
+    Args:
+        table: Canonical table of N rows.
+        index: Of its keys.
+        slots: Each row's number in the index.
+        folder: The teacher's folder.
+        labels: C labels.
+    """
     own = read_manifest(folder)["labels"]
     order = [own.index(name) for name in labels]
-    stored, values = [pa.array([], _KEY)], [np.empty((0, len(order)), np.float16)]
+    values = np.empty((len(index), len(order)), np.float32)
+    there = np.zeros(len(index), bool)
+    # Shard by shard: a store may be larger than memory.
     for shard in _shards(folder, ["key", "logits"]):
-        stored.append(shard["key"].combine_chunks())
-        values.append(shard["logits"].combine_chunks().flatten().to_numpy().reshape(len(shard), -1))
-        if values[-1].shape[1] != len(own):
+        logits = shard["logits"].combine_chunks().flatten().to_numpy().reshape(len(shard), -1)
+        if logits.shape[1] != len(own):
             raise InputError(
-                f"{folder}: {values[-1].shape[1]} logits a row, but {MANIFEST} names {len(own)} labels; make the store anew"
+                f"{folder}: {logits.shape[1]} logits a row, but {MANIFEST} names {len(own)} labels; make the store anew"
             )
-    place = pc.index_in(keys, value_set=pa.concat_arrays(stored))  # of equal keys the first counts
-    if place.null_count:
-        row = int(place.is_null().index(True).as_py())
+        found = index.slots(shard["key"].combine_chunks())
+        wanted = found >= 0
+        wanted[wanted] = ~there[found[wanted]]  # of equal keys the first counts
+        rows = np.flatnonzero(wanted)[::-1]  # and numpy keeps the last of those it is given
+        values[found[rows]] = logits[rows][:, order]
+        there[found[rows]] = True
+    missing = np.flatnonzero(~there[slots])
+    if len(missing):
+        first = table["text"][int(missing[0])].as_py()
         raise InputError(
-            f"{folder}: {place.null_count} of {len(table)} rows have no logits, the first is {table['text'][row].as_py()!r}; run distillkit label on this table"
+            f"{folder}: {len(missing)} of {len(table)} rows have no logits, the first is {first!r}; run distillkit label on this table"
         )
-    return np.concatenate(values)[place.to_numpy()][:, order].astype(np.float32)
+    return values[slots]

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -251,6 +252,27 @@ def resized(blocks: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
             waiting = [joined.slice(rows)]
     if sum(map(len, waiting)):
         yield pa.concat_tables(waiting)
+
+
+def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Return some rows of a table of any size.
+
+    Arrow's own `take` first joins the whole table, which ends at 2 GiB of text a column.
+
+    Args:
+        table: Any table.
+        rows: Numbers of its rows, rising, (M,) int64.
+    """
+    if not len(rows):
+        return table.slice(0, 0)
+    start = int(rows[0])
+    parts = []
+    for batch in table.slice(start, int(rows[-1]) - start + 1).to_batches():
+        mine = rows[slice(*np.searchsorted(rows, (start, start + len(batch))))] - start
+        start += len(batch)
+        if len(mine):
+            parts.append(batch.take(pa.array(mine)))
+    return pa.Table.from_batches(parts, table.schema)
 
 
 def _canonical_names(source: str) -> set[str] | None:

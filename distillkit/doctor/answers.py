@@ -15,7 +15,7 @@ from scipy.stats import binom
 from sklearn.metrics import confusion_matrix
 
 from distillkit.data.gold import label_ids
-from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
+from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
 from distillkit.doctor.findings import Finding, Severity, finding, graded, percent
 from distillkit.errors import InputError
 from distillkit.measure.statistics import mcnemar
@@ -220,8 +220,7 @@ def check_store(
 
 def _there(teacher: Path, tables: Mapping[str, pa.Table]) -> dict[str, Any]:
     """Return a mask for each table: the rows whose logits a teacher of the store has."""
-    keys = stored_keys(teacher)
-    return {split: pc.is_in(keys_of(table), value_set=keys) for split, table in tables.items()}
+    return {split: pa.array(stored_rows(table, teacher)) for split, table in tables.items()}
 
 
 def _same_cut(who: str, stored: int, asked: int) -> list[Finding]:

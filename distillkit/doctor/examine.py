@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distillkit import pipeline
 from distillkit.data.batches import encode
 from distillkit.data.content import texts_of
 from distillkit.data.gold import class_counts, label_ids, label_names
-from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
-from distillkit.data.tables import raw_columns, read_blocks, read_table
+from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
+from distillkit.data.tables import raw_columns, read_blocks, read_table, take_rows
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import (
@@ -366,8 +365,8 @@ class _Examination:
         """Compare each stored teacher's logits of some training rows with this teacher's."""
         found, train = [], self.tables["train"]
         for name in read_store(store):
-            own, keys = joined_labels(store, {name: 1.0}), stored_keys(store / name)
-            rows = train.filter(pc.is_in(keys_of(train), value_set=keys)).slice(0, _SAME_ROWS)
+            own, there = joined_labels(store, {name: 1.0}), stored_rows(train, store / name)
+            rows = train.filter(pa.array(there)).slice(0, _SAME_ROWS)
             if len(rows) and set(own) == set(names):
                 order = [own.index(label) for label in names]
                 stored = join_logits(rows, store, {name: 1.0})[:, order]
@@ -378,9 +377,8 @@ class _Examination:
         table = self.tables[split]
         if len(table) <= rows:
             return table
-        return table.take(
-            np.sort(np.random.default_rng(self.recipe.seed).choice(len(table), rows, replace=False))
-        )
+        chosen = np.random.default_rng(self.recipe.seed).choice(len(table), rows, replace=False)
+        return take_rows(table, np.sort(chosen))
 
     def _texts(self) -> Rows:
         """Return a sample of train and dev, the two alike."""

@@ -22,7 +22,7 @@ from distillkit.data.memory import source_of
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
 from distillkit.data.splits import split_dev
-from distillkit.data.tables import has_canonical_names, raw_columns, read_table
+from distillkit.data.tables import has_canonical_names, raw_columns, read_table, take_rows
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.processes import log
@@ -192,7 +192,9 @@ def _some(raw: pa.Table, train: pa.Table, rows: int, seed: int) -> pa.Table:
         raw = pa.table({"text": pa.array(dict.fromkeys(texts), pa.string())})
     if len(raw) <= rows:
         return raw
-    return raw.take(np.sort(np.random.default_rng(seed).choice(len(raw), rows, replace=False)))
+    return take_rows(
+        raw, np.sort(np.random.default_rng(seed).choice(len(raw), rows, replace=False))
+    )
 
 
 def write_note(folder: Path, *, pairs: bool) -> None:

@@ -14,7 +14,7 @@ from distillkit import pipeline
 from distillkit.data.checked import read_parquet
 from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
-from distillkit.data.logits import join_logits, joined_labels, keys_of, read_store, stored_keys
+from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
 from distillkit.data.scores import dev_score
 from distillkit.data.tables import read_table
 from distillkit.data.words import WORD_PATTERN, is_unsegmented, split_characters, split_words
@@ -161,10 +161,8 @@ def doubtful_training(models: Models) -> list[dict[str, Any]]:
     store, table = models.run / "logits" / "store", models.table("train")
     if not store.is_dir():
         return []
-    keys = keys_of(table)
     for teacher in read_store(store):
-        there = pc.is_in(keys, value_set=stored_keys(store / teacher))
-        table, keys = table.filter(there), keys.filter(there)
+        table = table.filter(pa.array(stored_rows(table, store / teacher)))
     if not len(table):
         return []
     names = joined_labels(store)

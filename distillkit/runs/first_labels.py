@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distillkit import pipeline
+from distillkit.data.keys import first_places
 from distillkit.data.logits import join_logits, joined_labels, keys_of
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import read_table, write_table
+from distillkit.data.tables import read_table, take_rows, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import read_unlabelled
 from distillkit.pipeline.teacher import LABEL_VERSION
@@ -114,8 +114,7 @@ def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
     assert texts is not None  # as `DataConfig` checks
     if "text_pair" in texts.column_names:
         raise InputError("data.unlabelled has pairs, which want labelled rows: data.train")
-    keys = keys_of(texts)
-    texts = texts.take(pc.index_in(keys.unique(), value_set=keys))
+    texts = take_rows(texts, first_places(keys_of(texts)))
     held_out = {
         normal_row(text, None)
         for source in filter(None, (data.dev, data.test))
@@ -130,4 +129,4 @@ def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
     if not 0 < budget < len(texts):
         return texts, texts
     rows = np.random.default_rng(recipe.seed).choice(len(texts), budget, replace=False)
-    return texts, texts.take(np.sort(rows))
+    return texts, take_rows(texts, np.sort(rows))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distillkit import pipeline
+from distillkit.data.keys import KeyIndex
 from distillkit.data.logits import keys_of
-from distillkit.data.tables import read_table, with_mask, write_table
+from distillkit.data.tables import read_table, take_rows, with_mask, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, ColumnsConfig, MixConfig
 
@@ -54,7 +54,7 @@ def texts_for(
         installed and the texts are no pairs; `dev`. No row of `variants` and `raw` is in the
         transfer set.
     """
-    seen = keys_of(read_table(transfer_set, columns, labels="ignored"))
+    seen = KeyIndex(keys_of(read_table(transfer_set, columns, labels="ignored")))
     tables = {"train": _some(train, seed), "dev": _some(dev, seed)}
     with tempfile.TemporaryDirectory() as work:
         source, target = Path(work) / "source.parquet", Path(work) / "target.parquet"
@@ -66,8 +66,8 @@ def texts_for(
         with suppress(InputError):  # not installed
             tables["raw"] = read_table(_RAW, columns, labels="ignored")
     for name in tables.keys() - {"train", "dev"}:
-        fresh = pc.invert(pc.is_in(keys_of(tables[name]), value_set=seen))
-        tables[name] = _some(tables[name].filter(fresh), seed)
+        fresh = ~seen.has(keys_of(tables[name]))
+        tables[name] = _some(tables[name].filter(pa.array(fresh)), seed)
     return {name: tables[name] for name in ("train", "variants", "raw", "dev") if name in tables}
 
 
@@ -75,7 +75,8 @@ def _some(table: pa.Table, seed: int) -> pa.Table:
     table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
     if len(table) <= TEXTS:
         return table
-    return table.take(np.sort(np.random.default_rng(seed).choice(len(table), TEXTS, replace=False)))
+    rows = np.random.default_rng(seed).choice(len(table), TEXTS, replace=False)
+    return take_rows(table, np.sort(rows))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from distillkit.compress.target import NotMetError
 from distillkit.data.content import texts_of
 from distillkit.data.foreign import foreign_texts
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import read_table
+from distillkit.data.tables import read_table, take_rows
 from distillkit.measure.deferral import teachers_accuracy
 from distillkit.measure.rejection import fit_rejection
 from distillkit.pipeline.export import change_manifest
@@ -112,7 +112,7 @@ def manifest_fields(recipe: Recipe, task: Taught, bundle: Path) -> Summary:
         theirs, _ = pipeline.classify(task.model, dev, task.path["dev"], predictor.labels)
         temperature = predictor.manifest.temperature
         found["cascade"] = teachers_accuracy(logits, theirs, gold, temperature)
-    own = train.take(np.arange(0, len(train), -(-len(train) // _OWN_ROWS)))
+    own = take_rows(train, np.arange(0, len(train), -(-len(train) // _OWN_ROWS)))
     foreign = {
         # Of pairs a text and the next one of its kind.
         name: predictor.words(texts, [*texts[1:], texts[0]] if task.columns.text_pair else None)

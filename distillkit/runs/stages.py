@@ -16,7 +16,7 @@ from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_summary
 from distillkit.data.readers import source_files
-from distillkit.data.tables import mask_of, read_table, write_table
+from distillkit.data.tables import mask_of, read_table, take_rows, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.pipeline.student_choice import settle_student
@@ -276,7 +276,8 @@ def _check_proportion(recipe: Recipe, rows: int) -> None:
 def _minutes(config: LabelConfig, task: Taught, transfer_set: str, rows: int) -> str:
     """Estimate in words how long the teacher takes for so many rows, from the first few."""
     table = read_table(transfer_set, task.columns, labels="ignored")
-    few = table.take(np.linspace(0, len(table) - 1, min(_TIMED_ROWS, len(table))).astype(int))
+    timed = np.linspace(0, len(table) - 1, min(_TIMED_ROWS, len(table))).astype(int)
+    few = take_rows(table, timed)
     teacher = Labeller(task.model, config, mask_of(table))
     teacher(few.slice(0, 32))  # the first call is slower
     began = time.monotonic()

@@ -9,6 +9,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.scores import dev_score, pearson
+from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.recipe import Task
 
@@ -46,7 +47,8 @@ def refuse_chance(
     labelled = table.filter(table["label"].is_valid())
     check_labels_known(labelled, labels, "the labelled rows")
     if len(labelled) > CHECKED_ROWS:
-        labelled = labelled.take(np.linspace(0, len(labelled) - 1, CHECKED_ROWS).astype(int))
+        rows = np.linspace(0, len(labelled) - 1, CHECKED_ROWS).astype(int)
+        labelled = take_rows(labelled, rows)
     gold, logits = gold_of(labelled, labels, task), logits_of(labelled)
     what, score, chance, bound = _CHECKS[task](logits, gold)
     if score < bound:

@@ -23,7 +23,7 @@ from distillkit.data.logits import (
     teacher_folder,
     write_shard,
 )
-from distillkit.data.tables import mask_of
+from distillkit.data.tables import mask_of, take_rows
 from distillkit.data.workers import each
 from distillkit.recipe import Engine, LabelConfig, Task
 from distillkit.teacher.chance import has_labels, refuse_chance
@@ -255,7 +255,7 @@ def _write_on_ray(
     on_rows: Callable[[int], object],
 ) -> None:
     """Have actors write the shards; `step` knows the folder."""
-    parts = [table.take(shard.rows) for shard in plan]
+    parts = [take_rows(table, shard.rows) for shard in plan]
     for rows in each(step, parts, engine="ray", workers=workers, holds_model=True):
         on_rows(rows)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distillkit.data.checked import fingerprint
+from distillkit.data.keys import KeyIndex
 from distillkit.data.logits import LABELS, keys_of
 from distillkit.data.readers import parquet_schema, parse_json, read_rows, source_files
 from distillkit.data.tables import read_table
@@ -33,9 +33,10 @@ class LogitsFile:
 
     def __init__(self, source: str, columns: ColumnsConfig) -> None:
         self.source = source
-        self._keys = keys_of(read_table(source, columns, labels="ignored", or_canonical=True))
+        keys = keys_of(read_table(source, columns, labels="ignored", or_canonical=True))
+        self._index = KeyIndex(keys)
         self._values = np.concatenate(list(self._blocks()))
-        self._refuse_contradictions()
+        self._refuse_contradictions(self._index.find(keys))
 
     @property
     def classes(self) -> int:
@@ -73,17 +74,16 @@ class LogitsFile:
         Raises:
             InputError: There are some; the message counts them and quotes the first.
         """
-        missing = pc.invert(pc.is_in(keys_of(table), value_set=self._keys))
-        count = pc.sum(missing).as_py()
-        if count:
-            first = table["text"][missing.index(True).as_py()].as_py()
+        missing = np.flatnonzero(~self._index.has(keys_of(table)))
+        if len(missing):
+            first = table["text"][int(missing[0])].as_py()
             raise InputError(
-                f"{self.source}: {count} of {len(table)} rows have no logits there, the first is {first!r}; add them to the file"
+                f"{self.source}: {len(missing)} of {len(table)} rows have no logits there, the first is {first!r}; add them to the file"
             )
 
     def find(self, table: pa.Table) -> np.ndarray:
         """Look up the logits of rows that are all in the file, (N, C) float32."""
-        return self._values[pc.index_in(keys_of(table), value_set=self._keys).to_numpy()]
+        return self._values[self._index.find(keys_of(table))]
 
     def _blocks(self) -> Iterator[np.ndarray]:
         width = 0
@@ -97,8 +97,8 @@ class LogitsFile:
                     )
             yield np.array([values for _, values in block], np.float32)
 
-    def _refuse_contradictions(self) -> None:
-        first = pc.index_in(self._keys, value_set=self._keys).to_numpy()
+    def _refuse_contradictions(self, first: np.ndarray) -> None:
+        """Refuse rows that differ from the first one of their text, (N,) int64."""
         other = (self._values != self._values[first]).any(axis=1)
         if other.any():
             row = int(other.argmax())

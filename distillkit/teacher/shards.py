@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distillkit.data.files import HeldError, hold
+from distillkit.data.keys import KeyIndex
 from distillkit.data.logits import shard_name, shard_path
 
 WAIT_SECONDS = 0.5
@@ -18,7 +18,7 @@ WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Rows that are written together: the shard's name and their numbers in the table, int64."""
+    """Rows written together: the shard's name and their numbers in the table, rising, int64."""
 
     name: str
     rows: np.ndarray
@@ -35,13 +35,12 @@ def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard
         stored: Keys that there are logits for.
         shard_rows: Rows a shard; the last may have fewer.
     """
-    new = keys.unique()
-    new = new.filter(pc.invert(pc.is_in(new, value_set=stored)))
-    rows = pc.index_in(new, value_set=keys).to_numpy().astype(np.int64)  # the first row of each
-    return [
-        Shard(shard_name(new.slice(start, shard_rows)), rows[start : start + shard_rows])
-        for start in range(0, len(new), shard_rows)
-    ]
+    index = KeyIndex(keys)
+    new, slots = np.ones(len(index), bool), index.slots(stored)
+    new[slots[slots >= 0]] = False
+    rows = np.sort(index.first[new])
+    parts = (rows[start : start + shard_rows] for start in range(0, len(rows), shard_rows))
+    return [Shard(shard_name(keys.take(pa.array(part))), part) for part in parts]
 
 
 class Turns:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from distillkit import processes
 from distillkit.data.files import disk_errors, hold, whole_file
+from distillkit.data.keys import KeyIndex
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
     MANIFEST,
@@ -20,6 +21,7 @@ from distillkit.data.logits import (
     stored_keys,
     write_shard,
 )
+from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import SCORES, LabelConfig
@@ -64,7 +66,7 @@ def fill_store(
             write(folder, table, plan, bar.update)
     summary = {
         "rows": len(keys),
-        "distinct": len(keys.unique()),
+        "distinct": len(KeyIndex(keys)),
         "labelled_now": todo,
         "labels": manifest["labels"],
         "rounding_error": rounding_error(folder),
@@ -101,7 +103,7 @@ def write_here(
     ):
 
         def ready(shard: Shard) -> tuple[pa.Table, Any]:
-            part = table.take(shard.rows)
+            part = take_rows(table, shard.rows)
             return part, prepare(part)
 
         def begin(*, wait: bool) -> tuple[Shard, Future[Any]] | None:

@@ -1,13 +1,15 @@
 """Canonical tables: what is accepted, what is refused and in which words, splits and content keys."""
 
+import itertools
 import json
 import math
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distillkit.data.content import HASH, content_hashes, content_keys, paired, texts_of
@@ -20,6 +22,7 @@ from distillkit.data.tables import (
     read_table,
     resized,
     table_writer,
+    take_rows,
     with_mask,
     write_table,
 )
@@ -652,3 +655,25 @@ def test_a_number_that_is_not_finite_is_no_class(write, value):
 def test_bytes_are_no_class(tmp_path):
     pq.write_table(pa.table({"text": ["a"], "label": [b"\xff"]}), tmp_path / "a.parquet")
     assert "row 1: column 'label' is b'\\xff'" in failure(str(tmp_path / "a.parquet"))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=5), st.data())
+def test_rows_are_taken_as_arrow_takes_them_whatever_the_chunks(sizes, data):
+    ends = np.cumsum([0, *sizes]).tolist()
+    parts = [
+        pa.table({"a": pa.array(range(*pair)), "b": pa.array(map(str, range(*pair)), pa.string())})
+        for pair in itertools.pairwise(ends)
+    ]
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())], metadata={"key": "kept"})
+    table = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+    chosen = data.draw(st.lists(st.sampled_from(range(ends[-1])), max_size=9)) if ends[-1] else []
+    rows = np.array(sorted(chosen), np.int64)
+    found = take_rows(table, rows)
+    assert found.equals(table.take(rows), check_metadata=True)
+
+
+def test_rows_are_taken_from_more_text_than_one_array_can_hold(vast_table):
+    assert vast_table.nbytes > 2**31
+    found = take_rows(vast_table, np.array([0, 33]))["text"]
+    assert pc.utf8_length(found).to_pylist() == [2**26, 2**26 - 33]

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from distillkit.data.content import content_keys, texts_of
-from distillkit.data.logits import join_logits, read_store, write_shard
+from distillkit.data.logits import join_logits, read_store, shard_table, write_shard
 from distillkit.errors import InputError
 from distillkit.recipe import LabelConfig
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.label import Labeller, label_table
+from distillkit.teacher.label import Labeller, _write_on_ray, label_table
+from distillkit.teacher.shards import Shard
+from distillkit.teacher.store import write_here
 
 CONFIG = LabelConfig(shard_rows=20, precision="fp32", max_batch_tokens=128, storage="fp32")
 
@@ -298,3 +300,28 @@ def test_logits_that_cannot_be_stored_are_refused(
     with pytest.raises(InputError, match=message):
         label(bare(["good"]), store, str(broken), LabelConfig(precision="fp32"))
     assert not shards(store)
+
+
+def lengths_of(table):
+    return np.array([[2**26 - len(text)] for text in table["text"].to_pylist()], np.float32)
+
+
+def test_more_text_than_one_array_can_hold_is_labelled(vast_table, tmp_path):
+    def shard(part, logits):
+        assert lengths_of(part).tolist() == logits.tolist()
+        return shard_table(pa.table({"text": ["short"]}), logits, "fp32", "lengths", ["score"])
+
+    plan = [Shard("a", np.array([0])), Shard("b", np.array([33]))]
+    write_here(lengths_of, lambda found, _: found, shard, tmp_path, vast_table, plan, print)
+    (path,) = tmp_path.iterdir()
+    assert pq.read_table(path)["logits"].to_pylist() == [[33]]  # the later of the two
+
+
+def test_ray_is_given_rows_of_more_text_than_one_array_can_hold(vast_table, monkeypatch):
+    def each(step, parts, **_):
+        return map(step, parts)
+
+    monkeypatch.setattr("distillkit.teacher.label.each", each)
+    seen, plan = [], [Shard("a", np.array([0])), Shard("b", np.array([32, 33]))]
+    _write_on_ray(lambda part: lengths_of(part).tolist(), 1, None, vast_table, plan, seen.append)
+    assert seen == [[[0]], [[32], [33]]]

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distillkit.data.content import paired, texts_of
 from distillkit.data.files import disk_errors, hold
 from distillkit.data.gold import label_names
+from distillkit.data.keys import first_places
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
     FORMAT,
@@ -24,8 +24,10 @@ from distillkit.data.logits import (
     rounding_error,
     shard_table,
     stored_keys,
+    stored_rows,
     teacher_folder,
 )
+from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.processes import log, progress_bar
 from distillkit.recipe import LabelConfig
@@ -50,8 +52,8 @@ class _Job:
     def left(self, table: pa.Table, record: Record) -> tuple[pa.Table, pa.Table]:
         """Return the distinct rows of a table, and those that are not answered in full."""
         keys = keys_of(table)
-        new = keys.unique()
-        rows = table.take(pc.index_in(new, value_set=keys))
+        places = first_places(keys)
+        rows, new = take_rows(table, places), keys.take(pa.array(places))
         stored = set(stored_keys(self.folder).to_pylist()) if self.folder.is_dir() else set()
         numbers = range(len(self.prompts.templates))
         open_ = [
@@ -212,9 +214,7 @@ def _label(table: pa.Table, store: Path, job: _Job, asker: Any, journal: Journal
 
     def checked(part: pa.Table) -> np.ndarray:
         part = part.drop_columns("label")
-        stored = pc.is_in(keys_of(part), value_set=stored_keys(job.folder)).to_numpy(
-            zero_copy_only=False
-        )
+        stored = stored_rows(part, job.folder)
         found = np.empty((len(part), len(job.labels)), np.float32)
         if stored.any():
             found[stored] = join_logits(part.filter(stored), store, {job.folder.name: 1.0})
