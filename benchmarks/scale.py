@@ -81,7 +81,6 @@ def duplicates(rows: int) -> list[str]:
 def keys(count: int) -> list[str]:
     """Plan and look up so many drawn keys, in this process; return the cells of a line."""
     from distillkit.data.keys import KeyIndex
-
     from distillkit.teacher.shards import plan_shards
 
     # Drawn before the clock and the memory are looked at.
