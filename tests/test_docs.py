@@ -36,7 +36,7 @@ LINKED = [
 README = PAGES[0].read_text(encoding="utf-8")
 # Of torchrun, Ray, pip and our benchmarks; and sections of which every key is an option.
 OTHERS = """--address --column --compress --epochs --glove --head --help-all --json --loss --max-restarts --nnodes
---no-build-isolation --nproc-per-node --pieces --rdzv-backend --rdzv-endpoint --results --search
+--no-build-isolation --nproc-per-node --pieces --rdzv-backend --rdzv-endpoint --results --search --shutdown-timeout
 --teacher.training --training --widths"""
 
 
