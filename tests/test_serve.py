@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import os
 import re
 import shutil
 import signal
@@ -393,6 +394,7 @@ JSON = st.recursive(
     ),
     max_leaves=10,
 )
+EXAMPLES = int(os.environ.get("DISTILLKIT_EXAMPLES", 200))  # a test
 VALID = b'{"texts": ["the film was good .", "bad"], "text_pairs": ["a", "\\u00e9"]}'
 WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(VALID) + VALID
 
@@ -404,7 +406,7 @@ def _spoilt(whole):
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     body=st.binary(max_size=200)
     | _spoilt(VALID)
@@ -417,7 +419,7 @@ def test_no_body_is_more_than_refused(client, body):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.binary(min_size=1, max_size=200) | _spoilt(WHOLE))
 def test_no_bytes_are_more_than_refused(client, data):
     with client.raw(data) as place:

@@ -287,7 +287,10 @@ CHANGES = st.lists(
     max_size=4,
 )
 FUZZED = settings(
-    max_examples=1000, deadline=10_000, suppress_health_check=list(HealthCheck), database=None
+    max_examples=int(os.environ.get("DISTILLKIT_EXAMPLES", 1000)),  # a test
+    deadline=10_000,
+    suppress_health_check=list(HealthCheck),
+    database=None,
 )
 
 

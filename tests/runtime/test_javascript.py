@@ -1,6 +1,8 @@
 """The runtime in JavaScript answers as the one in Python does: tokens, logits, answers."""
 
 import json
+import os
+import random
 import shutil
 import subprocess
 import zipfile
@@ -54,6 +56,18 @@ import { readFileSync } from "node:fs";
 for (const file of process.argv.slice(1)) {
   try { (await load(new Uint8Array(readFileSync(file)))).predict("a film"); }
   catch (error) { console.log(error.message); }
+}
+"""
+FUZZ = """
+import { load } from "%s";
+import { readFileSync, readdirSync } from "node:fs";
+for (const file of readdirSync(process.argv[1])) {
+  const began = performance.now();
+  const said = { file };
+  try { said.logits = Array.from((await load(new Uint8Array(readFileSync(`${process.argv[1]}/${file}`)))).logits("the film was great .")); }
+  catch (error) { said.error = `${error.constructor.name}: ${error.message}`; }
+  said.seconds = (performance.now() - began) / 1000;
+  console.log(JSON.stringify(said));
 }
 """
 GREEK = "ΣΊΣΥΦΟΣ ΟΔΟΣ İstanbul ẞ ǅ ﬁne Å ℃ ſ"
@@ -263,5 +277,51 @@ def test_a_damaged_bundle_and_a_damaged_model_are_refused_in_a_line(tmp_path):
     assert second.startswith("logits NaN,NaN: expected 2 finite numbers")
 
 
+def _spoilt(data, chance):
+    """Flip some bits, or put other bytes in place of some."""
+    data = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(data))
+        if chance.random() < 0.5:
+            data[place] ^= 1 << chance.randrange(8)
+        else:
+            new = chance.randbytes(chance.randrange(12))
+            data[place : place + chance.randrange(20)] = new
+    return bytes(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["bundle.zip", "manifest.json", "tokenizer.json", "model.onnx"])
+def test_a_spoilt_bundle_answers_or_is_one_line(file, tmp_path):
+    """Of bundle.zip the bytes are spoilt; the others are, and have a checksum that fits."""
+    count, chance = int(os.environ.get("DISTILLKIT_EXAMPLES", 200)), random.Random(file)
+    files = {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
+    (tmp_path / "spoilt").mkdir()
+    for number in range(count):
+        place = tmp_path / "spoilt" / f"{number}"
+        with zipfile.ZipFile(place, "w") as bundle:
+            for name, data in files.items():
+                bundle.writestr(name, _spoilt(data, chance) if name == file else data)
+        if file == "bundle.zip":
+            place.write_bytes(_spoilt(place.read_bytes(), chance))
+    script = FUZZ % (RUNTIME / "distillkit.js").as_uri()
+    command = ["node", "--input-type=module", "-e", script, str(tmp_path / "spoilt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(said) == count
+    whole = Predictor(GOLDEN).logits(["the film was great ."])[0]
+    for found in said:
+        assert found["seconds"] < 10, found
+        if "error" in found:
+            assert found["error"].startswith("Error: "), found
+            assert "\n" not in found["error"], found
+            assert len(found["error"]) < 2_000, found
+        elif file == "bundle.zip":
+            assert np.allclose(found["logits"], whole, atol=1e-4), found
+        else:
+            assert np.isfinite(found["logits"]).all(), found
+
+
 def test_the_script_stays_small():
-    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 27_500
+    assert (Path(RUNTIME) / "distillkit.js").stat().st_size < 28_000

@@ -8,11 +8,22 @@
 
 /** Load a bundle: an address, the bytes of a .zip, or a Blob. */
 export async function load(source) {
-  const files = await unzip(await bytesOf(source));
-  for (const name of ["manifest.json", "tokenizer.json"]) {
-    if (!files[name]) throw new Error(`no ${name}: expected a .zip that distillkit export wrote`);
+  const bytes = await bytesOf(source);
+  try {
+    const files = await unzip(bytes);
+    for (const name of ["manifest.json", "tokenizer.json"]) {
+      if (!files[name]) throw new Error(`no ${name}: expected a .zip that distillkit export wrote`);
+    }
+    return new Student(files);
+  } catch (error) {
+    throw inBundle(error);
   }
-  return new Student(files);
+}
+
+/** Say what is wrong with a bundle in one printable line: names in it are anybody's, errors the engine's. */
+function inBundle({ constructor, message }) {
+  const said = constructor === Error ? message : `not a bundle that this runtime can read (${message}); export it again`;
+  return new Error(said.replace(/\p{C}+/gu, " ").slice(0, 500));
 }
 
 export class Student {
@@ -34,6 +45,14 @@ export class Student {
     if (Boolean(this.manifest.pairs) !== (pair !== undefined)) {
       throw new Error(this.manifest.pairs ? "this student answers pairs: give a second text" : "this student answers single texts");
     }
+    try {
+      return this.#logits(text, pair);
+    } catch (error) {
+      throw inBundle(error);
+    }
+  }
+
+  #logits(text, pair) {
     const { ids, types } = this.tokenizer.encode(text, pair);
     const sides = this.manifest.pairs ? [0, 1].map((side) => ids.filter((_, i) => types[i] === side)) : [ids];
     const [first, second] = this.graphs[1] ? sides.map((side) => this.#read(side)) : [];
@@ -516,6 +535,7 @@ function message(bytes, wanted) {
     else {
       let size = key % 8 === 1 ? 8 : 4;
       if (key % 8 === 2) [size, next] = varint(bytes, next);
+      if (!(size >= 0 && next + size <= bytes.length)) throw new RangeError("a field beyond its message");
       value = bytes.subarray(next, (next += size));
     }
     const [name, read] = wanted[Math.floor(key / 8)] ?? [];
