@@ -229,12 +229,12 @@ def attend(states: Tensor, lengths: Tensor) -> Tensor:
 def likeness(x: Tensor, lengths: Tensor) -> Tensor:
     """Return the largest cosine of each word's vector to any of the other text's, (T, 2B).
 
-    It is 1 for a word that the other text has, too.
+    It is 1 for a word that the other text has, too, and 0 at least.
     """
     own = x.transpose(0, 1)
     own = own / (own * own).sum(2, keepdim=True).sqrt().clamp(min=1e-6)
     other, behind = beside(own, lengths)
-    return (own @ other.transpose(1, 2)).masked_fill(behind, 0).amax(2).t()
+    return (own @ other.transpose(1, 2)).masked_fill(behind, 0).amax(2).clamp(min=0).t()
 
 
 def beside(own: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

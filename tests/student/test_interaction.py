@@ -45,6 +45,14 @@ def test_likeness_is_the_largest_cosine_to_a_word_of_the_other_text(states):
     assert not found[:, 1].any()
 
 
+def test_a_word_unlike_all_others_is_so_beside_padding_and_without():
+    first, second = torch.tensor([[1.0, 2.0]]), torch.tensor([[-1.0, -2.0]])
+    alone = likeness(torch.stack([first, second], dim=1), torch.tensor([1, 1]))
+    padded = torch.stack([first, second], dim=1).repeat(2, 1, 1)
+    beside_padding = likeness(padded, torch.tensor([1, 1]))
+    torch.testing.assert_close(alone[0], beside_padding[0])
+
+
 def test_each_text_changes_how_the_other_is_read(student):
     model, tokenizer = student
     inputs = tokenizer(A, return_tensors="pt", padding=True)["input_ids"]
