@@ -20,6 +20,7 @@ from distillkit.errors import InputError, Preempted
 from distillkit.training.averaging import MovingAverage
 from distillkit.training.callbacks import Bar, Callback, JsonLog, TensorBoard
 from distillkit.training.checkpoints import Position, digest
+from distillkit.training.dealing import PASS_TOKENS, Pass, deal
 from distillkit.training.feed import Batch, Feed
 from distillkit.training.interruption import Interrupted, interruption
 from distillkit.training.optimizers import make_optimizer
@@ -112,6 +113,7 @@ class _Trainer:
         )
         self.total_steps = config.steps or self.steps_an_epoch * config.epochs
         self.epochs = math.ceil(self.total_steps / self.steps_an_epoch)
+        self.pass_tokens = PASS_TOKENS["cpu" if strategy.device.type == "cpu" else "cuda"]
         # A look at what lives on a GPU, or in another process, waits for it.
         self.look_every = (
             1 if strategy.device.type == "cpu" and strategy.world == 1 else _LOOK_EVERY
@@ -196,21 +198,18 @@ class _Trainer:
         size = self.parts * self.config.accumulation_steps
         return [parts[first : first + size] for first in range(0, len(parts), size)]
 
-    def _own(self, group: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
-        """Return the forward passes of this process: row numbers (B,) int64, and how many count."""
-        index, shards = self.strategy.shard_index, self.strategy.num_shards
-        passes: list[tuple[Tensor, int]] = []
+    def _own(self, group: Sequence[Tensor]) -> list[Pass]:
+        """Return the forward passes of this process."""
+        strategy, passes = self.strategy, list[Pass]()
         for first in range(0, len(group), self.parts):
-            batch = group[first : first + self.parts]
-            # whole parts keep a processor busier than a few rows of each
-            if len(batch) % shards == 0:
-                passes += [(part, len(part)) for part in batch[index::shards]]
-                continue
-            for part in batch:
-                own = part[index::shards]
-                # All processes take part in every pass: one that has no row computes the first,
-                # with weight 0.
-                passes.append((own, len(own)) if len(own) else (part[:1], 0))
+            dealt = deal(
+                group[first : first + self.parts],
+                self.lengths,
+                strategy.num_shards,
+                pass_tokens=self.pass_tokens,
+                alike=strategy.alike,
+            )
+            passes += dealt[strategy.shard_index]
         return passes
 
     def step(self, group: Sequence[Tensor], feed: Iterator[Batch]) -> None:
@@ -244,7 +243,7 @@ class _Trainer:
             self._report(factor, norm)
 
     def _passes(
-        self, own: Sequence[tuple[Tensor, int]], all_rows: int, feed: Iterator[Batch]
+        self, own: Sequence[Pass], all_rows: int, feed: Iterator[Batch]
     ) -> Iterator[tuple[dict[str, Tensor], Callable[[Tensor], Tensor], float]]:
         """Yield the inputs of each forward pass, its loss of logits, and the weight of that.
 
