@@ -27,7 +27,8 @@ def deal(
 
     Rows are sorted by length and cut into runs of almost the same work, rows times the longest of
     them: a process with long rows gets few. So every process computes its own lengths, in few
-    passes with little padding.
+    passes with little padding. Where that is slower, each process gets every n-th row of every
+    part.
 
     Args:
         parts: Row numbers, (B,) int64 each; the rows of a part have about the same length. One
@@ -43,36 +44,41 @@ def deal(
     """
     if processes == 1:
         return [[(part, len(part)) for part in parts]]
+    by_row = [
+        [_counted(part[first::processes], part) for part in parts] for first in range(processes)
+    ]
     if alike or len(parts) == 1:  # already of like length
-        return [
-            [_counted(part[first::processes], part) for part in parts] for first in range(processes)
-        ]
+        return by_row
     rows = torch.cat(list(parts))
     rows = rows[lengths[rows].argsort(descending=True, stable=True)]
     ordered = lengths[rows].clamp(min=1).tolist()
     fewest = -(-len(parts) // processes)
-    cuts = (_level(ordered, passes * processes) for passes in (fewest, 2 * fewest))
-    _, sizes = min((len(sizes) // processes * (most + pass_tokens), sizes) for most, sizes in cuts)
-    runs = [_counted(run, rows) for run in rows.split(sizes)]
-    return [runs[first::processes] for first in range(processes)]
+    dealt = [by_row]
+    for passes in (fewest, 2 * fewest):
+        runs = [_counted(run, rows) for run in rows.split(_level(ordered, passes * processes))]
+        dealt.append([runs[first::processes] for first in range(processes)])
+    return min(dealt, key=lambda all_passes: _slowest(all_passes, lengths, pass_tokens))
+
+
+def _slowest(dealt: Sequence[Sequence[Pass]], lengths: Tensor, pass_tokens: int) -> int:
+    """Return the work of the process that has most of it, in tokens."""
+    return max(
+        sum(len(rows) * int(lengths[rows].max()) + pass_tokens for rows, _ in own) for own in dealt
+    )
 
 
 def _counted(own: Tensor, others: Tensor) -> Pass:
     return (own, len(own)) if len(own) else (others[:1], 0)
 
 
-def _level(lengths: Sequence[int], runs: int) -> tuple[int, list[int]]:
-    """Cut rows, the longest first, into runs whose largest is as small as can be.
-
-    Returns:
-        Padded tokens of the largest run, and the rows of each.
-    """
+def _level(lengths: Sequence[int], runs: int) -> list[int]:
+    """Cut rows, the longest first, into runs whose largest is as small as can be; return sizes."""
     least, most = max(lengths[0], sum(lengths) // runs), len(lengths) * lengths[0]
     most = bisect_left(
         range(most), 0, lo=least, key=lambda most: runs - len(_filled(lengths, runs, most))
     )
     sizes = _filled(lengths, runs, most)
-    return most, sizes + [0] * (runs - len(sizes))
+    return sizes + [0] * (runs - len(sizes))
 
 
 def _filled(lengths: Sequence[int], runs: int, most: int) -> list[int]:

@@ -53,7 +53,7 @@ def test_large_batches_are_level(processes, count, device):
     assert max(found) < (1.1 if device == "cuda" else 1.06) * ideal
     assert min(found) > 0.85 * max(found)
     fewest = -(-count // processes)
-    assert len(dealt[0]) in ((fewest,) if device == "cuda" else (fewest, 2 * fewest))
+    assert len(dealt[0]) <= (fewest if device == "cuda" else 2 * fewest)
 
 
 def test_no_other_cut_has_a_smaller_largest_run():
@@ -68,6 +68,12 @@ def test_no_other_cut_has_a_smaller_largest_run():
             for cut in range(1, len(ordered))
         )
         assert max(work(own, lengths) for own in dealt) == best
+
+
+def test_rows_of_two_lengths_are_level_in_more_passes():
+    lengths = torch.tensor([9] * 164 + [4] * 256)
+    dealt = deal(torch.arange(420).split([164, 256]), lengths, 2, pass_tokens=128)
+    assert [work(own, lengths) for own in dealt] == [82 * 9 + 128 * 4] * 2
 
 
 def test_where_processes_move_weights_alone_each_has_a_sample_of_every_part():
