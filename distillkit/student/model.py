@@ -92,22 +92,24 @@ class Encoder(TextEncoder):
         return self.encode(*self.embedding(input_ids, lengths))
 
 
-def pull_left(input_ids: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+def pull_left(input_ids: Tensor, chosen: Tensor, *, cut: bool = True) -> tuple[Tensor, Tensor]:
     """Bring the chosen tokens of each row to its front, in their order.
 
     Args:
         input_ids: (B, T) int64.
         chosen: (B, T) bool.
+        cut: Cut columns off that no row reaches. A GPU is waited for to learn how many these are.
 
     Returns:
-        Token ids (B, T') with T' the longest row (1 at least), and lengths (B,). What follows a
-        row's length is arbitrary.
+        Token ids (B, T') with T' the longest row (1 at least), or T where nothing is cut; and
+        lengths (B,). What follows a row's length is arbitrary.
     """
     if not input_ids.shape[1]:  # a batch of empty texts: one column of padding
         input_ids, chosen = pad(input_ids, (0, 1)), pad(chosen, (0, 1))
     lengths = chosen.sum(1)
-    longest = max(int(lengths.max()), 1)
-    order = (~chosen).long().argsort(dim=1, stable=True)[:, :longest]
+    order = (~chosen).long().argsort(dim=1, stable=True)
+    if cut:
+        order = order[:, : max(int(lengths.max()), 1)]
     return input_ids.gather(1, order), lengths
 
 
@@ -178,7 +180,8 @@ class _OneText:
             (B, D).
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self.encoder(*pull_left(input_ids, mask.bool()))
+        # One of the rows usually fills the batch: not worth waiting for a GPU.
+        return self.encoder(*pull_left(input_ids, mask.bool(), cut=input_ids.device.type == "cpu"))
 
 
 class SingleStudent(_OneText, StudentModel):

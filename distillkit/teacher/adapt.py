@@ -127,7 +127,11 @@ def _train(
     order, held_order = corpus.train.order, corpus.held_out.order
 
     def own(numbers: Tensor) -> Tensor | None:
-        return None if order is None else order[numbers.cpu()].to(numbers.device)
+        nonlocal order
+        if order is None:
+            return None
+        order = order.to(numbers.device)  # for good: a copy a batch would wait for the device
+        return order[numbers]
 
     def count(numbers: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         chosen = (inputs["labels"] != IGNORED).sum(1)

@@ -49,17 +49,18 @@ def predict_logits(
         own = batches[shard[0] :: shard[1]]
         # With no batch of its own, a shard still has to know how many classes there are.
         for batch in own or batches[:1]:
-            logits = model(**rows.batch(batch.to(device))).logits.float().cpu()
+            longest, here = int(lengths[batch].max()), batch.to(device, non_blocking=True)
+            logits = model(**rows.batch(here, longest)).logits.float()
             if out is None:
                 out = logits.new_zeros(len(rows), logits.shape[1])
-            out[batch] = logits
+            out[here] = logits
             if on_rows is not None:
                 on_rows(len(batch))
     model.train(was_training)
     if out is None:
         return torch.empty(0, 0)
-    # out of inference mode, so that it may be used in training
-    return out.clone() if own else torch.zeros_like(out)
+    # One copy to the CPU, and out of inference mode, so that it may be used in training.
+    return out.to("cpu", copy=True) if own else torch.zeros_like(out, device="cpu")
 
 
 @contextmanager

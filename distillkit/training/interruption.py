@@ -2,9 +2,20 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+import torch
+
+from distillkit.training.strategies.base import Strategy
+
+# Steps between two looks at what lives on a GPU or in another process.
+LOOK_EVERY = 20
+# Seconds between two looks at whether another process was told to end, where so many steps take
+# longer: torchrun kills its processes 30 s after it has told them.
+_LOOK_SECONDS = 2.0
 
 
 @dataclass
@@ -41,3 +52,31 @@ def interruption(*, listen: bool) -> Iterator[Interrupted]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Lookout:
+    """Learns whether any process was interrupted; all get the same answer, at the same step.
+
+    Args:
+        strategy: Of all processes.
+        step: Optimizer steps done so far.
+    """
+
+    def __init__(self, strategy: Strategy, step: int) -> None:
+        self._strategy = strategy
+        self._next, self._last = 0, (step, time.monotonic())
+
+    def anywhere(self, interrupted: Interrupted, step: int, *, now: bool = False) -> bool:
+        """Say so after a step, if it is time to look or it is to be now."""
+        if self._strategy.world == 1:
+            return bool(interrupted.by)
+        if not now and step < self._next:
+            return False
+        (before, since), here = self._last, time.monotonic()
+        seconds = (here - since) / max(1, step - before)  # a step
+        told, seconds = self._strategy.sum(torch.tensor([float(interrupted.by), seconds])).tolist()
+        # All processes count with the same sum, so that they look again after the same step.
+        steps = max(1, int(_LOOK_SECONDS * self._strategy.world / max(seconds, 1e-9)))
+        self._next = min(step + steps, (step // LOOK_EVERY + 1) * LOOK_EVERY)
+        self._last = (step, time.monotonic())
+        return bool(told)

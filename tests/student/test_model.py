@@ -11,6 +11,9 @@ def test_the_chosen_tokens_are_pulled_to_the_front_in_their_order():
     assert found[0, :2].tolist() == [6, 8]
     assert found[1, :3].tolist() == [1, 2, 3]
     assert found.shape == (3, 3)
+    whole, lengths = pull_left(ids, chosen, cut=False)
+    assert torch.equal(whole[:, :3], found)
+    assert (whole.shape, lengths.tolist()) == ((3, 4), [2, 3, 0])
 
 
 def test_a_batch_of_empty_texts_is_one_column_of_padding():

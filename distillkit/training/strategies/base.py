@@ -53,20 +53,21 @@ class Strategy:
     Attributes:
         device: Where this process computes.
         rank: Number of this process among `world`.
-        shard_index: This process computes rows shard_index, shard_index + num_shards, ... of every
-            batch.
+        shard_index: Which of `num_shards` shares of every batch this process computes.
         num_shards: 1 where every process computes every row.
         model: As it was given to `prepare`; its parameters are what is trained.
         optimizer: Of its parameters.
         example: Returns the inputs of a small batch on the device; the loop sets it before `prepare`.
         separate: Each process holds weights or optimizer state that no other has, so each writes
             its own part of a checkpoint.
+        alike: Each process's share is to be a sample of the batch, since it moves weights alone.
 
     Raises:
         InputError: The strategy cannot run here, with the reason.
     """
 
     separate = False
+    alike = False
 
     def __init__(self, config: TrainingConfig) -> None:
         self.config = config

@@ -18,6 +18,7 @@ class LocalSGD(Strategy):
     """
 
     separate = True
+    alike = True
 
     def __init__(self, config: TrainingConfig) -> None:
         super().__init__(config)

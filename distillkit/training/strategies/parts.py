@@ -106,7 +106,7 @@ class InParts(Strategy):
         training = self.model.training
         self.model.eval()
         batches = list(budget_batches(rows.lengths, _MAX_BATCH_TOKENS))
-        rows = rows.to(self.device)
+        lengths, rows = rows.lengths, rows.to(self.device)
         out = torch.empty(0, 0)
         with torch.no_grad():
             for first in range(0, len(batches), self.num_shards):
@@ -114,7 +114,8 @@ class InParts(Strategy):
                 # others waiting.
                 has_one = first + self.shard_index < len(batches)
                 batch = batches[first + self.shard_index if has_one else 0]
-                logits = self.logits(rows.batch(batch.to(self.device))).cpu()
+                longest = int(lengths[batch].max())
+                logits = self.logits(rows.batch(batch.to(self.device), longest)).cpu()
                 if not len(out):
                     out = logits.new_zeros(len(rows), logits.shape[1])
                 if has_one:
