@@ -104,8 +104,10 @@ def hold(target: Path, *, wait: bool = False) -> Iterator[None]:
     finally:
         if lock.is_locked:
             # Removed while it is held: filelock takes no lock on a file that has lost its name.
-            path.unlink(missing_ok=True)
-            lock.release()
+            try:
+                path.unlink(missing_ok=True)
+            finally:
+                lock.release()
         for folder in new:  # nothing came of it
             with contextlib.suppress(OSError):
                 folder.rmdir()
