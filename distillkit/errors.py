@@ -101,6 +101,11 @@ def checkpoint_errors(model: str) -> Iterator[None]:
                 f"{model}: the checkpoint needs Python code of its own (auto_map in its config.json), "
                 "which distillkit never runs; expected an architecture that transformers has"
             ) from None
+        if unknown := re.search("has model type `([^`]+)` but Transformers does not recog", what):
+            raise InputError(
+                f"{model}: no model of type {unknown[1]!r} is known here; "
+                "import the module that declares it first (a student kind of your own: python mine.py ...)"
+            ) from None
         raise InputError(
             f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}"
         ) from None

@@ -100,6 +100,18 @@ def test_pairs_and_long_texts_and_new_words_choose_the_student(tmp_path):
     assert written(tmp_path, "a.csv", ("text", "label"), new)[0]["student"] == "bilstm-subwords"
 
 
+def test_a_column_that_may_be_the_other_half_of_pairs_is_named(tmp_path, capsys):
+    rows = [(f"what is {i}", f"and what was {i}", "yn"[i % 2]) for i in range(40)]
+    found, recipe = written(tmp_path, "a.csv", ("left", "right", "same"), rows)
+    assert (found["other_text"], recipe.data.columns.text) == ("left", "right")
+    assert "    # text_pair: left  # not read" in (tmp_path / "mine.yaml").read_text()
+    assert main(["init", str(tmp_path / "a.csv"), "--output", str(tmp_path / "b.yaml")]) == 0
+    said = "init: column 'left' is not read; if each row is a pair, give --data.columns.text-pair 'left'"
+    assert said in capsys.readouterr().err
+    rows = [(f"{i:08x}-0000-4000", f"what was number {i} before", "yn"[i % 2]) for i in range(40)]
+    assert "other_text" not in written(tmp_path, "a.csv", ("id", "right", "same"), rows)[0]
+
+
 def test_what_is_no_labelled_text_or_would_be_lost_is_refused(tmp_path):
     with pytest.raises(InputError, match="no column looks like a label; there is 'a'"):
         written(tmp_path, "a.csv", ("a",), [("x",), ("y",)])

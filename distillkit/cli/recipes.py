@@ -81,6 +81,10 @@ class Init(Command):
 
         asked = self if self.source else self._ask()
         written = init(**vars(asked))
+        if other := written.get("other_text"):
+            log(
+                f"init: column {other!r} is not read; if each row is a pair, give --data.columns.text-pair {other!r}"
+            )
         log(f"next: distillkit doctor {written['output']}, then distillkit run {written['output']}")
         return written
 

@@ -33,6 +33,7 @@ _RESULTS = (
     *("student.yaml", "teacher.yaml", "adapt.yaml", "recipe.yaml", "distillkit.json", "pairs"),
     *("log.jsonl", "events.out.tfevents.*", "stage.json", "key", "*.parquet", "*.npy"),
     *("latency.json", "report.md", "manifest.json", "*.onnx", "bundle.zip", "compress.*", SUMS),
+    *("distillkit.js", "distillkit.d.ts", "index.html", "package.json"),
     *(".DS_Store", ".nfs*"),
 )
 

@@ -51,6 +51,7 @@ class Seen:
         language: English, Chinese or other.
         student: The shelf's name of the one that suits, and why.
         labelled: Whether there are labels, or their names alone.
+        other_text: A column of text that is not read, about as long as the text; or none.
     """
 
     rows: int
@@ -62,6 +63,7 @@ class Seen:
     language: str
     student: tuple[str, str]
     labelled: bool = True
+    other_text: str = ""
 
 
 def init(
@@ -84,7 +86,8 @@ def init(
         overwrite: Replace a file that is there.
 
     Returns:
-        `output`, `rows`, `task`, `labels`, `language`, `teacher`, `student`.
+        `output`, `rows`, `task`, `labels`, `language`, `teacher`, `student`; `other_text`, where a
+            column of text is not read.
 
     Raises:
         InputError: The source cannot be read or holds no labelled text, or the output is there.
@@ -111,6 +114,7 @@ def init(
         "language": seen.language,
         "teacher": teacher[0],
         "student": student[0],
+        **({"other_text": seen.other_text} if seen.other_text else {}),
     }
 
 
@@ -153,6 +157,7 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
         language="Chinese" if chinese else "English" if english else "other",
         student=choose_student(texts, pairs=bool(columns.text_pair)),
         labelled=not labels,
+        other_text="" if columns.text_pair else _other_text(whole, columns),
     )
 
 
@@ -189,6 +194,20 @@ def _columns(
 def _mean_length(rows: Sequence[Row], name: str) -> float:
     texts = [value for row in rows if isinstance(value := row.get(name), str)]
     return sum(map(len, texts)) / len(rows)
+
+
+def _other_text(rows: Sequence[Row], columns: ColumnsConfig) -> str:
+    """Return a column, beside text and label, that looks like the other half of pairs, or none."""
+    enough = _mean_length(rows, columns.text) / 2
+    for name in rows[0]:
+        if name in (columns.text, columns.label) or _mean_length(rows, name) < enough:
+            continue
+        some = [str(row.get(name)) for row in rows[:1000]]
+        words = sum(len(text.split()) for text in some)
+        different = len(set(some)) > len(some) / 2
+        if different and (words > 2 * len(some) or is_unsegmented(some)):
+            return name
+    return ""
 
 
 def _task(labels: Sequence[Any], separator: str) -> tuple[Task, dict[str, int]]:
@@ -280,11 +299,17 @@ def _recipe(
     if seen.lacking:
         lines.append(f"  missing: drop  # {seen.lacking:,} rows lack a text or a label")
     pair = seen.columns.text_pair
+    if seen.other_text:  # what it holds may be a title, or the other half of a pair
+        lines_of_pair = [
+            f"    # text_pair: {_scalar(seen.other_text)}  # not read; if each row is a pair, remove the first #"
+        ]
+    else:
+        lines_of_pair = [f"    text_pair: {_scalar(pair)}"] if pair else []
     return [
         *lines,
         "  columns:",
         f"    text: {_scalar(seen.columns.text)}",
-        *([f"    text_pair: {_scalar(pair)}"] if pair else []),
+        *lines_of_pair,
         f"    label: {_scalar(seen.columns.label)}{_label_comment(seen)}",
         *([] if seen.labelled else _first_labels(seen)),
         f"teacher: {_section(teacher[0], longer)}  # {teacher[1]}",

@@ -162,6 +162,15 @@ def test_a_checkpoints_own_code_never_runs(command, encoder_folder, tmp_path, mo
     assert sys.stdin.buffer.read() == b"y\na fine film\n"
 
 
+def test_a_model_type_that_was_not_imported_is_named(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mine-averaging"}))
+    assert main(["predict", str(tmp_path)]) == 1
+    said = (
+        "no model of type 'mine-averaging' is known here; import the module that declares it first"
+    )
+    assert said in capsys.readouterr().err
+
+
 def test_a_loader_that_asks_a_question_has_no_answer_from_stdin(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(InputError, match="EOF"), checkpoint_errors("here"):
