@@ -2,14 +2,18 @@
 
 python benchmarks/scale.py duplicates --millions 1 3 10
 python benchmarks/scale.py keys --millions 3 10 30
+python benchmarks/scale.py train --millions 1 3 30
 
 `duplicates` runs `augment --augment.n-iter 0` on drawn texts of 3 to 7 words, one in ten of them twice.
-`keys` plans shards for drawn keys of which half are stored, and finds each key's place. Each size has a
-process of its own. Time is the processor's, user and system, since another program may share the cores.
+`keys` plans shards for drawn keys of which half are stored, and finds each key's place.
+`train` runs `train-student static` for one epoch on such texts in a store of drawn logits. Each size has a
+process of its own. Peak MB is of the command and its children: what no file stands behind, and for `train`
+beside it the pages of mapped files, which the system takes back where it needs them. Time is the processor's, user and system, since another program may share the cores.
 runs/scale-NAME.json has the figures, as a file for benchmarks/results/.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -17,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +29,18 @@ import numpy as np
 import psutil
 import pyarrow as pa
 from tables import keyed, save_results
+from upath import UPath
 
 from distillkit.data.tables import table_writer
 from distillkit.measure.report import table
 from distillkit.processes import log
 
 _BLOCK = 100_000
+_TRAINING = ["--student.embeddings.source", "random", "--training.batch-size", "512"]
 _HEADS = {
     "duplicates": ["rows", "microseconds a row", "peak MB", "most files", "duplicates"],
     "keys": ["keys", "microseconds a key", "peak MB", "bytes a key"],
+    "train": ["rows", "microseconds a row", "before the first step", "peak MB", "mapped MB"],
 }
 
 
@@ -56,26 +64,79 @@ def _files(folder: Path) -> int:
     return sum(len(files) for _, _, files in os.walk(folder))
 
 
+def _run(arguments: list[str], watch: Callable[[psutil.Process], None]) -> tuple[float, Any]:
+    """Run a command; return its seconds of processor time and its answer."""
+    command = [sys.executable, "-m", "distillkit", *arguments]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        own = psutil.Process(process.pid)
+        while process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                watch(own)
+            time.sleep(0.5)
+        assert process.stdout is not None
+        found = json.loads(process.stdout.read())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, found
+
+
 def duplicates(rows: int) -> list[str]:
     """Run `augment` on so many rows; return the cells of a line."""
+    peak = files = 0
     with tempfile.TemporaryDirectory() as name:
         source, target = Path(name) / "rows.parquet", Path(name) / "transfer.parquet"
         write_rows(source, rows)
-        command = [sys.executable, "-m", "distillkit", "augment", str(source), str(target)]
-        command += ["--augment.n-iter", "0", "--augment.tagger", "none", "--workers", "1"]
-        before, peak, files = resource.getrusage(resource.RUSAGE_CHILDREN), 0, 0
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            own = psutil.Process(process.pid)
-            while process.poll() is None:
-                peak = max(peak, own.memory_full_info().uss if own.is_running() else 0)
-                files = max(files, _files(target.with_name(f".{target.name}.work")))
-                time.sleep(1)
-            assert process.stdout is not None
-            found = json.loads(process.stdout.read())
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+        def watch(process: psutil.Process) -> None:
+            nonlocal peak, files
+            peak = max(peak, process.memory_full_info().uss)
+            files = max(files, _files(target.with_name(f".{target.name}.work")))
+
+        options = ["--augment.n-iter", "0", "--augment.tagger", "none", "--workers", "1"]
+        seconds, found = _run(["augment", str(source), str(target), *options], watch)
     cells = [f"{rows:,}", f"{seconds / rows * 1e6:.1f}", f"{peak / 1e6:,.0f}", f"{files:,}"]
     return [*cells, f"{found['duplicates']:,}"]
+
+
+def write_logits(source: Path, store: Path) -> None:
+    """Give each text of a file drawn logits in a store, as `label` does with a teacher's."""
+    from distillkit.data.logits import MANIFEST, shard_table, teacher_folder, write_shard
+    from distillkit.data.readers import read_batches
+
+    folder = teacher_folder(store, "teacher")
+    folder.mkdir(parents=True)
+    manifest = {"format": 2, "labels": ["no", "yes"], "head": "softmax", "storage": "fp16"}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    rng = np.random.default_rng(2)
+    for _, block in read_batches(UPath(source), 16_384, ["text"]):
+        logits = rng.normal(size=(len(block), 2)).astype(np.float32)
+        write_shard(folder, shard_table(block, logits, "fp16", "drawn", ["no", "yes"]))
+
+
+def train(rows: int) -> list[str]:
+    """Run `train-student` on so many rows; return the cells of a line."""
+    peak = mapped = 0
+    first = 0.0
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SCALE_FOLDER")) as name:
+        source, dev, output = (Path(name) / part for part in ("t.parquet", "dev.parquet", "out"))
+        write_rows(source, rows)
+        write_rows(dev, 1000, seed=3)
+        write_logits(source, Path(name) / "logits")
+        log_file = output.with_name(".out.training") / "log.jsonl"
+
+        def watch(process: psutil.Process) -> None:
+            nonlocal peak, mapped, first
+            held = [one.memory_info() for one in (process, *process.children(recursive=True))]
+            peak = max(peak, sum(one.rss - one.shared for one in held))
+            mapped = max(mapped, sum(one.shared for one in held))
+            if not first and log_file.is_file():
+                first = sum(process.cpu_times()[:4])
+
+        options = ["--transfer-set", str(source), "--logits", f"{name}/logits", "--dev", str(dev)]
+        options += ["--output", str(output), "--training.epochs", "1", *_TRAINING]
+        seconds, _ = _run(["train-student", "static", *options], watch)
+    per_row = [f"{spent / rows * 1e6:.1f}" for spent in (seconds, first)]
+    return [f"{rows:,}", *per_row, f"{peak / 1e6:,.0f}", f"{mapped / 1e6:,.0f}"]
 
 
 def keys(count: int) -> list[str]:
@@ -106,7 +167,7 @@ def main() -> None:
     parser.add_argument("--millions", type=float, nargs="+", default=[1, 3, 10])
     parser.add_argument("--one", type=int, help="measure this many rows here, and print the cells")
     given = parser.parse_args()
-    measure: Any = {"duplicates": duplicates, "keys": keys}[given.what]
+    measure: Any = {"duplicates": duplicates, "keys": keys, "train": train}[given.what]
     if given.one:
         print(json.dumps(measure(given.one)))
         return

@@ -27,6 +27,7 @@ from distillkit.data.readers import (
     source_files,
 )
 from distillkit.errors import InputError, MissingValue
+from distillkit.data.scratch import Scratch
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Missing, Task
 
@@ -53,19 +54,22 @@ def read_table(
     known: Sequence[str] = (),
     or_canonical: bool = False,
     missing: Missing | None = None,
+    scratch: Scratch | None = None,
 ) -> pa.Table:
-    """Read a source into one canonical table; see `read_blocks`."""
-    return pa.concat_tables(
-        read_blocks(
-            source,
-            columns,
-            task=task,
-            labels=labels,
-            known=known,
-            or_canonical=or_canonical,
-            missing=missing,
-        )
+    """Read a source into one canonical table, in memory or where `scratch` has it.
+
+    See `read_blocks`.
+    """
+    blocks = read_blocks(
+        source,
+        columns,
+        task=task,
+        labels=labels,
+        known=known,
+        or_canonical=or_canonical,
+        missing=missing,
     )
+    return pa.concat_tables(blocks) if scratch is None else scratch.table(blocks)
 
 
 def read_blocks(
