@@ -59,6 +59,15 @@ class Scratch:
         with self.open() as file:
             return np.memmap(file, dtype, "w+", shape=shape)
 
+    def stacked(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
+        """Put arrays (n, ...) of one type together, one at least."""
+        column: Column | None = None
+        for block in blocks:
+            column = column or self.column(np.dtype((block.dtype, block.shape[1:])))
+            column.append(block)
+        assert column is not None
+        return column.whole()
+
     def column(self, dtype: npt.DTypeLike) -> "Column":
         """Return an array to be filled from its start, whose length is not known."""
         return Column(self, np.dtype(dtype))
