@@ -1,7 +1,7 @@
 """Tokenised rows as flat tensors, and batches of like length gathered from them by index."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,7 +15,6 @@ from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.processes import progress_bar
 
 _CHUNK = 8192
-_ROWS = 2**20  # looked at together
 
 
 @dataclass(frozen=True)
@@ -23,13 +22,15 @@ class Encoded:
     """N tokenised rows without padding.
 
     `ids` and `types` are flat (all tokens of all rows, in order), int32; row i is
-    `ids[offsets[i]:offsets[i + 1]]`. `types` is None where the model has no token types.
+    `ids[offsets[i]:offsets[i + 1]]`. `types` is None where the model has no token types. `counted`
+    are the lengths, on the CPU, where they are kept beside the offsets.
     """
 
     ids: Tensor
     types: Tensor | None
     offsets: Tensor
     pad_id: int
+    counted: Tensor | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -37,20 +38,7 @@ class Encoded:
     @property
     def lengths(self) -> Tensor:
         """Tokens a row, (N,) int64."""
-        return self.offsets[1:] - self.offsets[:-1]
-
-    def lengths_of(self, rows: Tensor) -> Tensor:
-        """Return the tokens of some rows, (B,) int64, of their numbers, (B,) int64."""
-        return self.offsets[rows + 1] - self.offsets[rows]
-
-    def longest(self) -> int:
-        """Return the number of the longest row, of equals the first."""
-        found, most = 0, -1
-        for start in range(0, len(self), _ROWS):
-            lengths = self.offsets[start : start + _ROWS + 1].diff()
-            if (longest := int(lengths.max())) > most:
-                found, most = start + int(lengths.argmax()), longest
-        return found
+        return self.offsets.diff() if self.counted is None else self.counted
 
     def batch(self, rows: Tensor, longest: int | None = None) -> dict[str, Tensor]:
         """Gather rows into padded tensors.
@@ -63,7 +51,7 @@ class Encoded:
             `input_ids`, `attention_mask` and, where the model has them, `token_type_ids`, each (B,
             T) int64, padded on the right to the longest row.
         """
-        start, length = self.offsets[rows], self.lengths_of(rows)
+        start, length = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
         steps = torch.arange(
             max(int(length.max()) if longest is None else longest, 1), device=rows.device
         )
@@ -83,7 +71,8 @@ class Encoded:
     def to(self, device: torch.device) -> "Encoded":
         """Return the same rows on another device."""
         types = None if self.types is None else self.types.to(device)
-        return Encoded(self.ids.to(device), types, self.offsets.to(device), self.pad_id)
+        offsets = self.offsets.to(device)
+        return Encoded(self.ids.to(device), types, offsets, self.pad_id)
 
 
 def _gathered(flat: Tensor, places: Tensor, mask: Tensor, fill: int) -> Tensor:
@@ -127,7 +116,7 @@ def encode(
         scratch: Where the rows are kept.
     """
     ids, types = scratch.column(np.int32), scratch.column(np.int32)
-    offsets = scratch.column(np.int64)
+    offsets, counted = scratch.column(np.int64), scratch.column(np.int64)
     offsets.append(np.zeros(1, np.int64))
     end = 0
     has_types = "token_type_ids" in tokenizer.model_input_names
@@ -152,6 +141,7 @@ def encode(
             ids.append(tokens)
             types.append(kinds)
             offsets.append(end + lengths.cumsum())
+            counted.append(lengths)
             end += len(tokens)
             bar.update(len(first))
     return Encoded(
@@ -159,6 +149,7 @@ def encode(
         torch.from_numpy(types.whole()) if has_types else None,
         torch.from_numpy(offsets.whole()),
         int(tokenizer.pad_token_id),
+        counted=torch.from_numpy(counted.whole()),
     )
 
 

@@ -1,6 +1,5 @@
 """One loop for teacher and student: accumulation, schedules, best on dev, exact resume."""
 
-import itertools
 import json
 import math
 import signal
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distillkit.data.batches import drawn_rows, shuffled_batches
 from distillkit.data.files import whole_file
 from distillkit.errors import InputError, Preempted
 from distillkit.training.averaging import MovingAverage
@@ -23,6 +21,7 @@ from distillkit.training.checkpoints import Position, digest
 from distillkit.training.feed import Batch, Feed
 from distillkit.training.interruption import Interrupted, interruption
 from distillkit.training.optimizers import make_optimizer
+from distillkit.training.order import Order
 from distillkit.training.plan import CountedLoss, FitPlan, FitResult
 from distillkit.training.schedules import rate_factor
 from distillkit.training.strategies import start
@@ -102,14 +101,13 @@ class _Trainer:
         self.feed = Feed(rows, strategy.device, config.loader)
         self.lengths = rows.lengths
         weights = plan.sampling_weights
-        self.sampling_weights = torch.ones(len(rows)) if weights is None else weights
-        self.rows_an_epoch = len(drawn_rows(self.sampling_weights, torch.Generator()))
+        # in a checkpoint, rows that come once have the weight 1
+        self.sampling_weights = torch.ones(1).expand(len(rows)) if weights is None else weights
         self.parts = math.ceil(config.batch_size / _PART_ROWS)
         self.part_rows = math.ceil(config.batch_size / self.parts)
-        self.steps_an_epoch = math.ceil(
-            math.ceil(self.rows_an_epoch / self.part_rows)
-            / (self.parts * config.accumulation_steps)
-        )
+        group = self.parts * config.accumulation_steps
+        self.order = Order(self.lengths, weights, self.part_rows, group)
+        self.rows_an_epoch, self.steps_an_epoch = self.order.rows, self.order.steps
         self.total_steps = config.steps or self.steps_an_epoch * config.epochs
         self.epochs = math.ceil(self.total_steps / self.steps_an_epoch)
         # A look at what lives on a GPU, or in another process, waits for it.
@@ -162,10 +160,11 @@ class _Trainer:
         while self._more_epochs():
             self.strategy.model.train()
             left_steps = self.total_steps - self.steps_an_epoch * (at.epoch - 1)
-            self.groups = self._groups(at.epoch)[:left_steps]
-            left = self.groups[at.in_epoch :]
-            feed = self.feed([numbers for group in left for numbers, _ in self._own(group)])
-            for group in left:
+            # Drawn from the epoch's number, so that any epoch can be begun without those before it.
+            self.groups = self.order.epoch(self.plan.seed * _PRIME + at.epoch, left_steps)
+            left = self.groups.after(at.in_epoch)
+            feed = self.feed(numbers for group in left for numbers, _ in self._own(group))
+            for group in self.groups.after(at.in_epoch):
                 yield group, feed
                 if at.in_epoch == len(self.groups):
                     break  # the epoch's end has a checkpoint of its own
@@ -186,15 +185,6 @@ class _Trainer:
             self.strategy.load_weights(self.best)
         elif self.plan.score is not None:  # no epoch was asked for
             self.at.best_score = self._dev_score()
-
-    def _groups(self, epoch: int) -> list[list[Tensor]]:
-        """Return each optimizer step's row numbers, in parts of like length, (B,) int64 each."""
-        # Drawn from the epoch's number, so that any epoch can be begun without those before it.
-        order = torch.Generator().manual_seed(self.plan.seed * _PRIME + epoch)
-        rows = drawn_rows(self.sampling_weights, order)
-        parts = [rows[part] for part in shuffled_batches(self.lengths[rows], self.part_rows, order)]
-        size = self.parts * self.config.accumulation_steps
-        return [parts[first : first + size] for first in range(0, len(parts), size)]
 
     def _own(self, group: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
         """Return the forward passes of this process: row numbers (B,) int64, and how many count."""
@@ -337,7 +327,7 @@ class _Trainer:
         record: dict[str, float] = {
             "epoch": at.epoch,
             "loss": float(strategy.sum_over_shards(self.total))
-            / sum(map(len, itertools.chain.from_iterable(self.groups))),
+            / self.groups.rows,
         }
         if strategy.precision == "fp16":
             record["skipped_steps"] = int(self.skipped)
