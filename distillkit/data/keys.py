@@ -122,6 +122,11 @@ def in_parts(
         yield rows, joined, theirs.of(part)
 
 
+def count_distinct(keys: pa.Array, scratch: Scratch) -> int:
+    """Count the different keys."""
+    return sum(len(KeyIndex(mine)) for _, mine, _ in in_parts(keys, (), scratch))
+
+
 class _Parts:
     """Blocks of keys sorted by their first bits, one after the other in a column."""
 

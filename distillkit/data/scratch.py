@@ -37,7 +37,7 @@ class Scratch:
         for block in blocks:
             held.append(block)
             size += block.nbytes
-            if size >= MAPPED_BYTES:
+            if size > MAPPED_BYTES:
                 if file is None:
                     file = self.open()
                     writer = pa.ipc.new_file(file, block.schema)
@@ -54,7 +54,7 @@ class Scratch:
 
     def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         """Return an array of zeros."""
-        if math.prod(shape) * np.dtype(dtype).itemsize < MAPPED_BYTES:
+        if math.prod(shape) * np.dtype(dtype).itemsize <= MAPPED_BYTES:
             return np.zeros(shape, dtype)
         with self.open() as file:
             return np.memmap(file, dtype, "w+", shape=shape)
@@ -63,14 +63,14 @@ class Scratch:
         """Put arrays (n, ...) of one type together, one at least."""
         column: Column | None = None
         for block in blocks:
-            column = column or self.column(np.dtype((block.dtype, block.shape[1:])))
+            column = column or self.column(block.dtype, block.shape[1:])
             column.append(block)
         assert column is not None
         return column.whole()
 
-    def column(self, dtype: npt.DTypeLike) -> "Column":
-        """Return an array to be filled from its start, whose length is not known."""
-        return Column(self, np.dtype(dtype))
+    def column(self, dtype: npt.DTypeLike, shape: tuple[int, ...] = ()) -> "Column":
+        """Return an array to be filled from its start, of so many values of a shape each."""
+        return Column(self, np.dtype(dtype), shape)
 
     def open(self) -> IO[bytes]:
         """Open a new file without a name."""
@@ -86,32 +86,32 @@ TEMPORARY = Scratch()
 class Column:
     """An array that is filled from its start, and read when it is `whole`."""
 
-    def __init__(self, scratch: Scratch, dtype: np.dtype) -> None:
-        self._scratch, self._dtype = scratch, dtype
+    def __init__(self, scratch: Scratch, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        self._scratch, self._dtype, self._shape = scratch, dtype, shape
         self._held: list[np.ndarray] = []
         self._size = 0
         self._file: IO[bytes] | None = None
 
     def append(self, values: np.ndarray) -> None:
-        """Add values, (n,), of the column's type."""
+        """Add values, (n, ...), of the column's type and shape."""
         self._held.append(values.astype(self._dtype, copy=False))
         self._size += values.nbytes
-        if self._size >= MAPPED_BYTES:
+        if self._size > MAPPED_BYTES:
             self._file = self._file or self._scratch.open()
             self._flush(self._file)
 
     def whole(self) -> np.ndarray:
-        """Return all that was added, (N,); nothing may be added any more."""
+        """Return all that was added, (N, ...); nothing may be added any more."""
         if self._file is None:
-            return np.concatenate([np.empty(0, self._dtype), *self._held])
+            return np.concatenate([np.empty((0, *self._shape), self._dtype), *self._held])
         with self._file as file:
             self._flush(file)
             file.flush()
-            return np.memmap(file, self._dtype, "r+")
+            return np.memmap(file, self._dtype, "r+").reshape(-1, *self._shape)
 
     def _flush(self, file: IO[bytes]) -> None:
         for values in self._held:
-            file.write(np.ascontiguousarray(values).view(np.uint8).data)
+            file.write(values.tobytes())
         self._held, self._size = [], 0
 
 
