@@ -2,13 +2,16 @@
 
 python benchmarks/scale.py duplicates --millions 1 3 10
 python benchmarks/scale.py keys --millions 3 10 30
+python benchmarks/scale.py label --millions 1 3 30
 python benchmarks/scale.py train --millions 1 3 30
 
 `duplicates` runs `augment --augment.n-iter 0` on drawn texts of 3 to 7 words, one in ten of them twice.
 `keys` plans shards for drawn keys of which half are stored, and finds each key's place.
+`label` runs a teacher of one layer of 8 units, in fp32, with which the rows cost less than anything else.
 `train` runs `train-student static` for one epoch on such texts in a store of drawn logits. Each size has a
-process of its own. Peak MB is of the command and its children: what no file stands behind, and for `train`
-beside it the pages of mapped files, which the system takes back where it needs them. Time is the processor's, user and system, since another program may share the cores.
+process of its own. Peak MB is of the command and its children: what no file stands behind, and
+beside it the pages of mapped files, which the system takes back where it needs them. Files are below
+SCALE_FOLDER where that is set: 30 million rows need some 15 GB. Time is the processor's, user and system, since another program may share the cores.
 runs/scale-NAME.json has the figures, as a file for benchmarks/results/.
 """
 
@@ -35,20 +38,22 @@ from distillkit.data.tables import table_writer
 from distillkit.measure.report import table
 from distillkit.processes import log
 
-_BLOCK = 100_000
+_BLOCK, _WORDS = 100_000, 20_000
 _TRAINING = ["--student.embeddings.source", "random", "--training.batch-size", "512"]
 _HEADS = {
     "duplicates": ["rows", "microseconds a row", "peak MB", "most files", "duplicates"],
     "keys": ["keys", "microseconds a key", "peak MB", "bytes a key"],
+    "label": ["rows", "microseconds a row", "peak MB", "mapped MB"],
     "train": ["rows", "microseconds a row", "before the first step", "peak MB", "mapped MB"],
 }
 
 
-def write_rows(path: Path, rows: int, seed: int = 1) -> None:
-    """Write drawn texts with labels; the last tenth of each block repeats its first."""
+def write_rows(path: Path, rows: int, seed: int = 1, *, labelled: bool = True) -> None:
+    """Write drawn texts, with labels or without; the last tenth of each block repeats its first."""
     rng = np.random.default_rng(seed)
-    words = np.array([f"w{n}" for n in range(20_000)])
-    schema = pa.schema([("text", pa.string()), ("label", pa.string())])
+    words = np.array([f"w{n}" for n in range(_WORDS)])
+    types = [("text", pa.string()), ("label", pa.string())]
+    schema = pa.schema(types if labelled else types[:1])
     with table_writer(path, schema) as writer:
         for begin in range(0, rows, _BLOCK):
             new = min(_BLOCK, rows - begin) * 9 // 10
@@ -57,7 +62,8 @@ def write_rows(path: Path, rows: int, seed: int = 1) -> None:
             texts = [" ".join(part) for part in np.split(drawn, np.cumsum(lengths)[:-1])]
             texts += texts[: min(_BLOCK, rows - begin) - new]
             labels = np.where(np.arange(len(texts)) % 2, "yes", "no")
-            writer.write_table(pa.table([pa.array(texts), pa.array(labels)], schema=schema))
+            block = pa.table({"text": texts, "label": labels})
+            writer.write_table(block.select(schema.names))
 
 
 def _files(folder: Path) -> int:
@@ -113,10 +119,46 @@ def write_logits(source: Path, store: Path) -> None:
         write_shard(folder, shard_table(block, logits, "fp16", "drawn", ["no", "yes"]))
 
 
+class _Peak:
+    """The most memory that a command and its children have had, bytes."""
+
+    def __init__(self) -> None:
+        self.held = self.mapped = 0
+
+    def look(self, process: psutil.Process) -> None:
+        """Look at a process; what no file stands behind, and the pages of files."""
+        found = [one.memory_info() for one in (process, *process.children(recursive=True))]
+        self.held = max(self.held, sum(one.rss - one.shared for one in found))
+        self.mapped = max(self.mapped, sum(one.shared for one in found))
+
+    def cells(self) -> list[str]:
+        return [f"{self.held / 1e6:,.0f}", f"{self.mapped / 1e6:,.0f}"]
+
+
+def label(rows: int) -> list[str]:
+    """Run `label` with a tiny teacher on so many rows; return the cells of a line."""
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    peak = _Peak()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SCALE_FOLDER")) as name:
+        source, teacher = Path(name) / "rows.parquet", f"{name}/teacher"
+        write_rows(source, rows, labelled=False)
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(_WORDS))]
+        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+        config = BertConfig(
+            vocab_size=len(words), intermediate_size=8, **sizes, id2label={0: "no", 1: "yes"}
+        )
+        BertForSequenceClassification(config).save_pretrained(teacher)
+        vocabulary = {word: number for number, word in enumerate(words)}
+        BertTokenizerFast(vocab=vocabulary).save_pretrained(teacher)
+        options = [str(source), f"{name}/store", "--teacher", teacher]
+        seconds, _ = _run(["label", *options, "--label.precision", "fp32"], peak.look)
+    return [f"{rows:,}", f"{seconds / rows * 1e6:.1f}", *peak.cells()]
+
+
 def train(rows: int) -> list[str]:
     """Run `train-student` on so many rows; return the cells of a line."""
-    peak = mapped = 0
-    first = 0.0
+    peak, first = _Peak(), 0.0
     with tempfile.TemporaryDirectory(dir=os.environ.get("SCALE_FOLDER")) as name:
         source, dev, output = (Path(name) / part for part in ("t.parquet", "dev.parquet", "out"))
         write_rows(source, rows)
@@ -125,10 +167,8 @@ def train(rows: int) -> list[str]:
         log_file = output.with_name(".out.training") / "log.jsonl"
 
         def watch(process: psutil.Process) -> None:
-            nonlocal peak, mapped, first
-            held = [one.memory_info() for one in (process, *process.children(recursive=True))]
-            peak = max(peak, sum(one.rss - one.shared for one in held))
-            mapped = max(mapped, sum(one.shared for one in held))
+            nonlocal first
+            peak.look(process)
             if not first and log_file.is_file():
                 first = sum(process.cpu_times()[:4])
 
@@ -136,7 +176,7 @@ def train(rows: int) -> list[str]:
         options += ["--output", str(output), "--training.epochs", "1", *_TRAINING]
         seconds, _ = _run(["train-student", "static", *options], watch)
     per_row = [f"{spent / rows * 1e6:.1f}" for spent in (seconds, first)]
-    return [f"{rows:,}", *per_row, f"{peak / 1e6:,.0f}", f"{mapped / 1e6:,.0f}"]
+    return [f"{rows:,}", *per_row, *peak.cells()]
 
 
 def keys(count: int) -> list[str]:
@@ -167,7 +207,9 @@ def main() -> None:
     parser.add_argument("--millions", type=float, nargs="+", default=[1, 3, 10])
     parser.add_argument("--one", type=int, help="measure this many rows here, and print the cells")
     given = parser.parse_args()
-    measure: Any = {"duplicates": duplicates, "keys": keys, "train": train}[given.what]
+    measure: Any = {"duplicates": duplicates, "keys": keys, "label": label, "train": train}[
+        given.what
+    ]
     if given.one:
         print(json.dumps(measure(given.one)))
         return

@@ -26,8 +26,8 @@ from distillkit.data.readers import (
     read_rows,
     source_files,
 )
-from distillkit.errors import InputError, MissingValue
 from distillkit.data.scratch import Scratch
+from distillkit.errors import InputError, MissingValue
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Missing, Task
 

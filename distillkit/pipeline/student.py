@@ -145,9 +145,7 @@ def _build(
     words = read_table(source, job.columns, labels="ignored", scratch=scratch) if source else table
     texts = Texts(*(words[name] for name in ("text", "text_pair") if name in words.column_names))
     ask = partial(word_vectors, *teacher, progress="word vectors") if teacher else None
-    return build_student(
-        texts, names, job.student, job.seed, ask, mask_of(words), teacher
-    )
+    return build_student(texts, names, job.student, job.seed, ask, mask_of(words), teacher)
 
 
 def _save(job: StudentJob, task: DistillationTask) -> None:

@@ -326,8 +326,7 @@ class _Trainer:
         strategy.settle()
         record: dict[str, float] = {
             "epoch": at.epoch,
-            "loss": float(strategy.sum_over_shards(self.total))
-            / self.groups.rows,
+            "loss": float(strategy.sum_over_shards(self.total)) / self.groups.rows,
         }
         if strategy.precision == "fp16":
             record["skipped_steps"] = int(self.skipped)

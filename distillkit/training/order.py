@@ -35,9 +35,7 @@ class Order:
         steps: Optimizer steps an epoch.
     """
 
-    def __init__(
-        self, lengths: Tensor, weights: Tensor | None, part_rows: int, parts: int
-    ) -> None:
+    def __init__(self, lengths: Tensor, weights: Tensor | None, part_rows: int, parts: int) -> None:
         self.lengths, self.weights, self.part_rows, self.parts = lengths, weights, part_rows, parts
         few = len(lengths) <= POOL_ROWS
         self.block_rows = max(1, len(lengths)) if few else BLOCK_ROWS

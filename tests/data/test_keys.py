@@ -78,6 +78,8 @@ def test_parts_have_all_keys_once_and_the_others_that_may_equal_them(known, othe
         assert mine.to_pylist() == hashed([known[row] for row in rows]).to_pylist()
         for keys, values in theirs:
             assert keys.to_pylist() == hashed(values.tolist()).to_pylist()
-            found += [(known[row], value) for row in rows for value in values if known[row] == value]
+            found += [
+                (known[row], value) for row in rows for value in values if known[row] == value
+            ]
     wanted = [(a, b) for a in known for block in others for b in block if a == b]
     assert sorted(found) == sorted(wanted)

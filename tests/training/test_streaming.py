@@ -48,9 +48,7 @@ def folder(tmp_path, train_table, dev_table):
     logits = np.random.default_rng(0).normal(size=(96, 2)).astype(np.float32)
     for start in range(0, 96, 20):
         part = rows.slice(start, 20)
-        write_shard(
-            teacher, shard_table(part, logits[start : start + 20], "fp32", "drawn", names)
-        )
+        write_shard(teacher, shard_table(part, logits[start : start + 20], "fp32", "drawn", names))
     return tmp_path
 
 
@@ -69,7 +67,9 @@ def trained(folder):
             training=HOW,
         )
         train_student(job)
-        return {path.name: path.read_bytes() for path in (folder / name).iterdir() if path.is_file()}
+        return {
+            path.name: path.read_bytes() for path in (folder / name).iterdir() if path.is_file()
+        }
 
     return train
 
@@ -89,7 +89,9 @@ def pools(monkeypatch):
 
 
 def test_a_folder_of_tables_is_read_as_one_file_is(folder):
-    one, many = (read_table(str(folder / name), ColumnsConfig()) for name in ("one.parquet", "many"))
+    one, many = (
+        read_table(str(folder / name), ColumnsConfig()) for name in ("one.parquet", "many")
+    )
     assert many.equals(one, check_metadata=True)
     assert {"origin", "rules"} < set(many.column_names)
 
