@@ -1,17 +1,16 @@
 """Measure what grows with the rows: seconds, memory and files at a few million rows, one core.
 
 python benchmarks/scale.py duplicates --millions 1 3 10
-python benchmarks/scale.py keys --millions 3 10 30
 python benchmarks/scale.py label --millions 1 3 30
 python benchmarks/scale.py train --millions 1 3 30
 
 `duplicates` runs `augment --augment.n-iter 0` on drawn texts of 3 to 7 words, one in ten of them twice.
-`keys` plans shards for drawn keys of which half are stored, and finds each key's place.
 `label` runs a teacher of one layer of 8 units, in fp32, with which the rows cost less than anything else.
 `train` runs `train-student static` for one epoch on such texts in a store of drawn logits. Each size has a
-process of its own. Peak MB is of the command and its children: what no file stands behind, and
-beside it the pages of mapped files, which the system takes back where it needs them. Files are below
-SCALE_FOLDER where that is set: 30 million rows need some 15 GB. Time is the processor's, user and system, since another program may share the cores.
+process of its own. Peak MB is of the command and its children: what no file stands behind. Mapped MB are
+pages of files, which the system takes back where it needs them. SCALE_FOLDER says where the files are: 30
+million rows need some 15 GB. Time is the processor's, user and system, since another program may share the
+cores.
 runs/scale-NAME.json has the figures, as a file for benchmarks/results/.
 """
 
@@ -42,7 +41,6 @@ _BLOCK, _WORDS = 100_000, 20_000
 _TRAINING = ["--student.embeddings.source", "random", "--training.batch-size", "512"]
 _HEADS = {
     "duplicates": ["rows", "microseconds a row", "peak MB", "most files", "duplicates"],
-    "keys": ["keys", "microseconds a key", "peak MB", "bytes a key"],
     "label": ["rows", "microseconds a row", "peak MB", "mapped MB"],
     "train": ["rows", "microseconds a row", "before the first step", "peak MB", "mapped MB"],
 }
@@ -179,27 +177,6 @@ def train(rows: int) -> list[str]:
     return [f"{rows:,}", *per_row, *peak.cells()]
 
 
-def keys(count: int) -> list[str]:
-    """Plan and look up so many drawn keys, in this process; return the cells of a line."""
-    from distillkit.data.keys import KeyIndex
-    from distillkit.teacher.shards import plan_shards
-
-    # Drawn before the clock and the memory are looked at.
-    drawn = np.random.default_rng(1).integers(0, 256, (count, 16), np.uint8)
-    table_keys = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(16), count, [None, pa.py_buffer(drawn)]
-    )
-    least, start = psutil.Process().memory_info().rss, time.process_time()
-    plan = plan_shards(table_keys, table_keys.slice(0, count // 2), 16_384)
-    places = KeyIndex(table_keys).find(table_keys)
-    seconds = time.process_time() - start
-    if sum(len(shard.rows) for shard in plan) != count - count // 2 or (places < 0).any():
-        raise SystemExit("a key was not found")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    cells = [f"{count:,}", f"{seconds / count * 1e6:.2f}", f"{peak / 1e6:,.0f}"]
-    return [*cells, f"{(peak - least) / count:.0f}"]
-
-
 def main() -> None:
     """Measure each size in its own process, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -207,9 +184,7 @@ def main() -> None:
     parser.add_argument("--millions", type=float, nargs="+", default=[1, 3, 10])
     parser.add_argument("--one", type=int, help="measure this many rows here, and print the cells")
     given = parser.parse_args()
-    measure: Any = {"duplicates": duplicates, "keys": keys, "label": label, "train": train}[
-        given.what
-    ]
+    measure: Any = {"duplicates": duplicates, "label": label, "train": train}[given.what]
     if given.one:
         print(json.dumps(measure(given.one)))
         return

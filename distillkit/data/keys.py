@@ -13,7 +13,7 @@ from distillkit.data.scratch import Column, Scratch
 
 _BLOCK = 2**20  # keys looked up together
 _KEY = np.dtype(f"V{KEY_BYTES}")
-PART_KEYS = 2**22  # keys indexed together
+PART_KEYS = 2**21  # keys indexed together
 
 # Keys, and what stands beside each.
 Keyed = tuple[pa.Array, np.ndarray]
