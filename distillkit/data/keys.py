@@ -14,6 +14,7 @@ from distillkit.data.scratch import Column, Scratch
 _BLOCK = 2**20  # keys looked up together
 _KEY = np.dtype(f"V{KEY_BYTES}")
 PART_KEYS = 2**21  # keys indexed together
+_CUT_KEYS = 2**17  # keys cut into parts together
 
 # Keys, and what stands beside each.
 Keyed = tuple[pa.Array, np.ndarray]
@@ -108,12 +109,12 @@ def in_parts(
     if not bits:
         yield np.arange(len(keys)), keys, iter(others)
         return
-    blocks = range(0, len(keys), _BLOCK)
-    mine = _Parts(
-        ((keys.slice(start, _BLOCK), np.arange(start, len(keys))[:_BLOCK]) for start in blocks),
-        bits,
-        scratch,
+    blocks = (keys.slice(start, _CUT_KEYS) for start in range(0, len(keys), _CUT_KEYS))
+    numbered = (
+        (block, np.arange(i * _CUT_KEYS, i * _CUT_KEYS + len(block)))
+        for i, block in enumerate(blocks)
     )
+    mine = _Parts(numbered, bits, scratch)
     theirs = _Parts(others, bits, scratch)
     for part in range(2**bits):
         found = list(mine.of(part))

@@ -15,7 +15,7 @@ from distillkit.data.logits import shard_name, shard_path
 from distillkit.data.scratch import TEMPORARY, Scratch
 
 WAIT_SECONDS = 0.5
-_BLOCK = 2**20  # rows or keys looked at together
+_BLOCK = 2**17  # rows or keys looked at together
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,7 +63,7 @@ def test_parts_have_all_keys_once_and_the_others_that_may_equal_them(known, othe
     blocks = [(hashed(block), np.array(block, np.int64)) for block in others]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PART_KEYS", 7)
-        patch.setattr(module, "_BLOCK", 5)
+        patch.setattr(module, "_CUT_KEYS", 5)
         patch.setattr(scratch, "MAPPED_BYTES", 100)
         parts = [
             (rows.tolist(), mine, [(k, v) for k, v in theirs])
