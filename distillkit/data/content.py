@@ -1,13 +1,46 @@
 """What rows say: their texts, and a key of these."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
 
 KEY_BYTES = 16
 HASH = np.dtype([("high", "u8"), ("low", "u8")])
+_BLOCK = 8192
+
+
+class Texts(Sequence[str]):
+    """Columns of text, one after the other; Python has only the strings that are asked for.
+
+    Args:
+        *columns: As tables have them.
+    """
+
+    def __init__(self, *columns: pa.ChunkedArray) -> None:
+        self._column = pa.chunked_array(
+            [chunk for column in columns for chunk in column.chunks], pa.string()
+        )
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return self._column[place].to_pylist()
+        return self._column[int(place)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self[start : start + _BLOCK]
 
 
 def texts_of(table: pa.Table) -> tuple[list[str], list[str] | None]:

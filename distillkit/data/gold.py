@@ -27,7 +27,7 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
     Raises:
         InputError: There are fewer than two classes or different scores, or no label at all.
     """
-    found = set(_flat_labels(table))
+    found = set(_values(table["label"]))
     if not found:
         raise InputError(f"{source}: no row has a label; a classifier is trained on labelled rows")
     task = task_of_labels(table["label"].type)
@@ -53,6 +53,12 @@ def _flat_labels(table: pa.Table) -> list[Any]:
     ).to_pylist()
 
 
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the different labels of a column; what is missing is left out."""
+    flat = pa.compute.list_flatten(column) if pa.types.is_list(column.type) else column
+    return flat.unique().drop_null().to_pylist()
+
+
 def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> None:
     """Refuse a table with a label that training never saw; a score is never unknown.
 
@@ -63,6 +69,8 @@ def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> No
     if task == "regression":
         return
     known = set(names)
+    if known.issuperset(_values(table["label"])):
+        return
     for number, label in enumerate(table["label"].to_pylist(), start=1):
         for name in [label] if task == "classification" else label or []:
             if name is not None and name not in known:

@@ -3,10 +3,21 @@
 Arrow's own look-ups (`unique`, `is_in`, `index_in`) end at 2 GiB of keys, which is 134 million.
 """
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import pyarrow as pa
 
+from distillkit.data.content import KEY_BYTES
+from distillkit.data.scratch import Column, Scratch
+
 _BLOCK = 2**20  # keys looked up together
+_KEY = np.dtype(f"V{KEY_BYTES}")
+PART_KEYS = 2**21  # keys indexed together
+_CUT_KEYS = 2**17  # keys cut into parts together
+
+# Keys, and what stands beside each.
+Keyed = tuple[pa.Array, np.ndarray]
 
 
 class KeyIndex:
@@ -62,6 +73,95 @@ class KeyIndex:
     def has(self, keys: pa.Array) -> np.ndarray:
         """Say which keys are in the index, (M,) bool."""
         return self.slots(keys) >= 0
+
+
+class KeyColumn:
+    """Keys that come in blocks, kept where a `Scratch` has them."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._column = scratch.column(_KEY)
+
+    def append(self, keys: pa.Array) -> None:
+        """Add content keys, fixed_size_binary[16]."""
+        self._column.append(_raw(keys))
+
+    def whole(self) -> pa.Array:
+        """Return all keys, fixed_size_binary[16]."""
+        return _keys_of_raw(self._column.whole())
+
+
+def in_parts(
+    keys: pa.Array, others: Iterable[Keyed], scratch: Scratch
+) -> Iterator[tuple[np.ndarray, pa.Array, Iterator[Keyed]]]:
+    """Bring keys together with others like them, in parts of which an index fits in memory.
+
+    Args:
+        keys: N content keys, fixed_size_binary[16].
+        others: Blocks of keys with what stands beside each, (n, ...) of one type.
+        scratch: Where keys and others are kept once cut into parts, 16 bytes each and what stands
+            beside them.
+
+    Yields:
+        Numbers of a part's keys, rising, (M,) int64; these keys, (M,); and blocks of those others
+        that may equal one of them, in their order.
+    """
+    bits = max(0, (len(keys) - 1) // PART_KEYS).bit_length()
+    if not bits:
+        yield np.arange(len(keys)), keys, iter(others)
+        return
+    blocks = (keys.slice(start, _CUT_KEYS) for start in range(0, len(keys), _CUT_KEYS))
+    numbered = (
+        (block, np.arange(i * _CUT_KEYS, i * _CUT_KEYS + len(block)))
+        for i, block in enumerate(blocks)
+    )
+    mine = _Parts(numbered, bits, scratch)
+    theirs = _Parts(others, bits, scratch)
+    for part in range(2**bits):
+        found = list(mine.of(part))
+        rows = np.concatenate([np.empty(0, np.int64), *(rows for _, rows in found)])
+        joined = pa.concat_arrays([keys.slice(0, 0), *(some for some, _ in found)])
+        yield rows, joined, theirs.of(part)
+
+
+def count_distinct(keys: pa.Array, scratch: Scratch) -> int:
+    """Count the different keys."""
+    return sum(len(KeyIndex(mine)) for _, mine, _ in in_parts(keys, (), scratch))
+
+
+class _Parts:
+    """Blocks of keys sorted by their first bits, one after the other in a column."""
+
+    def __init__(self, blocks: Iterable[Keyed], bits: int, scratch: Scratch) -> None:
+        self._cuts: list[np.ndarray] = []
+        column: Column | None = None
+        begin = 0
+        for keys, values in blocks:
+            record = np.dtype([("key", _KEY), ("value", values.dtype, values.shape[1:])])
+            column = column or scratch.column(record)
+            part = (_halves(keys)[0] >> np.uint64(64 - bits)).astype(np.int64)
+            order = np.argsort(part, kind="stable")
+            records = np.empty(len(keys), record)
+            records["key"], records["value"] = _raw(keys)[order], values[order]
+            column.append(records)
+            self._cuts.append(begin + np.searchsorted(part[order], np.arange(2**bits + 1)))
+            begin += len(keys)
+        self._records = None if column is None else column.whole()
+
+    def of(self, part: int) -> Iterator[Keyed]:
+        for cuts in self._cuts:
+            assert self._records is not None
+            records = self._records[cuts[part] : cuts[part + 1]]
+            yield _keys_of_raw(np.ascontiguousarray(records["key"])), records["value"]
+
+
+def _raw(keys: pa.Array) -> np.ndarray:
+    """Return the keys' bytes, (N,) of 16 bytes each."""
+    return np.frombuffer(keys.buffers()[1] or b"", _KEY)[keys.offset : keys.offset + len(keys)]
+
+
+def _keys_of_raw(raw: np.ndarray) -> pa.Array:
+    buffers = [None, pa.py_buffer(raw.view(np.uint8) if len(raw) else b"")]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(KEY_BYTES), len(raw), buffers)
 
 
 def first_places(keys: pa.Array) -> np.ndarray:

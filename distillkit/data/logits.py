@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from distillkit.data.checked import open_parquet, readable
 from distillkit.data.content import KEY_BYTES, content_keys, texts_of
-from distillkit.data.keys import KeyIndex
+from distillkit.data.keys import KeyColumn, Keyed, KeyIndex, in_parts
 from distillkit.data.labels import HEADS
+from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.data.tables import write_table
 from distillkit.errors import InputError, library_errors
 from distillkit.recipe import TEACHER_NAME, Task
@@ -26,7 +27,6 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 LABELS, ROUNDING_ERROR = b"distillkit.labels", b"distillkit.rounding_error"
 
-_KEY = pa.binary(KEY_BYTES)
 _BLOCK_ROWS = 65_536
 _MOST_BYTES = 2**31  # of a column's text in one array
 
@@ -85,17 +85,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def keys_of(table: pa.Table) -> pa.Array:
+def keys_of(table: pa.Table, scratch: Scratch = TEMPORARY) -> pa.Array:
     """Hash each row's content, block by block.
+
+    Args:
+        table: Canonical table of N rows.
+        scratch: Where the keys are kept.
 
     Returns:
         N keys as `tables.content_keys` has them, fixed_size_binary[16].
     """
     columns = table.select([name for name in ("text", "text_pair") if name in table.column_names])
-    blocks = [columns.slice(start, _BLOCK_ROWS) for start in range(0, len(table), _BLOCK_ROWS)]
-    return pa.concat_arrays(
-        [pa.array([], _KEY), *(pa.array(content_keys(*texts_of(block)), _KEY) for block in blocks)]
-    )
+    found = KeyColumn(scratch)
+    for start in range(0, len(table), _BLOCK_ROWS):
+        keys = content_keys(*texts_of(columns.slice(start, _BLOCK_ROWS)))
+        found.append(pa.array(keys, pa.binary(KEY_BYTES)))
+    return found.whole()
 
 
 def shard_name(keys: pa.Array) -> str:
@@ -167,11 +172,12 @@ def write_shard(folder: Path, shard: pa.Table) -> Path:
     return path
 
 
-def stored_keys(folder: Path) -> pa.Array:
+def stored_keys(folder: Path, scratch: Scratch = TEMPORARY) -> pa.Array:
     """Return the content keys that a teacher's folder has logits for, fixed_size_binary[16]."""
-    return pa.concat_arrays(
-        [pa.array([], _KEY), *(shard["key"].combine_chunks() for shard in _shards(folder, ["key"]))]
-    )
+    found = KeyColumn(scratch)
+    for shard in _shards(folder, ["key"]):
+        found.append(shard["key"].combine_chunks())
+    return found.whole()
 
 
 def stored_rows(table: pa.Table, folder: Path) -> np.ndarray:
@@ -211,7 +217,10 @@ def _shards(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
 
 
 def join_logits(
-    table: pa.Table, store: Path, weights: Mapping[str, float] | None = None
+    table: pa.Table,
+    store: Path,
+    weights: Mapping[str, float] | None = None,
+    scratch: Scratch = TEMPORARY,
 ) -> np.ndarray:
     """Look up each row's logits by its content, and average the teachers'.
 
@@ -220,6 +229,7 @@ def join_logits(
         store: A logit store.
         weights: Weight of each teacher by name, above 0; they are scaled to sum to 1. None or
             empty: all, alike.
+        scratch: Where the logits are kept.
 
     Returns:
         Logits, (N, C) float32, in the order of the table and of `joined_labels`.
@@ -229,14 +239,19 @@ def join_logits(
             same.
     """
     total = sum(chosen_teachers(store, weights).values())
-    out = np.zeros((len(table), len(joined_labels(store, weights))), np.float32)
-    for _, weight, logits in each_teacher(table, store, weights):
-        out += np.float32(weight / total) * logits
+    out = scratch.array((len(table), len(joined_labels(store, weights))), np.float32)
+    for _, weight, logits in each_teacher(table, store, weights, scratch):
+        for start in range(0, len(table), _BLOCK_ROWS):
+            part = slice(start, start + _BLOCK_ROWS)
+            out[part] += np.float32(weight / total) * logits[part]
     return out
 
 
 def each_teacher(
-    table: pa.Table, store: Path, weights: Mapping[str, float] | None = None
+    table: pa.Table,
+    store: Path,
+    weights: Mapping[str, float] | None = None,
+    scratch: Scratch = TEMPORARY,
 ) -> Iterator[tuple[str, float, np.ndarray]]:
     """Look up each row's logits by its content, teacher by teacher.
 
@@ -244,6 +259,7 @@ def each_teacher(
         table: Canonical table of N rows, in any order.
         store: A logit store.
         weights: Weight of each teacher by name; None or empty: all, 1 each.
+        scratch: Where the logits are kept.
 
     Yields:
         Name, weight, and logits, (N, C) float32, in the order of the table and of `joined_labels`.
@@ -251,11 +267,9 @@ def each_teacher(
     Raises:
         InputError: As for `join_logits`.
     """
-    keys, labels = keys_of(table), joined_labels(store, weights)
-    index = KeyIndex(keys)
-    slots = index.slots(keys)
+    keys, labels = keys_of(table, scratch), joined_labels(store, weights)
     for name, weight in chosen_teachers(store, weights).items():
-        yield name, weight, _teacher_logits(table, index, slots, store / name, labels)
+        yield name, weight, _teacher_logits(table, keys, store / name, labels, scratch)
 
 
 def with_logits(table: pa.Table, store: Path) -> pa.Table:
@@ -328,38 +342,50 @@ def chosen_teachers(store: Path, weights: Mapping[str, float] | None) -> dict[st
 
 
 def _teacher_logits(
-    table: pa.Table, index: KeyIndex, slots: np.ndarray, folder: Path, labels: Sequence[str]
+    table: pa.Table, keys: pa.Array, folder: Path, labels: Sequence[str], scratch: Scratch
 ) -> np.ndarray:
     """Return a teacher's logits for a table's rows, (N, C) float32, in the order of `labels`.
 
     Args:
         table: Canonical table of N rows.
-        index: Of its keys.
-        slots: Each row's number in the index.
+        keys: Their N keys.
         folder: The teacher's folder.
         labels: C labels.
+        scratch: Where the logits are kept.
     """
+    out = scratch.array((len(keys), len(labels)), np.float32)
+    missing, first = 0, len(keys)
+    for numbers, mine, stored in in_parts(keys, _stored_logits(folder, labels), scratch):
+        index = KeyIndex(mine)
+        values = np.empty((len(index), len(labels)), np.float32)
+        there = np.zeros(len(index), bool)
+        for theirs, logits in stored:
+            found = index.slots(theirs)
+            wanted = found >= 0
+            wanted[wanted] = ~there[found[wanted]]  # of equal keys the first counts
+            rows = np.flatnonzero(wanted)[::-1]  # and numpy keeps the last of those it is given
+            values[found[rows]] = logits[rows]
+            there[found[rows]] = True
+        slots = index.slots(mine)
+        out[numbers] = values[slots]
+        lacking = numbers[~there[slots]]
+        missing, first = missing + len(lacking), min([first, *lacking[:1]])
+    if missing:
+        text = table["text"][int(first)].as_py()
+        raise InputError(
+            f"{folder}: {missing} of {len(table)} rows have no logits, the first is {text!r}; run distillkit label on this table"
+        )
+    return out
+
+
+def _stored_logits(folder: Path, labels: Sequence[str]) -> Iterator[Keyed]:
+    """Yield a teacher's keys and logits shard by shard: a store may be larger than memory."""
     own = read_manifest(folder)["labels"]
     order = [own.index(name) for name in labels]
-    values = np.empty((len(index), len(order)), np.float32)
-    there = np.zeros(len(index), bool)
-    # Shard by shard: a store may be larger than memory.
     for shard in _shards(folder, ["key", "logits"]):
         logits = shard["logits"].combine_chunks().flatten().to_numpy().reshape(len(shard), -1)
         if logits.shape[1] != len(own):
             raise InputError(
                 f"{folder}: {logits.shape[1]} logits a row, but {MANIFEST} names {len(own)} labels; make the store anew"
             )
-        found = index.slots(shard["key"].combine_chunks())
-        wanted = found >= 0
-        wanted[wanted] = ~there[found[wanted]]  # of equal keys the first counts
-        rows = np.flatnonzero(wanted)[::-1]  # and numpy keeps the last of those it is given
-        values[found[rows]] = logits[rows][:, order]
-        there[found[rows]] = True
-    missing = np.flatnonzero(~there[slots])
-    if len(missing):
-        first = table["text"][int(missing[0])].as_py()
-        raise InputError(
-            f"{folder}: {len(missing)} of {len(table)} rows have no logits, the first is {first!r}; run distillkit label on this table"
-        )
-    return values[slots]
+        yield shard["key"].combine_chunks(), logits[:, order]

@@ -26,6 +26,7 @@ from distillkit.data.readers import (
     read_rows,
     source_files,
 )
+from distillkit.data.scratch import Scratch
 from distillkit.errors import InputError, MissingValue
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Missing, Task
@@ -53,19 +54,22 @@ def read_table(
     known: Sequence[str] = (),
     or_canonical: bool = False,
     missing: Missing | None = None,
+    scratch: Scratch | None = None,
 ) -> pa.Table:
-    """Read a source into one canonical table; see `read_blocks`."""
-    return pa.concat_tables(
-        read_blocks(
-            source,
-            columns,
-            task=task,
-            labels=labels,
-            known=known,
-            or_canonical=or_canonical,
-            missing=missing,
-        )
+    """Read a source into one canonical table, in memory or where `scratch` has it.
+
+    See `read_blocks`.
+    """
+    blocks = read_blocks(
+        source,
+        columns,
+        task=task,
+        labels=labels,
+        known=known,
+        or_canonical=or_canonical,
+        missing=missing,
     )
+    return pa.concat_tables(blocks) if scratch is None else scratch.table(blocks)
 
 
 def read_blocks(
@@ -106,15 +110,17 @@ def read_blocks(
         second = "text_pair" if columns.text_pair or "text_pair" in own else ""
         columns = replace(columns, text="text", text_pair=second, label="label")
     wanted = _wanted(columns)
-    if own is not None and not known and _is_own(source, set(wanted), labels):
-        schema = parquet_schema(UPath(source))
+    files = [] if own is None or known else _own_files(source, set(wanted), labels)
+    if files:
+        schema = parquet_schema(files[0])
         names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
         found = [name for name in names if name in schema.names]
         if "label" in found:
-            _check_task(source, schema.field("label").type, task)
+            _check_task(files, schema.field("label").type, task)
         blocks = (
-            _of_task(_believed(source, first, block), task)
-            for first, block in read_batches(UPath(source), rows, found)
+            _of_task(_believed(str(file), first, block), task)
+            for file in files
+            for first, block in read_batches(file, rows, found)
         )
         yield from (
             block.replace_schema_metadata(schema.metadata) for block in resized(blocks, rows)
@@ -341,21 +347,30 @@ def is_second_name(name: str, first: str) -> bool:
     )
 
 
-def _is_own(source: str, wanted: set[str], labels: str) -> bool:
-    """Say whether a source is one table of our own form, with rows and what is wanted."""
-    if not source.endswith(".parquet") or not Path(source).is_file():
-        return False
-    schema = parquet_schema(UPath(source))
+def _own_files(source: str, wanted: set[str], labels: str) -> list[UPath]:
+    """Return the files of a source that is a table of our own form, with rows and what is wanted.
+
+    A folder's files have the same columns. Of any other source: none.
+    """
+    files = source_files(source)
+    if any(file.suffix != ".parquet" for file in files):
+        return []
+    schema, *others = (parquet_schema(file) for file in files)
+    masks = {(one.metadata or {}).get(_MASK) for one in (schema, *others)}
+    if len(masks) > 1 or any(one != schema for one in others):
+        return []
     columns = [*wanted, *([] if labels == "ignored" else ["label"])]
     # Whoever writes the stamp may write it over other columns.
     if any(schema.get_field_index(name) < 0 for name in columns) or any(
         field.type not in _OWN_TYPES[field.name] for field in schema if field.name in _OWN_TYPES
     ):
-        return False
+        return []
     if labels != "required":
-        return next(read_batches(UPath(source), 1, columns[:1]), None) is not None
-    nulls = [b["label"].null_count for _, b in read_batches(UPath(source), 65_536, ["label"])]
-    return bool(nulls) and not sum(nulls)
+        some = any(True for file in files for _ in islice(read_batches(file, 1, columns[:1]), 1))
+        return files if some else []
+    blocks = (b for file in files for _, b in read_batches(file, 65_536, ["label"]))
+    nulls = [block["label"].null_count for block in blocks]
+    return files if nulls and not sum(nulls) else []
 
 
 def _believed(source: str, first: int, block: pa.Table) -> pa.Table:
@@ -381,14 +396,16 @@ def _believed(source: str, first: int, block: pa.Table) -> pa.Table:
     return block
 
 
-def _check_task(source: str, found: pa.DataType, task: Task) -> None:
+def _check_task(files: Sequence[UPath], found: pa.DataType, task: Task) -> None:
     """Refuse a table of our own whose labels, if it has any, are of another task."""
     if found == LABEL_TYPES[task]:
         return
-    blocks = read_batches(UPath(source), 65_536, ["label"])
-    if any(block["label"].null_count < len(block) for _, block in blocks):
+    for file in files:
+        blocks = read_batches(file, 65_536, ["label"])
+        if all(block["label"].null_count == len(block) for _, block in blocks):
+            continue
         raise InputError(
-            f"{source}: its labels are of a {task_of_labels(found)} task, expected {task}; check --data.task, or which model this is for"
+            f"{file}: its labels are of a {task_of_labels(found)} task, expected {task}; check --data.task, or which model this is for"
         )
 
 

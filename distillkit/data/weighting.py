@@ -15,16 +15,22 @@ from distillkit.data.logits import (
     store_task,
 )
 from distillkit.data.scores import chance, dev_score
+from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.errors import InputError
 from distillkit.recipe import LossConfig
 
 # Keeps the mean where no teacher knows anything of a row, and is lost beside any certainty worth
 # the name.
 _LEAST = 1e-6
+_BLOCK = 65_536  # rows computed together
 
 
 def teacher_targets(
-    table: pa.Table, store: Path, loss: LossConfig, dev: pa.Table
+    table: pa.Table,
+    store: Path,
+    loss: LossConfig,
+    dev: pa.Table,
+    scratch: Scratch = TEMPORARY,
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Look up each row's logits and combine the teachers as `loss.teacher_weighting` says.
 
@@ -33,6 +39,7 @@ def teacher_targets(
         store: A logit store.
         loss: `teachers` and `teacher_weighting`.
         dev: Labelled; with weighting `dev` its rows must be in the store as well.
+        scratch: Where the logits are kept.
 
     Returns:
         Logits, (N, C) float32, and the weight of each teacher that `given` or `dev` came to, by
@@ -45,11 +52,11 @@ def teacher_targets(
     loss.check_task(store_task(store, loss.teacher_weights()))
     weights = chosen_teachers(store, loss.teacher_weights())
     if loss.teacher_weighting == "confidence" and len(weights) > 1:
-        return join_by_confidence(table, store, weights), {}
+        return join_by_confidence(table, store, weights, scratch), {}
     if loss.teacher_weighting == "dev" and len(weights) > 1:
         weights = dev_weights(dev, store, weights)
     total = sum(weights.values())
-    return join_logits(table, store, weights), {
+    return join_logits(table, store, weights, scratch), {
         name: weight / total for name, weight in weights.items()
     }
 
@@ -93,27 +100,32 @@ def dev_weights(dev: pa.Table, store: Path, teachers: dict[str, float]) -> dict[
     return weights
 
 
-def join_by_confidence(table: pa.Table, store: Path, teachers: dict[str, float]) -> np.ndarray:
+def join_by_confidence(
+    table: pa.Table, store: Path, teachers: dict[str, float], scratch: Scratch = TEMPORARY
+) -> np.ndarray:
     """Average the teachers' logits, each row weighted by how sure each teacher is of it.
 
     Args:
         table: Canonical table of N rows.
         store: A logit store.
         teachers: Which, by name.
+        scratch: Where the logits are kept.
 
     Returns:
         Logits, (N, C) float32. A teacher's weight is `certainty` of its row, scaled to sum to 1.
     """
     task = store_task(store, teachers)
-    total = np.zeros((len(table), len(joined_labels(store, teachers))), np.float32)
-    weight = np.zeros((len(table), 1), np.float32)
-    for _, _, logits in each_teacher(table, store, teachers):
-        sure = (certainty(logits, sigmoid=task == "multi-label") + _LEAST).astype(np.float32)[
-            :, None
-        ]
-        total += sure * logits
-        weight += sure
-    return total / weight
+    total = scratch.array((len(table), len(joined_labels(store, teachers))), np.float32)
+    weight = scratch.array((len(table), 1), np.float32)
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(table), _BLOCK)]
+    for _, _, logits in each_teacher(table, store, teachers, scratch):
+        for part in blocks:
+            sure = certainty(logits[part], sigmoid=task == "multi-label") + _LEAST
+            total[part] += sure.astype(np.float32)[:, None] * logits[part]
+            weight[part] += sure.astype(np.float32)[:, None]
+    for part in blocks:
+        total[part] /= weight[part]
+    return total
 
 
 def certainty(logits: np.ndarray, *, sigmoid: bool = False) -> np.ndarray:

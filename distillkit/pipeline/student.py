@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from distillkit.data.checked import save_pretrained
-from distillkit.data.content import texts_of
+from distillkit.data.content import Texts
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
 from distillkit.data.memory import source_of
+from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
@@ -72,7 +73,8 @@ def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
     """Read the sources, join the logits, build the student; return the teachers' weights too."""
     kind = _kind_of_task(job)
     labels = "required" if job.logits is None else "optional"
-    table = read_table(job.transfer_set, job.columns, task=kind, labels=labels)
+    scratch = Scratch(job.output.parent)
+    table = read_table(job.transfer_set, job.columns, task=kind, labels=labels, scratch=scratch)
     dev = read_table(job.dev, job.columns, task=kind)
     job.student.check_fits(pairs="text_pair" in table.column_names, source=job.transfer_set)
     targets = None
@@ -81,12 +83,12 @@ def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
         names = label_names(table)
     else:
         names = joined_labels(job.logits, job.loss.teacher_weights())
-        targets, weights = teacher_targets(table, job.logits, job.loss, dev)
+        targets, weights = teacher_targets(table, job.logits, job.loss, dev, scratch)
     asked = job.student.asks_teacher or job.loss.hidden or job.loss.attention
     teacher = load_classifier(job.teacher) if job.teacher and asked else None
     model, tokenizer = _build(job, table, names, teacher)
     model.config.problem_type = PROBLEM_TYPES[kind]
-    gold = table["label"].to_pylist() if "label" in table.column_names else []
+    gold = table["label"] if "label" in table.column_names else []
     made_from = {
         "student": asdict(job.student),
         "loss": asdict(job.loss),
@@ -105,6 +107,7 @@ def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
         progress=job.progress,
         checkpoints=Checkpoints(checkpoint_folder(job.output), made_from, resume=job.resume),
         teacher_model=teacher[0] if teacher else None,
+        scratch=scratch,
     )
     return task, weights
 
@@ -138,12 +141,11 @@ def _build(
 ) -> tuple[Any, Any]:
     """Build the student and its tokenizer."""
     source = job.vocabulary_from
-    words = read_table(source, job.columns, labels="ignored") if source else table
-    texts, pairs = texts_of(words)
+    scratch = Scratch(job.output.parent)
+    words = read_table(source, job.columns, labels="ignored", scratch=scratch) if source else table
+    texts = Texts(*(words[name] for name in ("text", "text_pair") if name in words.column_names))
     ask = partial(word_vectors, *teacher, progress="word vectors") if teacher else None
-    return build_student(
-        [*texts, *(pairs or [])], names, job.student, job.seed, ask, mask_of(words), teacher
-    )
+    return build_student(texts, names, job.student, job.seed, ask, mask_of(words), teacher)
 
 
 def _save(job: StudentJob, task: DistillationTask) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distillkit.data.checked import fingerprint
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.memory import source_of
+from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.results import Adapted, Labelled, Trained
@@ -178,7 +179,8 @@ def label(
         )
     zero_shot = bool(teacher and labels)
     task = task_of(teacher) if teacher and not zero_shot else task
-    table = read_table(source, columns, task=task, labels="optional")
+    scratch = Scratch(target.parent)
+    table = read_table(source, columns, task=task, labels="optional", scratch=scratch)
     if teacher and not zero_shot:
         check_reads(teacher, pairs="text_pair" in table.column_names, source=source)
     if service:

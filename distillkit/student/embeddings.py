@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distillkit.data.batches import encode
+from distillkit.data.batches import encode, word_pieces
 from distillkit.data.contexts import Contexts
 from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
@@ -22,6 +22,7 @@ VectorsOfWords = Callable[[Sequence[str], Contexts | None], Tensor]
 # Standard deviation of the numbers in the table: that of Kim's uniform [-0.25, 0.25] for unknown
 # words.
 _SCALE = 0.25 / 3**0.5
+_TEXTS = 65_536  # counted together
 
 
 def from_teacher(
@@ -91,8 +92,14 @@ def _spelt(tokenizer: Any, word: str) -> str:
 
 def count_words(tokenizer: Any, texts: Sequence[str], mask: str = "") -> np.ndarray:
     """Count each entry of a tokenizer's vocabulary in texts, cut where it cuts them, (V,) int64."""
-    rows = encode(tokenizer, texts, None, tokenizer.model_max_length, mask=mask)
-    return np.bincount(rows.ids.numpy(), minlength=len(tokenizer))
+    limit, counts = tokenizer.model_max_length, np.zeros(len(tokenizer), np.int64)
+    pieces = word_pieces(tokenizer, limit)
+    for start in range(0, len(texts), _TEXTS):
+        rows = encode(
+            tokenizer, texts[start : start + _TEXTS], None, limit, mask=mask, pieces=pieces
+        )
+        counts += np.bincount(rows.ids.numpy(), minlength=len(tokenizer))
+    return counts
 
 
 def principal_components(vectors: np.ndarray, width: int, weights: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Train a student on a table whose teacher's logits are a column."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from distillkit.data.batches import encode
-from distillkit.data.content import texts_of
+from distillkit.data.content import Texts, texts_of
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.scores import dev_score
+from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.errors import InputError
 from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig
 from distillkit.student.states import with_states
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.plan import FitPlan, LossOfRows
+
+_BLOCK_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class DistillationTask:
         progress: Name of the progress bar.
         checkpoints: Where training keeps what it needs to go on after a kill.
         teacher_model: The teacher, for `loss.hidden` and `loss.attention`.
+        scratch: Where what grows with the rows is kept.
     """
 
     model: Any
@@ -56,6 +60,7 @@ class DistillationTask:
     progress: str = "student"
     checkpoints: Checkpoints | None = None
     teacher_model: Any = None
+    scratch: Scratch = TEMPORARY
 
 
 def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
@@ -73,8 +78,16 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
     labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
     check_labels_known(dev, labels, "dev")
     limit, kind = tokenizer.model_max_length, task_of_model(model.config)
-    tokenise = f"{task.progress}: tokenise"
-    rows = encode(tokenizer, *texts_of(table), limit, mask=task.mask, progress=tokenise)
+    pairs = Texts(table["text_pair"]) if "text_pair" in table.column_names else None
+    rows = encode(
+        tokenizer,
+        Texts(table["text"]),
+        pairs,
+        limit,
+        mask=task.mask,
+        progress=f"{task.progress}: tokenise",
+        scratch=task.scratch,
+    )
     dev_gold, by = gold_of(dev, labels, kind), task.training.score_of(kind)
 
     def score(found: Tensor) -> float:
@@ -90,7 +103,7 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
         dev=encode(tokenizer, *texts_of(dev), limit),
         score=score,
         checkpoints=task.checkpoints,
-        sampling_weights=sampling_weights(table, task.training.weight_of()),
+        sampling_weights=sampling_weights(table, task.training.weight_of(), task.scratch),
     )
     return with_states(model, task.teacher_model, task.loss) if by_states else model, plan
 
@@ -101,7 +114,8 @@ def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: b
     teacher = None if task.logits is None else torch.from_numpy(task.logits)
     gold = None
     if task.loss.asks_labels and "label" in table.column_names:
-        gold = torch.from_numpy(gold_of(_without_made_labels(table), labels, kind))
+        parts = (gold_of(_without_made_labels(block), labels, kind) for block in _blocks(table))
+        gold = torch.from_numpy(task.scratch.stacked(parts))
 
     def loss(numbers: Tensor, found: Tensor, /, done: float) -> Tensor:
         nonlocal teacher, gold
@@ -117,12 +131,15 @@ def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: b
     return loss
 
 
-def sampling_weights(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | None:
+def sampling_weights(
+    table: pa.Table, wanted: Mapping[str, float], scratch: Scratch = TEMPORARY
+) -> Tensor | None:
     """Return how often an epoch has each row.
 
     Args:
         table: N rows; a transfer set has `origin`, and `rules` joined by `+`.
         wanted: Weights by origin or rule; they multiply where a row has several of the names.
+        scratch: Where they are kept.
 
     Returns:
         (N,) float, 1 for rows with none of the names; None where nothing is wanted, or the table is
@@ -134,18 +151,28 @@ def sampling_weights(table: pa.Table, wanted: Mapping[str, float]) -> Tensor | N
     names = [name for name in ("origin", "rules") if name in table.column_names]
     if not wanted or not names:
         return None
-    marks = pc.binary_join_element_wise(
-        "", *(pc.fill_null(table[name], "") for name in names), "", "+"
-    )
-    weights = torch.ones(len(table))
-    for name, factor in wanted.items():
-        has = torch.from_numpy(pc.match_substring(marks, f"+{name}+").to_numpy())
-        weights[has] *= factor
+    found = scratch.stacked(_weights(block.select(names), wanted) for block in _blocks(table))
+    weights = torch.from_numpy(found)
     if not weights.any():
         raise InputError(
             "training.sampling_weights leaves no row to learn from; give some rows a weight above 0"
         )
     return weights
+
+
+def _weights(block: pa.Table, wanted: Mapping[str, float]) -> np.ndarray:
+    columns = (pc.fill_null(column, "") for column in block.columns)
+    marks = pc.binary_join_element_wise("", *columns, "", "+")
+    weights = np.ones(len(block), np.float32)
+    for name, factor in wanted.items():
+        weights[pc.match_substring(marks, f"+{name}+").to_numpy()] *= factor
+    return weights
+
+
+def _blocks(table: pa.Table) -> Iterator[pa.Table]:
+    """Cut a table, so that Python's objects are made of a few rows at a time; one block at least."""
+    for start in range(0, max(len(table), 1), _BLOCK_ROWS):
+        yield table.slice(start, _BLOCK_ROWS)
 
 
 def _without_made_labels(table: pa.Table) -> pa.Table:

@@ -44,11 +44,8 @@ def refuse_chance(
     """
     if not has_labels(table):
         return None
-    labelled = table.filter(table["label"].is_valid())
-    check_labels_known(labelled, labels, "the labelled rows")
-    if len(labelled) > CHECKED_ROWS:
-        rows = np.linspace(0, len(labelled) - 1, CHECKED_ROWS).astype(int)
-        labelled = take_rows(labelled, rows)
+    check_labels_known(table, labels, "the table")
+    labelled = _some_labelled(table)
     gold, logits = gold_of(labelled, labels, task), logits_of(labelled)
     what, score, chance, bound = _CHECKS[task](logits, gold)
     if score < bound:
@@ -57,6 +54,22 @@ def refuse_chance(
             f"{chance:.3f} is guessing and {bound:.3f} the least accepted; {mend}"
         )
     return dev_score(task, logits, gold)
+
+
+def _some_labelled(table: pa.Table) -> pa.Table:
+    """Return labelled rows, all, or so many that lie evenly among them."""
+    count = len(table) - table["label"].null_count
+    places = np.arange(count)
+    places = np.arange(min(count, CHECKED_ROWS))
+    if count > CHECKED_ROWS:
+        places = np.linspace(0, count - 1, CHECKED_ROWS).astype(int)
+    rows, start, before = [places[:0]], 0, 0
+    for chunk in table["label"].chunks:
+        found = np.flatnonzero(chunk.is_valid())
+        mine = places[slice(*np.searchsorted(places, (before, before + len(found))))] - before
+        rows.append(start + found[mine])
+        start, before = start + len(chunk), before + len(found)
+    return take_rows(table, np.concatenate(rows))
 
 
 # What a check measures, how much that is, how much is guessing, and the least that is accepted.

@@ -1,7 +1,7 @@
 """What there is to label, cut into shards, and which process labels which."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,21 +10,39 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.files import HeldError, hold
-from distillkit.data.keys import KeyIndex
+from distillkit.data.keys import KeyIndex, in_parts
 from distillkit.data.logits import shard_name, shard_path
+from distillkit.data.scratch import TEMPORARY, Scratch
 
 WAIT_SECONDS = 0.5
+_BLOCK = 2**17  # rows or keys looked at together
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Rows written together: the shard's name and their numbers in the table, rising, int64."""
+    """Rows written together.
+
+    Attributes:
+        name: The shard's.
+        new: Which rows of the table are to be written, (N,) bool; shared by all shards.
+        start: Its first row.
+        stop: The row after its last.
+    """
 
     name: str
-    rows: np.ndarray
+    new: np.ndarray
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Their numbers in the table, rising, int64."""
+        return self.start + np.flatnonzero(self.new[self.start : self.stop])
 
 
-def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard]:
+def plan_shards(
+    keys: pa.Array, stored: pa.Array, shard_rows: int, scratch: Scratch = TEMPORARY
+) -> list[Shard]:
     """Cut the distinct rows that are not stored yet into shards, in the order of the table.
 
     Every process that plans the same table gets the same shards. Only whole shards are missing, all
@@ -34,13 +52,34 @@ def plan_shards(keys: pa.Array, stored: pa.Array, shard_rows: int) -> list[Shard
         keys: Each row's content key.
         stored: Keys that there are logits for.
         shard_rows: Rows a shard; the last may have fewer.
+        scratch: Where the plan is kept.
     """
-    index = KeyIndex(keys)
-    new, slots = np.ones(len(index), bool), index.slots(stored)
-    new[slots[slots >= 0]] = False
-    rows = np.sort(index.first[new])
-    parts = (rows[start : start + shard_rows] for start in range(0, len(rows), shard_rows))
-    return [Shard(shard_name(keys.take(pa.array(part))), part) for part in parts]
+    new = scratch.array((len(keys),), bool)
+    blocks = (stored.slice(start, _BLOCK) for start in range(0, len(stored), _BLOCK))
+    others = ((block, np.zeros(len(block), bool)) for block in blocks)
+    for rows, mine, theirs in in_parts(keys, others, scratch):
+        index = KeyIndex(mine)
+        wanted = np.ones(len(index), bool)
+        for block, _ in theirs:
+            slots = index.slots(block)
+            wanted[slots[slots >= 0]] = False
+        new[rows[index.first[wanted]]] = True
+    return [
+        Shard(shard_name(keys.take(pa.array(rows))), new, int(rows[0]), int(rows[-1]) + 1)
+        for rows in _cut(new, shard_rows)
+    ]
+
+
+def _cut(new: np.ndarray, shard_rows: int) -> Iterator[np.ndarray]:
+    """Yield the numbers of so many new rows at a time."""
+    held = np.empty(0, np.int64)
+    for start in range(0, len(new), _BLOCK):
+        held = np.concatenate([held, start + np.flatnonzero(new[start : start + _BLOCK])])
+        whole = len(held) // shard_rows * shard_rows
+        yield from (held[i : i + shard_rows] for i in range(0, whole, shard_rows))
+        held = held[whole:]
+    if len(held):
+        yield held
 
 
 class Turns:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from distillkit import processes
 from distillkit.data.files import disk_errors, hold, whole_file
-from distillkit.data.keys import KeyIndex
+from distillkit.data.keys import count_distinct
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
     MANIFEST,
@@ -21,6 +21,7 @@ from distillkit.data.logits import (
     stored_keys,
     write_shard,
 )
+from distillkit.data.scratch import Scratch
 from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
@@ -56,17 +57,18 @@ def fill_store(
         InputError: The folder has another manifest.
     """
     table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
-    keys = keys_of(table)
+    scratch = Scratch(folder.parent)
+    keys = keys_of(table, scratch)
     with disk_errors(folder):
         keep_manifest(folder, manifest)
-        plan = plan_shards(keys, stored_keys(folder), config.shard_rows)
+        plan = plan_shards(keys, stored_keys(folder, scratch), config.shard_rows, scratch)
         todo = sum(len(shard.rows) for shard in plan)
         name = "" if processes.rank() else "label"
         with progress_bar(total=todo, desc=name, unit="row", unit_scale=True) as bar:
             write(folder, table, plan, bar.update)
     summary = {
         "rows": len(keys),
-        "distinct": len(KeyIndex(keys)),
+        "distinct": count_distinct(keys, scratch),
         "labelled_now": todo,
         "labels": manifest["labels"],
         "rounding_error": rounding_error(folder),

@@ -12,12 +12,13 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -28,6 +29,7 @@ from distillkit.errors import InputError
 from distillkit.recipe.renamed import new_key
 from distillkit.training.strategies.base import Strategy
 
+_BLOCK = 2**18  # of an array or a column, hashed together
 _BEFORE = "remove that folder to go on from the one before it"
 
 
@@ -240,13 +242,26 @@ def checkpoint_folder(output: Path) -> Path:
 
 
 def digest(*values: Any) -> str:
-    """Return a SHA-256 over arrays, and over what JSON can say."""
+    """Return a SHA-256 over arrays, columns of a table as lists, and what else JSON can say."""
     found = hashlib.sha256()
     for value in values:
-        found.update(
-            value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value).encode()
-        )
+        for part in _bytes_of(value):
+            found.update(part)
     return found.hexdigest()
+
+
+def _bytes_of(value: Any) -> Iterator[bytes]:
+    """Yield an array's or a column's bytes a block at a time: it may be larger than memory."""
+    blocks = range(0, len(value) if isinstance(value, np.ndarray | pa.ChunkedArray) else 0, _BLOCK)
+    if isinstance(value, np.ndarray):
+        yield from (value[start : start + _BLOCK].tobytes() for start in blocks)
+    elif isinstance(value, pa.ChunkedArray):
+        lists = (json.dumps(value.slice(start, _BLOCK).to_pylist())[1:-1] for start in blocks)
+        yield b"["
+        yield from (b", " * bool(number) + text.encode() for number, text in enumerate(lists))
+        yield b"]"
+    else:
+        yield json.dumps(value).encode()
 
 
 def _flat(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

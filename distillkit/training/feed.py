@@ -1,7 +1,8 @@
 """Rows to batches on the device: gathered there by index, or by loader processes on the host."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from distillkit.processes import cores
 from distillkit.recipe import LoaderConfig
 
 Batch = tuple[Tensor, dict[str, Tensor]]
+_COPIED = 4096  # batches whose numbers go to the device together
 
 
 class Feed:
@@ -30,13 +32,13 @@ class Feed:
         if lives_on_device(rows, device, config):
             self._rows = rows.to(device)
         else:
-            self._wanted: list[Tensor] = []
+            self._wanted = _Wanted()
             self._loader = _loader(rows, self._wanted, device, config)
 
-    def __call__(self, batches: Sequence[Tensor]) -> Iterator[Batch]:
+    def __call__(self, batches: Iterable[Tensor]) -> Iterator[Batch]:
         """Turn batches of row numbers, (B,) int64 on the CPU, into numbers and model inputs."""
         if self._loader is not None:
-            self._wanted[:] = batches
+            self._wanted.batches = batches
             for numbers, inputs in self._loader:
                 yield (
                     numbers.to(self._device, non_blocking=True),
@@ -46,17 +48,13 @@ class Feed:
                     },
                 )
             return
-        # One copy an epoch, not one a batch.
-        numbers = (
-            torch.cat(list(batches)).to(self._device)
-            if batches
-            else torch.empty(0, dtype=torch.long)
-        )
-        for batch, part in zip(
-            batches, numbers.split([len(batch) for batch in batches]), strict=True
-        ):
-            # Asked of the copy on the host: asked of the device, it would be waited for.
-            yield part, self._rows.batch(part, int(self._lengths[batch].max()))
+        stream = iter(batches)
+        # One copy for many batches, not one a batch.
+        while some := list(islice(stream, _COPIED)):
+            numbers = torch.cat(some).to(self._device)
+            for batch, part in zip(some, numbers.split(list(map(len, some))), strict=True):
+                # Asked of the copy on the host: asked of the device, it would be waited for.
+                yield part, self._rows.batch(part, int(self._lengths[batch].max()))
 
 
 def lives_on_device(rows: Encoded, device: torch.device, config: LoaderConfig) -> bool:
@@ -75,12 +73,12 @@ def loader_workers(config: LoaderConfig) -> int:
 
 
 def _loader(
-    rows: Encoded, wanted: list[Tensor], device: torch.device, config: LoaderConfig
+    rows: Encoded, wanted: "_Wanted", device: torch.device, config: LoaderConfig
 ) -> DataLoader[Batch]:
     workers = loader_workers(config)
     return DataLoader(
         _Batches(rows),
-        sampler=wanted,  # its batches are changed in place from epoch to epoch
+        sampler=wanted,
         batch_size=None,
         # else each epoch takes a number from the one that dropout draws from
         generator=torch.Generator(),
@@ -91,6 +89,15 @@ def _loader(
         if config.pin_memory == "auto"
         else config.pin_memory == "on",
     )
+
+
+class _Wanted:
+    """The batches of an epoch; the next epoch's take their place."""
+
+    batches: Iterable[Tensor] = ()
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.batches)
 
 
 class _Batches(Dataset[Any]):

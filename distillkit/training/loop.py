@@ -72,8 +72,9 @@ class _Trainer:
         self.feed = Feed(rows, strategy.device, config.loader)
         self.lengths = rows.lengths
         weights = plan.sampling_weights
-        self.sampling_weights = torch.ones(len(rows)) if weights is None else weights
-        self.order = Order(self.lengths, self.sampling_weights, config, plan.seed)
+        # in a checkpoint, rows that come once have the weight 1
+        self.sampling_weights = torch.ones(1).expand(len(rows)) if weights is None else weights
+        self.order = Order(self.lengths, weights, config, plan.seed)
         self.reports = Reports(self.lengths)
         # A look at what lives on a GPU, or in another process, waits for it.
         self.look_every = 1 if strategy.device.type == "cpu" and strategy.world == 1 else LOOK_EVERY
@@ -127,9 +128,10 @@ class _Trainer:
         at, config = self.at, self.config
         while self._more_epochs():
             self.strategy.model.train()
-            self.groups = self.order.steps(at.epoch)
-            left = [(group, self._own(group)) for group in self.groups[at.in_epoch :]]
-            feed = self.feed([numbers for _, own in left for numbers, _ in own])
+            self.groups = self.order.epoch(at.epoch)
+            groups = self.groups.after(at.in_epoch)
+            left, ahead = itertools.tee((group, self._own(group)) for group in groups)
+            feed = self.feed(numbers for _, own in ahead for numbers, _ in own)
             for group, own in left:
                 yield group, own, feed
                 if at.in_epoch == len(self.groups):
@@ -224,8 +226,7 @@ class _Trainer:
         strategy.settle()
         record: dict[str, float] = {
             "epoch": at.epoch,
-            "loss": float(strategy.sum_over_shards(self.total))
-            / sum(map(len, itertools.chain.from_iterable(self.groups))),
+            "loss": float(strategy.sum_over_shards(self.total)) / self.groups.rows,
         }
         if strategy.precision == "fp16":
             record["skipped_steps"] = int(self.bad_steps.skipped)

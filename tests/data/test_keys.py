@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distillkit.data import keys as module
-from distillkit.data.keys import KeyIndex, first_places
+from distillkit.data import scratch
+from distillkit.data.content import content_keys
+from distillkit.data.keys import KeyIndex, count_distinct, first_places, in_parts
+from distillkit.data.scratch import TEMPORARY
 
 # Few halves, so that keys are equal, or in one half alone; the ends of the numbers among them.
 HALF = st.sampled_from([b"\0" * 8, b"\xff" * 8, b"\0" * 7 + b"\1", b"\1" + b"\0" * 7, b"\x80" * 8])
@@ -47,3 +50,36 @@ def test_an_index_holds_and_needs_few_bytes_a_key():
     assert held < 25 * n
     assert peak < 50 * n
     assert np.array_equal(index.find(keys), np.arange(n))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 40), max_size=60), st.lists(st.lists(st.integers(0, 40)), max_size=4)
+)
+def test_parts_have_all_keys_once_and_the_others_that_may_equal_them(known, others):
+    def hashed(numbers):
+        return array(content_keys([str(number) for number in numbers]))
+
+    blocks = [(hashed(block), np.array(block, np.int64)) for block in others]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PART_KEYS", 7)
+        patch.setattr(module, "_CUT_KEYS", 5)
+        patch.setattr(scratch, "MAPPED_BYTES", 100)
+        parts = [
+            (rows.tolist(), mine, [(k, v) for k, v in theirs])
+            for rows, mine, theirs in in_parts(hashed(known), blocks, TEMPORARY)
+        ]
+        assert count_distinct(hashed(known), TEMPORARY) == len(set(known))
+    assert len(parts) == 1 if len(known) <= 7 else len(parts) > 1
+    assert sorted(row for rows, _, _ in parts for row in rows) == list(range(len(known)))
+    found = []
+    for rows, mine, theirs in parts:
+        assert rows == sorted(rows)
+        assert mine.to_pylist() == hashed([known[row] for row in rows]).to_pylist()
+        for keys, values in theirs:
+            assert keys.to_pylist() == hashed(values.tolist()).to_pylist()
+            found += [
+                (known[row], value) for row in rows for value in values if known[row] == value
+            ]
+    wanted = [(a, b) for a in known for block in others for b in block if a == b]
+    assert sorted(found) == sorted(wanted)

@@ -331,12 +331,16 @@ def lengths_of(table):
     return np.array([[2**26 - len(text)] for text in table["text"].to_pylist()], np.float32)
 
 
+def shard_of(name, *rows):
+    return Shard(name, np.isin(np.arange(34), rows), rows[0], rows[-1] + 1)
+
+
 def test_more_text_than_one_array_can_hold_is_labelled(vast_table, tmp_path):
     def shard(part, logits):
         assert lengths_of(part).tolist() == logits.tolist()
         return shard_table(pa.table({"text": ["short"]}), logits, "fp32", "lengths", ["score"])
 
-    plan = [Shard("a", np.array([0])), Shard("b", np.array([33]))]
+    plan = [shard_of("a", 0), shard_of("b", 33)]
     write_here(lengths_of, lambda found, _: found, shard, tmp_path, vast_table, plan, print)
     (path,) = tmp_path.iterdir()
     assert pq.read_table(path)["logits"].to_pylist() == [[33]]  # the later of the two
@@ -347,6 +351,6 @@ def test_ray_is_given_rows_of_more_text_than_one_array_can_hold(vast_table, monk
         return map(step, parts)
 
     monkeypatch.setattr("distillkit.teacher.label.each", each)
-    seen, plan = [], [Shard("a", np.array([0])), Shard("b", np.array([32, 33]))]
+    seen, plan = [], [shard_of("a", 0), shard_of("b", 32, 33)]
     _write_on_ray(lambda part: lengths_of(part).tolist(), 1, None, vast_table, plan, seen.append)
     assert seen == [[[0]], [[32], [33]]]
