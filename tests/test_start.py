@@ -92,6 +92,8 @@ def test_pairs_and_long_texts_and_new_words_choose_the_student(tmp_path):
     data, student = (lambda r: (r.data, r.student))(written(tmp_path, "a.csv", header, rows)[1])
     assert data.columns == ColumnsConfig("question1", "question2", "is_duplicate")
     assert student.kind == "interaction-bilstm"
+    mix = load_recipe(str(tmp_path / "mine.yaml")).augment.mix
+    assert (mix.rules, mix.pairs) == (4, 10)
     long = [(f"the of and {'word ' * 200}", "ab"[i % 2]) for i in range(40)]
     found, recipe = written(tmp_path, "a.csv", ("text", "label"), long)
     assert found["student"] == "bilstm"

@@ -314,9 +314,14 @@ def _recipe(
         *([] if seen.labelled else _first_labels(seen)),
         f"teacher: {_section(teacher[0], longer)}  # {teacher[1]}",
         f"student: {_section(student[0], longer)}  # {student[1]}",
+        *(
+            ["augment: {n_iter: 14, mix: {rules: 4, pairs: 10}}  # ten new pairs for each pair"]
+            if pair
+            else []
+        ),
         "# Everything else follows from the data. What people change next:",
         "# ship: {max_mb: 1}        the largest bundle, in MB",
-        "# augment: {n_iter: 20}    variants of each text",
+        *([] if pair else ["# augment: {n_iter: 20}    variants of each text"]),
         "# seed: 1",
     ]
 
