@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from distillkit import cli
 from distillkit.data.tables import read_table
@@ -282,3 +283,10 @@ def test_the_wheel_carries_the_shelves_and_the_data(tmp_path):
     assert sorted(
         path.name for path in (tmp_path / "site").iterdir() if not path.name.endswith(".dist-info")
     ) == ["distillkit"]
+
+
+def test_each_deliberate_mistake_still_has_its_place_in_the_code():
+    mistakes = yaml.safe_load((ROOT / "benchmarks" / "mistakes.yaml").read_text())
+    for mistake in mistakes:
+        code = (ROOT / mistake["file"]).read_text(encoding="utf-8")
+        assert code.count(mistake["old"]) == 1, mistake["name"]
