@@ -234,7 +234,7 @@ def likeness(x: Tensor, lengths: Tensor) -> Tensor:
     own = x.transpose(0, 1)
     own = own / (own * own).sum(2, keepdim=True).sqrt().clamp(min=1e-6)
     other, behind = beside(own, lengths)
-    return (own @ other.transpose(1, 2)).masked_fill(behind, 0).amax(2).clamp(min=0).t()
+    return (own @ other.transpose(1, 2)).masked_fill(behind, 0).amax(2).relu().t()
 
 
 def beside(own: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
