@@ -299,29 +299,30 @@ def _recipe(
     if seen.lacking:
         lines.append(f"  missing: drop  # {seen.lacking:,} rows lack a text or a label")
     pair = seen.columns.text_pair
-    if seen.other_text:  # what it holds may be a title, or the other half of a pair
-        lines_of_pair = [
-            f"    # text_pair: {_scalar(seen.other_text)}  # not read; if each row is a pair, remove the first #"
+    second, variants = [], "# augment: {n_iter: 20}    variants of each text"
+    if pair:
+        second = [f"    text_pair: {_scalar(pair)}"]
+        variants = (
+            "augment: {n_iter: 14, mix: {rules: 4, pairs: 10}}  # ten new pairs for each pair"
+        )
+    elif seen.other_text:  # it may be a title, or the other half of a pair
+        other = _scalar(seen.other_text)
+        second = [
+            f"    # text_pair: {other}  # not read; if each row is a pair, remove the first #"
         ]
-    else:
-        lines_of_pair = [f"    text_pair: {_scalar(pair)}"] if pair else []
     return [
         *lines,
         "  columns:",
         f"    text: {_scalar(seen.columns.text)}",
-        *lines_of_pair,
+        *second,
         f"    label: {_scalar(seen.columns.label)}{_label_comment(seen)}",
         *([] if seen.labelled else _first_labels(seen)),
         f"teacher: {_section(teacher[0], longer)}  # {teacher[1]}",
         f"student: {_section(student[0], longer)}  # {student[1]}",
-        *(
-            ["augment: {n_iter: 14, mix: {rules: 4, pairs: 10}}  # ten new pairs for each pair"]
-            if pair
-            else []
-        ),
+        *([variants] if pair else []),
         "# Everything else follows from the data. What people change next:",
         "# ship: {max_mb: 1}        the largest bundle, in MB",
-        *([] if pair else ["# augment: {n_iter: 20}    variants of each text"]),
+        *([] if pair else [variants]),
         "# seed: 1",
     ]
 

@@ -59,7 +59,6 @@ def refuse_chance(
 def _some_labelled(table: pa.Table) -> pa.Table:
     """Return labelled rows, all, or so many that lie evenly among them."""
     count = len(table) - table["label"].null_count
-    places = np.arange(count)
     places = np.arange(min(count, CHECKED_ROWS))
     if count > CHECKED_ROWS:
         places = np.linspace(0, count - 1, CHECKED_ROWS).astype(int)
