@@ -2,9 +2,12 @@
 
 import hashlib
 import operator
+import os
 import subprocess
 import sys
+import weakref
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -48,6 +51,39 @@ def test_results_come_in_order_and_an_input_error_comes_through():
     assert list(each(operator.neg, [], engine="ray", holds_model=True)) == []  # all is done
     with pytest.raises(InputError, match=r"nowhere\.tsv: no such file; expected"):
         list(each(source_files, ["nowhere.tsv"], engine="ray"))
+
+
+class Large:
+    """Arrays of 8 MB, of which it counts those that are looked up and not freed."""
+
+    def __init__(self):
+        self.alive, self.most = 0, 0
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, number):
+        item = np.full(10**6, float(number))
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(item, self.free)
+        return item
+
+    def free(self):
+        self.alive -= 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_model_works_on_is_not_held_by_the_driver(workers):
+    items = Large()
+    found = list(each(np.min, items, engine="ray", workers=workers, holds_model=True))
+    assert found == list(range(40))
+    assert items.most <= 2
+
+
+def test_a_worker_that_dies_is_one_line():
+    with pytest.raises(InputError, match="a worker process died"):
+        list(each(os._exit, [1, 1], engine="ray", workers=1, holds_model=True))
 
 
 def test_the_private_cluster_of_another_command_is_not_joined():

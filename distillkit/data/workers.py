@@ -1,14 +1,13 @@
 """Call a function on many things, in local processes, torchrun's, or on a Ray cluster."""
 
-import json
-import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from distillkit.recipe import Engine
 
 T = TypeVar("T")
 R = TypeVar("R")
+_DIED = "a worker process died, perhaps for want of memory; run the same command again, with fewer workers if that does not help"
 
 
 def each(
@@ -34,8 +34,8 @@ def each(
 
     Args:
         function: At module level, or a `functools.partial` of such a one; it and the items travel
-            between processes. On Ray its result must be what JSON can say.
-        items: What it is called with.
+            between processes.
+        items: What it is called with. On Ray each is looked up when a worker is free for it.
         engine: `local`: processes of this machine, or those that torchrun has started, whose
             process 0 this is (`leading`); `ray`: the cluster that RAY_ADDRESS or `ray start`
             names, or one started here.
@@ -58,9 +58,7 @@ def each(
         try:
             yield from parallel(delayed(_in_worker)(function, item, os.getpid()) for item in items)
         except BrokenProcessPool:
-            raise InputError(
-                "a worker process died, perhaps for want of memory; run the same command again, with fewer workers if that does not help"
-            ) from None
+            raise InputError(_DIED) from None
 
 
 def processes(wanted: int, items: int) -> int:
@@ -132,14 +130,15 @@ def _shared_out(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def _answers(function: Callable[[T], R], items: Sequence[T]) -> list[tuple[bool, Any]]:
-    """Call the function on each item; an error travels as a value, so that no process waits."""
-    answers: list[tuple[bool, Any]] = []
-    for item in items:
-        try:
-            answers.append((True, function(item)))
-        except InputError as error:
-            answers.append((False, str(error)))
-    return answers
+    return [_answer(function, item) for item in items]
+
+
+def _answer(function: Callable[[T], R], item: T) -> tuple[bool, Any]:
+    """Call the function; an error travels as a value: no process waits, and Ray does not wrap it."""
+    try:
+        return True, function(item)
+    except InputError as error:
+        return False, str(error)
 
 
 def _in_worker(function: Callable[[T], R], item: T, parent: int) -> R:
@@ -161,12 +160,11 @@ def _follow(parent: int) -> None:
 
 def _ray(
     function: Callable[[T], R], items: Sequence[T], workers: int, holds_model: bool
-) -> Iterable[R]:
+) -> Iterator[R]:
     if not items:
         return
     try:
         import ray
-        import ray.data
     except ImportError:
         raise InputError("engine ray is not installed: pip install 'distillkit[ray]'") from None
     quiet = {"log_to_driver": False, "logging_level": "error"}
@@ -176,60 +174,63 @@ def _ray(
             ray.init(num_cpus=cores, include_dashboard=False, **quiet)
         except ValueError:  # RAY_ADDRESS or `ray start` names a cluster, which has its own CPUs
             ray.init(**quiet)
-    context = ray.data.DataContext.get_current()
-    context.execution_options.preserve_order = True
-    context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
-    rows = ray.data.range(len(items), override_num_blocks=min(len(items), 10_000))
-    # What a model works on is large, and goes to the one actor that asks for it.
-    shared = [ray.put(item) for item in items] if holds_model else ray.put(list(items))
+    gpus, cpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("GPU", "CPU"))
+    shared = ray.put(function)
     if holds_model:
-        gpus, cpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("GPU", "CPU"))
-        # One CPU is left for reading: with none, the actors wait for ever for rows that nobody may
-        # bring them.
         size = min(workers or gpus or cpus - 1, len(items))
         if not 0 < size < cpus:
             raise InputError(
                 f"workers: {workers} asked of a Ray cluster of {cpus} CPUs, one of which must stay free; expected 1 to {cpus - 1}"
             )
-        results = rows.map_batches(
-            _Step,
-            fn_constructor_args=(function, shared),
-            batch_size=1,
-            num_cpus=1,
-            num_gpus=1 if gpus else 0,
-            compute=ray.data.ActorPoolStrategy(size=size),
+        of_actor = ray.remote(
+            num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=-1, max_task_retries=3
         )
+        actors = [of_actor(_Actor).remote(shared) for _ in range(size)]
+        calls = 2 * [actor.call.remote for actor in actors]  # one is worked on, one waits
     else:
-        results = rows.map_batches(_Step(function, shared).__call__, batch_size=1, num_cpus=1)
-    for row in results.iter_rows():
-        said, result = json.loads(row["result"])
-        if not said:
-            raise InputError(result)
-        yield result
+        task = ray.remote(num_cpus=1, max_retries=3)(_answer)
+        calls = [partial(task.remote, shared)] * max(64, 4 * cpus)
+    try:
+        for said, result in _in_flight(ray, calls, items):
+            if not said:
+                raise InputError(result)
+            yield result
+    except _deaths(ray):
+        raise InputError(_DIED) from None
 
 
-class _Step:
-    """What Ray calls with the numbers of items."""
+def _in_flight(
+    ray: Any, calls: Sequence[Callable[[Any], Any]], items: Sequence[Any]
+) -> Iterator[Any]:
+    """Yield what remote calls return, in the order of the items, as many at a time as there are calls.
 
-    def __init__(self, function: Callable[[Any], Any], items: Any) -> None:
-        self.function, self.items = function, items
+    An item is looked up only when a call is free for it, and its memory is free when that is done.
+    """
+    free, ahead = deque(calls), deque[Any]()
+    running: dict[Any, Callable[[Any], Any]] = {}
+    for number in range(len(items)):
+        if not free:
+            for reference in ray.wait(list(running))[0]:
+                free.append(running.pop(reference))
+        call = free.popleft()
+        ahead.append(call(items[number]))
+        running[ahead[-1]] = call
+        while ahead[0] not in running:
+            yield ray.get(ahead.popleft())
+    while ahead:
+        yield ray.get(ahead.popleft())
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        import ray
 
-        items = self.items if isinstance(self.items, list) else ray.get(self.items)
-        return {"result": [self._call(_got(items[number])) for number in batch["id"]]}
-
-    def _call(self, item: Any) -> str:
-        # Ray wraps what is raised, and its cause gets lost on the way.
-        try:
-            return json.dumps([True, self.function(item)])
-        except InputError as error:
-            return json.dumps([False, str(error)])
+def _deaths(ray: Any) -> tuple[type[Exception], ...]:
+    errors = ray.exceptions
+    return errors.WorkerCrashedError, errors.RayActorError, errors.OutOfMemoryError
 
 
-def _got(item: Any) -> Any:
-    import ray
+class _Actor:
+    """A process of Ray that keeps what the function keeps between calls."""
 
-    return ray.get(item) if isinstance(item, ray.ObjectRef) else item
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def call(self, item: Any) -> tuple[bool, Any]:
+        return _answer(self._function, item)

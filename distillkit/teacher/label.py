@@ -259,9 +259,21 @@ def _write_on_ray(
     on_rows: Callable[[int], object],
 ) -> None:
     """Have actors write the shards; `step` knows the folder."""
-    parts = [take_rows(table, shard.rows) for shard in plan]
-    for rows in each(step, parts, engine="ray", workers=workers, holds_model=True):
+    for rows in each(step, _Parts(table, plan), engine="ray", workers=workers, holds_model=True):
         on_rows(rows)
+
+
+class _Parts(Sequence[pa.Table]):
+    """The rows of each shard of a plan, looked up one shard at a time."""
+
+    def __init__(self, table: pa.Table, plan: list[Shard]) -> None:
+        self._table, self._plan = table, plan
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, number: Any) -> Any:
+        return take_rows(self._table, self._plan[number].rows)
 
 
 def _label_shard(
