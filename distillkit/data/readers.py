@@ -301,7 +301,11 @@ def read_batches(
         ]
         # Of a dictionary it is known what it expands to before it does.
         coded = pq.ParquetFile(
-            stream, metadata=file.metadata, read_dictionary=texts, page_checksum_verification=True
+            stream,
+            metadata=file.metadata,
+            read_dictionary=texts,
+            page_checksum_verification=True,
+            pre_buffer=False,  # else all of the file's bytes are held until its last row is read
         )
         wanted = file.schema_arrow.names if columns is None else columns
         plain = pa.schema([file.schema_arrow.field(name) for name in wanted])

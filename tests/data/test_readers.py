@@ -4,8 +4,10 @@ import json
 import os
 import resource
 import time
+import tracemalloc
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
-from distillkit.data.readers import read_rows, source_files, source_path
+from distillkit.data.readers import read_batches, read_rows, source_files, source_path
 from distillkit.errors import InputError
 
 
@@ -543,3 +545,21 @@ def test_text_of_a_parquet_that_is_not_utf8_is_refused(tmp_path):
     text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
     pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
     assert "a.parquet: not a Parquet file, or a damaged one" in failure(str(tmp_path / "a.parquet"))
+
+
+def test_a_parquet_file_is_not_held_while_it_is_read(tmp_path):
+    rng = np.random.default_rng(1)
+    path, group = tmp_path / "rows.parquet", 1000
+    with pq.ParquetWriter(path, pa.schema([("text", pa.string())])) as writer:
+        for _ in range(8):
+            writer.write_table(pa.table({"text": [rng.bytes(500).hex() for _ in range(group)]}))
+    size = path.stat().st_size
+    batches = read_batches(UPath(path), group)
+    tracemalloc.start()
+    try:
+        next(batches)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < size / 2
+    assert sum(len(block) for _, block in batches) == 7 * group
