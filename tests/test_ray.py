@@ -101,8 +101,10 @@ print(ray.get_runtime_context().gcs_address)
 
 
 def test_more_actors_than_may_be_are_refused_and_not_waited_for():
-    with pytest.raises(InputError, match="3 CPUs, one of which must stay free; expected 1 to 2"):
-        list(each(operator.neg, list(range(9)), engine="ray", workers=3, holds_model=True))
+    with pytest.raises(
+        InputError, match="4 asked of a Ray cluster of 3 CPUs and 0 GPUs; expected 1 to 3"
+    ):
+        list(each(operator.neg, list(range(9)), engine="ray", workers=4, holds_model=True))
 
 
 def test_augment_and_label_write_the_bytes_of_the_local_engine(

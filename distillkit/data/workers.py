@@ -169,7 +169,7 @@ def _ray(
         raise InputError("engine ray is not installed: pip install 'distillkit[ray]'") from None
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if not ray.is_initialized():
-        cores = max(processes(0, 10**6), workers + 1)  # a CPU to spare beside the workers asked for
+        cores = max(processes(0, 10**6), workers)
         try:
             ray.init(num_cpus=cores, include_dashboard=False, **quiet)
         except ValueError:  # RAY_ADDRESS or `ray start` names a cluster, which has its own CPUs
@@ -177,10 +177,11 @@ def _ray(
     gpus, cpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("GPU", "CPU"))
     shared = ray.put(function)
     if holds_model:
-        size = min(workers or gpus or cpus - 1, len(items))
-        if not 0 < size < cpus:
+        most = min(gpus, cpus) if gpus else cpus
+        size = min(workers or (most if gpus else max(1, cpus - 1)), len(items))
+        if size > most:  # Ray would wait for ever
             raise InputError(
-                f"workers: {workers} asked of a Ray cluster of {cpus} CPUs, one of which must stay free; expected 1 to {cpus - 1}"
+                f"workers: {size} asked of a Ray cluster of {cpus} CPUs and {gpus} GPUs; expected 1 to {most}"
             )
         of_actor = ray.remote(
             num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=-1, max_task_retries=3

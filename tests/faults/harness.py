@@ -115,14 +115,14 @@ COMMANDS = {
         _AUGMENT,
         words=f"{_AUGMENT.words} --engine ray",
         kinds=("another dies", *_KILLS),
-        others="^ray::.*Map",
+        others="^ray::_(answer|Actor)",
         every=4,
     ),
     "label on Ray": replace(
         _LABEL,
         words=f"{_LABEL.words} --engine ray --workers 1",
         kinds=("another dies", *_KILLS),
-        others="^ray::.*Map",
+        others="^ray::_(answer|Actor)",
         every=4,
     ),
 }
