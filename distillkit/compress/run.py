@@ -83,7 +83,8 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> Compressed:
             steps.measure("as it was", model)
             if job.max_mb:
                 dev = Reading(*_lists(steps.dev))
-                plans = find_plans(model, settings, job.max_mb, steps.reading, dev, job.seed)
+                of = (model, settings, job.max_mb, steps.reading, dev, job.seed)
+                plans = find_plans(*of, retrains=job.retrains)
                 settings, model = _met(steps, model, plans[:_TRIES])
             else:
                 steps.take(model, settings)

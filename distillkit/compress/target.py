@@ -72,9 +72,18 @@ def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
 
 
 def find_plans(
-    model: Model, base: CompressConfig, max_mb: float, reading: Reading, texts: Reading, seed: int
+    model: Model,
+    base: CompressConfig,
+    max_mb: float,
+    reading: Reading,
+    texts: Reading,
+    seed: int,
+    *,
+    retrains: bool,
 ) -> list[CompressConfig]:
     """Find settings that come to a size, those first whose logits are nearest to the model's own.
+
+    Training makes good what rounding does to them, but not what tokens and numbers that are gone do.
 
     Args:
         model: To be compressed; left as it is.
@@ -83,24 +92,22 @@ def find_plans(
         reading: As for `steps.shrink`.
         texts: What logits are compared on.
         seed: As for `steps.shrink`.
+        retrains: Whether the model is trained again. The logits are compared before rounding then,
+            and of each cut the finest storage that fits is a plan.
 
     Raises:
         NotMetError: No settings come to it; names the smallest size.
     """
     own = predict_logits(model.network, texts.rows(model)).numpy()
     sizes: list[tuple[float, CompressConfig, float]] = []
-    cut: dict[Any, Model] = {}
-
-    def made(plan: CompressConfig) -> Model:
-        key = replace(plan, embeddings="fp32", weights="fp32")
-        if key not in cut:
-            cut.clear()  # plans that differ in storage alone follow each other
-            cut[key] = copy.deepcopy(model)
-            list(shrink(cut[key], plan, reading, seed))
-        return cut[key]
+    cut: dict[CompressConfig, Model] = {}
+    fits: set[CompressConfig] = set()
 
     listed = list(plans(model, base))
     for plan in progress_bar(listed, desc="compress: plans", unit="plan"):
+        shape = replace(plan, embeddings="fp32", weights="fp32")
+        if retrains and shape in fits:
+            continue
         guess = _guess(model, plan)
         if guess > 1.15 * max_mb:  # too far above to be worth making
             sizes.append((guess, plan, np.inf))
@@ -108,12 +115,18 @@ def find_plans(
         large = any(_LARGE * max_mb <= size <= max_mb for size, _, _ in sizes)
         if large and guess < _LARGE * max_mb:
             continue
-        small = made(plan)
+        if shape not in cut:
+            cut.clear()  # plans that differ in storage alone follow each other
+            cut[shape] = copy.deepcopy(model)
+            list(shrink(cut[shape], plan, reading, seed))
+        small = cut[shape]
         size = estimated_megabytes(small, plan)
         error = np.inf
         if size <= max_mb:
-            small = copy.deepcopy(small)
-            store(small, plan)
+            fits.add(shape)
+            if not retrains:
+                small = copy.deepcopy(small)
+                store(small, plan)
             found = predict_logits(small.network, texts.rows(small)).numpy()
             error = float(np.square(found - own).mean())
         sizes.append((size, plan, error))

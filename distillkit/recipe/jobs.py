@@ -65,7 +65,11 @@ class CompressJob:
     logits: Path | None = None
     """The store that distillkit label wrote for the transfer set; none: no training."""
     loss: LossConfig = field(default_factory=LossConfig)
-    training: TrainingConfig = field(default_factory=lambda: replace(Recipe().training, epochs=1))
+    training: TrainingConfig = field(
+        default_factory=lambda: replace(Recipe().training, epochs=1, learning_rate=1e-4)
+    )
+    """How it is trained again. At the rate of a new student it forgets what it has learned; where
+    most units go, that rate is the better one."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     max_mb: float = 0.0
     """Largest size of bundle.zip in MB (10^6 bytes); what to lose is chosen then. 0: the settings

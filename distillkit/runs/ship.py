@@ -24,7 +24,7 @@ from distillkit.runtime import Predictor
 from distillkit.runtime.bundle import read_bundle
 
 # Raise it when the same student and settings give another bundle.
-SHIP_VERSION = 3
+SHIP_VERSION = 4
 # Training rows that a rejection rule is fitted on, at most.
 _OWN_ROWS = 20_000
 
@@ -78,7 +78,9 @@ def _compressed(
         transfer_set=transfer_set,
         logits=home.folder / "logits" / "store",
         loss=recipe.loss,
-        training=recipe.training.by_epochs(1),
+        training=replace(
+            recipe.training.by_epochs(1), learning_rate=recipe.training.learning_rate / 10
+        ),
         columns=task.columns,
         max_mb=ship.max_mb,
         max_drop=ship.max_drop,
