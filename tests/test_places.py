@@ -11,6 +11,7 @@ import pytest
 from distillkit import pipeline
 from distillkit.cli import main, parse
 from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
+from distillkit.data.tables import write_table
 from distillkit.pipeline.export import change_manifest
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime.bundle import read_bundle
@@ -74,6 +75,26 @@ def test_a_bundle_is_evaluated_at_its_temperature(run, dev_table):
     found, labels = pipeline.classify(str(run / BUNDLE), dev_table, "dev", names)
     assert labels == names
     assert abs(found - logits / 2).max() < 1e-4
+
+
+def test_rows_that_are_answered_in_blocks_are_scored_as_those_answered_at_once(
+    run, dev_table, monkeypatch, tmp_path
+):
+    write_table(dev_table, tmp_path / "dev.parquet")
+    pipeline.export(str(run / STUDENT), run / BUNDLE, one_file=True)
+
+    def scores():
+        for model in (STUDENT, BUNDLE):
+            found = pipeline.evaluate(
+                str(run / model), tmp_path / "dev.parquet", teacher=str(run / STUDENT)
+            )
+            yield {name: value for name, value in found.items() if isinstance(value, float)}
+
+    whole = list(scores())
+    monkeypatch.setattr("distillkit.data.tables.BLOCK_ROWS", 7)
+    monkeypatch.setattr("distillkit.data.scratch.MAPPED_BYTES", 50)
+    for blocks, once in zip(scores(), whole, strict=True):
+        assert blocks == pytest.approx(once, abs=1e-5)
 
 
 def test_predict_takes_a_run(run, capsys, monkeypatch):

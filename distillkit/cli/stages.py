@@ -339,10 +339,12 @@ class Predict(Command):
                 f"{self.source}: no such file or folder; expected a source, or - for stdin"
             )
         from distillkit.data.content import paired, texts_of
-        from distillkit.data.tables import read_table
+        from distillkit.data.scratch import TEMPORARY
+        from distillkit.data.tables import blocks_of, read_table
 
         columns = columns_of(model, self.source, self.columns)
-        return paired(*texts_of(read_table(self.source, columns, labels="ignored")))
+        table = read_table(self.source, columns, labels="ignored", scratch=TEMPORARY)
+        return (row for block in blocks_of(table) for row in paired(*texts_of(block)))
 
 
 def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:

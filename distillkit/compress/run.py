@@ -19,13 +19,14 @@ from distillkit.compress.report import steps_table
 from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
 from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import NotMetError, find_plans
-from distillkit.data.content import paired, texts_of
+from distillkit.data.content import Texts, paired, texts_of
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.logits import joined_labels
 from distillkit.data.memory import source_of
 from distillkit.data.scores import dev_score
+from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
@@ -82,7 +83,7 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> Compressed:
             steps = _Steps.of(job, model, Path(work))
             steps.measure("as it was", model)
             if job.max_mb:
-                dev = Reading(*_lists(steps.dev))
+                dev = Reading(*texts_of(steps.dev))
                 of = (model, settings, job.max_mb, steps.reading, dev, job.seed)
                 plans = find_plans(*of, retrains=job.retrains)
                 settings, model = _met(steps, model, plans[:_TRIES])
@@ -158,12 +159,16 @@ class _Steps:
         check_labels_known(dev, names, job.dev)
         gold = gold_of(dev, names, task)
         if not job.transfer_set:
-            return cls(job, work, dev, gold, task, Reading(*_lists(dev)))
-        table = read_table(job.transfer_set, job.columns, task=task, labels="optional")
-        reading = Reading(*_lists(table), mask=mask_of(table))
+            return cls(job, work, dev, gold, task, Reading(*texts_of(dev)))
+        scratch = Scratch(job.output.parent)
+        table = read_table(
+            job.transfer_set, job.columns, task=task, labels="optional", scratch=scratch
+        )
+        pairs = Texts(table["text_pair"]) if "text_pair" in table.column_names else None
+        reading = Reading(Texts(table["text"]), pairs, mask_of(table), scratch)
         targets = None
         if job.logits is not None:
-            targets = teacher_targets(table, job.logits, job.loss, dev)[0]
+            targets = teacher_targets(table, job.logits, job.loss, dev, scratch)[0]
             found = joined_labels(job.logits, job.loss.teacher_weights())
             if found != names:
                 raise InputError(
@@ -255,6 +260,7 @@ class _Steps:
             mask=mask_of(self.table),
             progress=f"compress: {name}",
             checkpoints=Checkpoints(place, made_from, resume=self.job.resume),
+            scratch=self.reading.scratch,
         )
         fit(*prepare(task))
         keep_quantised(model.network.cpu())
@@ -305,8 +311,3 @@ def _write(
         (folder / BUNDLE).write_bytes(bundle.read_bytes())
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-
-
-def _lists(table: pa.Table) -> tuple[list[str], list[str] | None]:
-    texts, pairs = texts_of(table)
-    return list(texts), None if pairs is None else list(pairs)

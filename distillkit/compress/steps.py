@@ -1,6 +1,6 @@
 """The steps of a compression, in their order, each upon what the last one left."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from distillkit.compress.units import prune_feed_forward, prune_heads, prune_lay
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
 from distillkit.data.checked import save_pretrained
+from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig
 from distillkit.student.register import kind_of_model
 from distillkit.training.layers import encoder_layers
 
 _TOKENISE = "compress: tokenise"
+_BLOCK = 2**20  # tokens counted together
 
 
 @dataclass
@@ -53,16 +55,22 @@ class Model:
 class Reading:
     """What models read while they are compressed: N texts, N second texts, the mask word."""
 
-    texts: list[str]
-    pairs: list[str] | None
+    texts: Sequence[str]
+    pairs: Sequence[str] | None
     mask: str = ""
+    scratch: Scratch = TEMPORARY
     _counted: dict[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     def rows(self, model: Model) -> Encoded:
         """Tokenise them for a model."""
-        limit = model.tokenizer.model_max_length
         return encode(
-            model.tokenizer, self.texts, self.pairs, limit, mask=self.mask, progress=_TOKENISE
+            model.tokenizer,
+            self.texts,
+            self.pairs,
+            model.tokenizer.model_max_length,
+            mask=self.mask,
+            progress=_TOKENISE,
+            scratch=self.scratch,
         )
 
     def counts(self, model: Model) -> np.ndarray:
@@ -70,8 +78,11 @@ class Reading:
         # Plans are many, vocabularies few, and a transfer set takes long to read.
         vocabulary = model.tokenizer.backend_tokenizer.to_str()
         if vocabulary not in self._counted:
-            ids = np.asarray(self.rows(model).ids).ravel()
-            self._counted[vocabulary] = np.bincount(ids, minlength=len(model.tokenizer))
+            ids = self.rows(model).ids.numpy()
+            size = max(len(model.tokenizer), ids.max(initial=0) + 1)
+            counts = self._counted[vocabulary] = np.zeros(size, np.int64)
+            for start in range(0, len(ids), _BLOCK):
+                counts += np.bincount(ids[start : start + _BLOCK], minlength=size)
         return self._counted[vocabulary]
 
 

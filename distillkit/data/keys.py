@@ -123,6 +123,41 @@ def in_parts(
         yield rows, joined, theirs.of(part)
 
 
+def look_up(
+    keys: pa.Array, others: Iterable[Keyed], width: int, scratch: Scratch
+) -> tuple[np.ndarray, int, int]:
+    """Find what stands beside each key's equal among others; of several the first counts.
+
+    Args:
+        keys: N content keys, fixed_size_binary[16].
+        others: Blocks of keys with numbers beside each, (n, C).
+        width: C.
+        scratch: Where the numbers are kept.
+
+    Returns:
+        The numbers, (N, C) float32; how many keys have no equal; and the place of the first of
+        those.
+    """
+    out = scratch.array((len(keys), width), np.float32)
+    missing, first = 0, len(keys)
+    for numbers, mine, theirs in in_parts(keys, others, scratch):
+        index = KeyIndex(mine)
+        values = np.empty((len(index), width), np.float32)
+        there = np.zeros(len(index), bool)
+        for block, beside in theirs:
+            found = index.slots(block)
+            wanted = found >= 0
+            wanted[wanted] = ~there[found[wanted]]
+            rows = np.flatnonzero(wanted)[::-1]  # numpy keeps the last of those it is given
+            values[found[rows]] = beside[rows]
+            there[found[rows]] = True
+        slots = index.slots(mine)
+        out[numbers] = values[slots]
+        lacking = numbers[~there[slots]]
+        missing, first = missing + len(lacking), min([first, *lacking[:1]])
+    return out, missing, int(first)
+
+
 def count_distinct(keys: pa.Array, scratch: Scratch) -> int:
     """Count the different keys."""
     return sum(len(KeyIndex(mine)) for _, mine, _ in in_parts(keys, (), scratch))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from distillkit.data.checked import open_parquet, readable
 from distillkit.data.content import KEY_BYTES, content_keys, texts_of
-from distillkit.data.keys import KeyColumn, Keyed, KeyIndex, in_parts
+from distillkit.data.keys import KeyColumn, Keyed, KeyIndex, look_up
 from distillkit.data.labels import HEADS
 from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.data.tables import write_table
@@ -353,25 +353,10 @@ def _teacher_logits(
         labels: C labels.
         scratch: Where the logits are kept.
     """
-    out = scratch.array((len(keys), len(labels)), np.float32)
-    missing, first = 0, len(keys)
-    for numbers, mine, stored in in_parts(keys, _stored_logits(folder, labels), scratch):
-        index = KeyIndex(mine)
-        values = np.empty((len(index), len(labels)), np.float32)
-        there = np.zeros(len(index), bool)
-        for theirs, logits in stored:
-            found = index.slots(theirs)
-            wanted = found >= 0
-            wanted[wanted] = ~there[found[wanted]]  # of equal keys the first counts
-            rows = np.flatnonzero(wanted)[::-1]  # and numpy keeps the last of those it is given
-            values[found[rows]] = logits[rows]
-            there[found[rows]] = True
-        slots = index.slots(mine)
-        out[numbers] = values[slots]
-        lacking = numbers[~there[slots]]
-        missing, first = missing + len(lacking), min([first, *lacking[:1]])
+    stored = _stored_logits(folder, labels)
+    out, missing, first = look_up(keys, stored, len(labels), scratch)
     if missing:
-        text = table["text"][int(first)].as_py()
+        text = table["text"][first].as_py()
         raise InputError(
             f"{folder}: {missing} of {len(table)} rows have no logits, the first is {text!r}; run distillkit label on this table"
         )

@@ -34,6 +34,7 @@ from distillkit.recipe import ColumnsConfig, Missing, Task
 # Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask
 # word.
 _STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
+BLOCK_ROWS = 65_536
 _LISTED = 20  # rows of an error's list
 _OWN_TEXTS = ("text", "text_pair", "origin", "rules")
 _OWN_TYPES = {name: [pa.string()] for name in _OWN_TEXTS} | {"label": [*LABEL_TYPES.values()]}
@@ -81,7 +82,7 @@ def read_blocks(
     known: Sequence[str] = (),
     or_canonical: bool = False,
     missing: Missing | None = None,
-    rows: int = 65_536,
+    rows: int = BLOCK_ROWS,
 ) -> Iterator[pa.Table]:
     """Read a source block by block into the columns `text`, `text_pair` (pairs only), `label`.
 
@@ -260,6 +261,12 @@ def resized(blocks: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
+def blocks_of(table: pa.Table) -> Iterator[pa.Table]:
+    """Cut a table, so that Python's objects are made of a few rows at a time; one block at least."""
+    for start in range(0, max(len(table), 1), BLOCK_ROWS):
+        yield table.slice(start, BLOCK_ROWS)
+
+
 def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
     """Return some rows of a table of any size.
 
@@ -368,7 +375,7 @@ def _own_files(source: str, wanted: set[str], labels: str) -> list[UPath]:
     if labels != "required":
         some = any(True for file in files for _ in islice(read_batches(file, 1, columns[:1]), 1))
         return files if some else []
-    blocks = (b for file in files for _, b in read_batches(file, 65_536, ["label"]))
+    blocks = (b for file in files for _, b in read_batches(file, BLOCK_ROWS, ["label"]))
     nulls = [block["label"].null_count for block in blocks]
     return files if nulls and not sum(nulls) else []
 
@@ -401,7 +408,7 @@ def _check_task(files: Sequence[UPath], found: pa.DataType, task: Task) -> None:
     if found == LABEL_TYPES[task]:
         return
     for file in files:
-        blocks = read_batches(file, 65_536, ["label"])
+        blocks = read_batches(file, BLOCK_ROWS, ["label"])
         if all(block["label"].null_count == len(block) for _, block in blocks):
             continue
         raise InputError(

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import softmax
 
-from distillkit.data.batches import encode
+from distillkit.data.batches import encode, word_pieces
 from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
 from distillkit.data.labels import task_of_model
 from distillkit.data.memory import source_of
-from distillkit.data.tables import mask_of, read_table
+from distillkit.data.scratch import TEMPORARY
+from distillkit.data.tables import BLOCK_ROWS, blocks_of, mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.measure.metrics import expected_calibration_error, metrics
 from distillkit.measure.statistics import cross_scaled
@@ -51,10 +52,10 @@ def evaluate(
     model, source = str(model), source_of(source, "source")
     own = Path(model)
     task = cast(Task, read_bundle(own)[0].task) if is_bundle(own) else task_of(model)
-    table = read_table(source, columns, task=task)
+    table = read_table(source, columns, task=task, scratch=TEMPORARY)
     logits, names = classify(model, table, source)
     other = classify(teacher, table, source, names)[0] if teacher else None
-    gold = gold_of(table, names, task)
+    gold = TEMPORARY.stacked(gold_of(block, names, task) for block in blocks_of(table))
     found = metrics(task, logits, gold, names, other)
     if task == "classification":
         scaled = softmax(cross_scaled(logits, gold), axis=1)
@@ -78,23 +79,37 @@ def classify(
         InputError: The table has a label that the model has not, or of another task, or the model's
             labels are not those of `order`, or a logit is NaN or infinite.
     """
-    texts, pairs = texts_of(table)
+    pairs = "text_pair" in table.column_names
     if is_bundle(Path(model)):
         from distillkit.runtime import Predictor
 
         bundle = Predictor(model, threads=0)
-        check_pairs(model, bundle.manifest.pairs, pairs=pairs is not None, source=source)
+        check_pairs(model, bundle.manifest.pairs, pairs=pairs, source=source)
         task = cast(Task, bundle.manifest.task)
         names = _fitting(model, bundle.manifest.labels, table, task, source)
-        logits = bundle.logits(texts, pairs) / bundle.manifest.temperature
+
+        def ask(texts: list[str], text_pairs: list[str] | None) -> np.ndarray:
+            return bundle.logits(texts, text_pairs) / bundle.manifest.temperature
     else:
         network, tokenizer = load_classifier(model)
-        check_reads(model, network, pairs=pairs is not None, source=source)
+        check_reads(model, network, pairs=pairs, source=source)
         names = _fitting(model, labels_of(network), table, task_of_model(network.config), source)
         limit = max_tokens_of(network, tokenizer)
-        encoded = encode(tokenizer, texts, pairs, limit, mask=mask_of(table))
-        logits = predict_logits(network, encoded).numpy()
-    check_finite(model, logits, texts)
+        mask, pieces = mask_of(table), None
+        if len(table) > BLOCK_ROWS:
+            pieces = word_pieces(tokenizer, limit)
+
+        def ask(texts: list[str], text_pairs: list[str] | None) -> np.ndarray:
+            rows = encode(tokenizer, texts, text_pairs, limit, mask=mask, pieces=pieces)
+            return predict_logits(network, rows).numpy()
+
+    def checked(block: pa.Table) -> np.ndarray:
+        texts = texts_of(block)
+        found = ask(*texts)
+        check_finite(model, found, texts[0])
+        return found
+
+    logits = TEMPORARY.stacked(map(checked, blocks_of(table)))
     if order is None:
         return logits, names
     if set(names) != set(order):

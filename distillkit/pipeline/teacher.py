@@ -189,7 +189,8 @@ def label(
     elif zero_shot:
         summary = label_zero_shot(table, target, teacher, config, labels, name)
     elif logits:
-        summary = label_from_file(table, target, LogitsFile(logits, columns), config, labels, name)
+        file = LogitsFile(logits, columns, scratch)
+        summary = label_from_file(table, target, file, config, labels, name)
     else:
         summary = label_table(
             table, target, teacher, config, mask_of(table), name, engine=engine, workers=workers

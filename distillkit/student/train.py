@@ -1,6 +1,6 @@
 """Train a student on a table whose teacher's logits are a column."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,13 @@ from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
 from distillkit.data.scores import dev_score
 from distillkit.data.scratch import TEMPORARY, Scratch
+from distillkit.data.tables import blocks_of
 from distillkit.errors import InputError
 from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig
 from distillkit.student.states import with_states
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.plan import FitPlan, LossOfRows
-
-_BLOCK_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: b
     teacher = None if task.logits is None else torch.from_numpy(task.logits)
     gold = None
     if task.loss.asks_labels and "label" in table.column_names:
-        parts = (gold_of(_without_made_labels(block), labels, kind) for block in _blocks(table))
+        parts = (gold_of(_without_made_labels(block), labels, kind) for block in blocks_of(table))
         gold = torch.from_numpy(task.scratch.stacked(parts))
 
     def loss(numbers: Tensor, found: Tensor, /, done: float) -> Tensor:
@@ -151,7 +150,7 @@ def sampling_weights(
     names = [name for name in ("origin", "rules") if name in table.column_names]
     if not wanted or not names:
         return None
-    found = scratch.stacked(_weights(block.select(names), wanted) for block in _blocks(table))
+    found = scratch.stacked(_weights(block.select(names), wanted) for block in blocks_of(table))
     weights = torch.from_numpy(found)
     if not weights.any():
         raise InputError(
@@ -167,12 +166,6 @@ def _weights(block: pa.Table, wanted: Mapping[str, float]) -> np.ndarray:
     for name, factor in wanted.items():
         weights[pc.match_substring(marks, f"+{name}+").to_numpy()] *= factor
     return weights
-
-
-def _blocks(table: pa.Table) -> Iterator[pa.Table]:
-    """Cut a table, so that Python's objects are made of a few rows at a time; one block at least."""
-    for start in range(0, max(len(table), 1), _BLOCK_ROWS):
-        yield table.slice(start, _BLOCK_ROWS)
 
 
 def _without_made_labels(table: pa.Table) -> pa.Table:

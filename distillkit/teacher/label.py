@@ -35,7 +35,7 @@ from distillkit.teacher.checkpoint import (
     max_tokens_of,
     resolve,
 )
-from distillkit.teacher.logits_file import LogitsFile
+from distillkit.teacher.logits_file import LogitsFile, logits_in
 from distillkit.teacher.shards import Shard
 from distillkit.teacher.store import Write, check_manifest, fill_store, write_here
 from distillkit.training.inference import predict_logits
@@ -230,8 +230,8 @@ def label_from_file(
         "storage": config.storage,
     }
     check_manifest(folder, manifest)
-    file.check_covers(table)
-    score = refuse_chance(table, file.find, names, task, file.source)
+    table = file.join(table)
+    score = refuse_chance(table, logits_in, names, task, file.source)
 
     def shard(part: pa.Table, logits: np.ndarray) -> pa.Table:
         return shard_table(part, logits, config.storage, file.source, names)
@@ -240,7 +240,7 @@ def label_from_file(
         on_rows(len(logits))
         return logits
 
-    write = partial(write_here, file.find, found, shard)
+    write = partial(write_here, logits_in, found, shard)
     return fill_store(table, folder, manifest, config, write, score)
 
 

@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.checked import fingerprint
-from distillkit.data.keys import KeyIndex
+from distillkit.data.keys import KeyColumn, KeyIndex, in_parts, look_up
 from distillkit.data.logits import LABELS, keys_of
 from distillkit.data.readers import parquet_schema, parse_json, read_rows, source_files
-from distillkit.data.tables import read_table
+from distillkit.data.scratch import TEMPORARY, Scratch
+from distillkit.data.tables import read_blocks
 from distillkit.errors import InputError, library_errors
 from distillkit.recipe import ColumnsConfig
 
+LOGITS = "logits"
 _BLOCK_ROWS = 65_536
 
 
@@ -25,18 +27,21 @@ class LogitsFile:
     Args:
         source: .parquet or .jsonl.
         columns: Names of its text columns; canonical names are found too.
+        scratch: Where its keys and logits are kept.
 
     Raises:
         InputError: A row has no text or no logits, they are of another length than the first row's,
             not finite, or not those that the same text has elsewhere in the file.
     """
 
-    def __init__(self, source: str, columns: ColumnsConfig) -> None:
-        self.source = source
-        keys = keys_of(read_table(source, columns, labels="ignored", or_canonical=True))
-        self._index = KeyIndex(keys)
-        self._values = np.concatenate(list(self._blocks()))
-        self._refuse_contradictions(self._index.find(keys))
+    def __init__(self, source: str, columns: ColumnsConfig, scratch: Scratch = TEMPORARY) -> None:
+        self.source, self._scratch = source, scratch
+        keys = KeyColumn(scratch)
+        for block in read_blocks(source, columns, labels="ignored", or_canonical=True):
+            keys.append(keys_of(block))
+        self._keys = keys.whole()
+        self._values = scratch.stacked(self._blocks())
+        self._refuse_contradictions()
 
     @property
     def classes(self) -> int:
@@ -68,22 +73,25 @@ class LogitsFile:
             )
         return names
 
-    def check_covers(self, table: pa.Table) -> None:
-        """Refuse a table with rows that are not in the file.
+    def join(self, table: pa.Table) -> pa.Table:
+        """Give a canonical table a column of its rows' logits, `LOGITS`.
 
         Raises:
-            InputError: There are some; the message counts them and quotes the first.
+            InputError: Some rows are not in the file; the message counts them and quotes the first.
         """
-        missing = np.flatnonzero(~self._index.has(keys_of(table)))
-        if len(missing):
-            first = table["text"][int(missing[0])].as_py()
+        beside = (
+            (self._keys.slice(start, _BLOCK_ROWS), self._values[start : start + _BLOCK_ROWS])
+            for start in range(0, len(self._keys), _BLOCK_ROWS)
+        )
+        keys = keys_of(table, self._scratch)
+        found, missing, first = look_up(keys, beside, self.classes, self._scratch)
+        if missing:
+            text = table["text"][first].as_py()
             raise InputError(
-                f"{self.source}: {len(missing)} of {len(table)} rows have no logits there, the first is {first!r}; add them to the file"
+                f"{self.source}: {missing} of {len(table)} rows have no logits there, the first is {text!r}; add them to the file"
             )
-
-    def find(self, table: pa.Table) -> np.ndarray:
-        """Look up the logits of rows that are all in the file, (N, C) float32."""
-        return self._values[self._index.find(keys_of(table))]
+        column = pa.FixedSizeListArray.from_arrays(pa.array(found.ravel()), self.classes)
+        return table.append_column(LOGITS, column)
 
     def _blocks(self) -> Iterator[np.ndarray]:
         width = 0
@@ -97,13 +105,15 @@ class LogitsFile:
                     )
             yield np.array([values for _, values in block], np.float32)
 
-    def _refuse_contradictions(self, first: np.ndarray) -> None:
-        """Refuse rows that differ from the first one of their text, (N,) int64."""
-        other = (self._values != self._values[first]).any(axis=1)
-        if other.any():
-            row = int(other.argmax())
-            numbers = (row, int(first[row]))
-            place, earlier = (next(islice(read_rows(self.source), i, None))[0] for i in numbers)
+    def _refuse_contradictions(self) -> None:
+        """Refuse rows that differ from the first one of their text."""
+        pairs = []
+        for numbers, mine, _ in in_parts(self._keys, (), self._scratch):
+            firsts = numbers[KeyIndex(mine).find(mine)]
+            other = (self._values[numbers] != self._values[firsts]).any(axis=1)
+            pairs += [(int(numbers[row]), int(firsts[row])) for row in np.flatnonzero(other)[:1]]
+        if pairs:
+            place, earlier = (next(islice(read_rows(self.source), i, None))[0] for i in min(pairs))
             raise InputError(
                 f"{place}: the text of {earlier} with other logits; keep one of the two"
             )
@@ -118,6 +128,11 @@ class LogitsFile:
         if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
             raise InputError(f"{place}: expected a list of names; give them with --labels")
         return found
+
+
+def logits_in(table: pa.Table) -> np.ndarray:
+    """Return the logits of N rows, (N, C) float32, that `LogitsFile.join` put beside them."""
+    return table[LOGITS].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
 
 
 def _numbers(row: dict[str, Any], place: str) -> list[float]:

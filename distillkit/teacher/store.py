@@ -26,6 +26,7 @@ from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import SCORES, LabelConfig
+from distillkit.teacher.logits_file import LOGITS
 from distillkit.teacher.shards import Shard, Turns, plan_shards
 
 # Writes the shards of a plan into a folder, and tells how many rows are done.
@@ -56,7 +57,8 @@ def fill_store(
     Raises:
         InputError: The folder has another manifest.
     """
-    table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
+    names = [name for name in ("text", "text_pair", LOGITS) if name in table.column_names]
+    table = table.select(names)
     scratch = Scratch(folder.parent)
     keys = keys_of(table, scratch)
     with disk_errors(folder):

@@ -112,6 +112,20 @@ def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsy
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]  # no checkpoints stay
 
 
+@pytest.mark.slow
+def test_a_transfer_set_in_files_gives_what_one_in_memory_gives(work, tmp_path, monkeypatch):
+    asked = "--compress.vocabulary-size 30 --training.epochs 1"
+    assert main(command(work, tmp_path / "memory", asked)) == 0
+    monkeypatch.setattr("distillkit.data.scratch.MAPPED_BYTES", 100)
+    assert main(command(work, tmp_path / "files", asked)) == 0
+    one, two = (
+        (tmp_path / name / "model" / "model.safetensors").read_bytes()
+        for name in ("memory", "files")
+    )
+    assert one == two
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["files", "memory"]
+
+
 def test_a_training_that_does_harm_is_undone(work, tmp_path, capsys):
     arguments = command(work, tmp_path / "out", "--compress.embeddings int8")
     arguments += ["--training.learning-rate", "10"]

@@ -1,6 +1,7 @@
 """Logits from anywhere: joined by content, named, and refused by the row where they are wrong."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from distillkit import pipeline
 from distillkit.cli import main
+from distillkit.data import keys, scratch
 from distillkit.data.logits import join_logits, read_store
 from distillkit.data.tables import with_mask, write_table
 from distillkit.errors import InputError
@@ -20,6 +22,7 @@ from distillkit.recipe import (
     StudentConfig,
     TrainingConfig,
 )
+from distillkit.teacher import logits_file
 from distillkit.teacher.label import label_from_file
 from distillkit.teacher.logits_file import LogitsFile
 
@@ -164,6 +167,31 @@ def test_the_same_text_twice_needs_the_same_logits(source, train_table, write, s
     said = r"api\.jsonl:97: the text of .*api\.jsonl:4 with other logits"
     with pytest.raises(InputError, match=said):
         pipeline.label(source, tmp_path / "s2", logits=other)
+
+
+def test_a_file_that_is_read_and_joined_in_parts_gives_the_same(
+    source, train_table, write, store, tmp_path, monkeypatch
+):
+    rows = rows_of(train_table)
+    command = {"config": FULL, "logits": write([*rows[::-1], *rows[:9]])}
+    whole = pipeline.label(source, store, **command)
+    monkeypatch.setattr(keys, "PART_KEYS", 7)
+    monkeypatch.setattr(keys, "_CUT_KEYS", 5)
+    monkeypatch.setattr(scratch, "MAPPED_BYTES", 100)
+    monkeypatch.setattr(logits_file, "_BLOCK_ROWS", 11)
+    found = pipeline.label(source, tmp_path / "parts", **command)
+    assert dict(found) == dict(whole) | {"output": str(tmp_path / "parts")}
+    shards = [sorted((tmp_path / name).glob("*/shard-*")) for name in ("s", "parts")]
+    bytes_of = [{path.name: path.read_bytes() for path in paths} for paths in shards]
+    assert bytes_of[0] == bytes_of[1]
+    twice = [*rows, *(rows[i] | {"logits": [9, 9]} for i in (50, 3))]
+    said = r"jsonl:97: the text of .*jsonl:51 with other logits"
+    with pytest.raises(InputError, match=said):
+        pipeline.label(source, tmp_path / "s3", logits=write(twice))
+    lacking = [row for i, row in enumerate(rows) if i not in (40, 70)]
+    said = f"2 of 96 rows have no logits there, the first is {rows[40]['text']!r}"
+    with pytest.raises(InputError, match=re.escape(said)):
+        pipeline.label(source, tmp_path / "s3", logits=write(lacking))
 
 
 def test_labels_that_nobody_names_or_that_are_not_as_many_are_refused(

@@ -8,13 +8,17 @@ knows of every call that it began. A last line that is torn is ignored.
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import compress, product
 from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow as pa
 
+from distillkit.data.content import KEY_BYTES
 from distillkit.data.files import whole_file
+from distillkit.data.keys import KeyIndex
 from distillkit.errors import InputError
 
 JOURNAL = "answers.jsonl"
@@ -105,16 +109,18 @@ def read_journal(folder: Path) -> Record:
         InputError: A line in it is none of a journal.
     """
     record, path = Record(), folder / JOURNAL
-    lines = path.read_bytes().split(b"\n") if path.is_file() else [b""]
-    for number, line in enumerate(
-        lines[:-1], start=1
-    ):  # behind the last line end is nothing, or a torn line
-        try:
-            record.take(json.loads(line))
-        except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{path}:{number}: damaged; delete this line and label again"
-            ) from None
+    if not path.is_file():
+        return record
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):  # torn
+                break
+            try:
+                record.take(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                raise InputError(
+                    f"{path}:{number}: damaged; delete this line and label again"
+                ) from None
     record.close()
     return record
 
@@ -152,10 +158,16 @@ class Journal:
         line: dict[str, Any] = {"call": call, "used": used}
         self._write(line | (_line(answer) if answer else {}))
 
+    def forget(self, keys: Iterable[bytes], prompts: int) -> None:
+        """Leave the answers to so many prompts about these rows to the file: a shard has them."""
+        for asked in product(keys, range(prompts)):
+            self._record.answers.pop(asked, None)
+
     def compact(self, stored: pa.Array) -> None:
         """Keep the totals, and the answers about rows that no shard has."""
-        done = set(stored.to_pylist())
-        left = [answer for (key, _), answer in self._record.answers.items() if key not in done]
+        answers = list(self._record.answers.values())
+        keys = pa.array([answer.key for answer in answers], pa.binary(KEY_BYTES))
+        left = list(compress(answers, ~KeyIndex(stored).has(keys)))
         self._file.close()
         with whole_file(self._path) as partial:
             lines = [{"spent": asdict(self.spent)}, *map(_line, left)]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from distillkit.data.content import paired, texts_of
 from distillkit.data.files import disk_errors, hold
 from distillkit.data.gold import label_names
-from distillkit.data.keys import first_places
+from distillkit.data.keys import count_distinct
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
     FORMAT,
@@ -27,6 +27,7 @@ from distillkit.data.logits import (
     stored_rows,
     teacher_folder,
 )
+from distillkit.data.scratch import TEMPORARY
 from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.processes import log, progress_bar
@@ -34,8 +35,9 @@ from distillkit.recipe import LabelConfig
 from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.endpoint.answers import RULES
 from distillkit.teacher.endpoint.budget import SpentUp, cost_of, likely_tokens, spending
-from distillkit.teacher.endpoint.journal import Journal, Record, read_journal
+from distillkit.teacher.endpoint.journal import Journal, read_journal
 from distillkit.teacher.endpoint.prompts import Prompts, draw_examples
+from distillkit.teacher.shards import plan_shards
 from distillkit.teacher.store import check_manifest, fill_store, keep_manifest, write_here
 
 
@@ -49,37 +51,25 @@ class _Job:
     prompts: Prompts
     manifest: dict[str, Any]
 
-    def left(self, table: pa.Table, record: Record) -> tuple[pa.Table, pa.Table]:
-        """Return the distinct rows of a table, and those that are not answered in full."""
-        keys = keys_of(table)
-        places = first_places(keys)
-        rows, new = take_rows(table, places), keys.take(pa.array(places))
-        stored = set(stored_keys(self.folder).to_pylist()) if self.folder.is_dir() else set()
-        numbers = range(len(self.prompts.templates))
-        open_ = [
-            key not in stored and any((key, number) not in record.answers for number in numbers)
-            for key in new.to_pylist()
-        ]
-        return rows, rows.filter(pa.array(open_, pa.bool_()))
-
     def planned(self, table: pa.Table) -> tuple[int, dict[str, float]]:
         """Count the distinct rows of a table, and estimate what is left to spend on it."""
-        record = read_journal(self.folder)
-        rows, left = self.left(table, record)
-        asked = [
-            self.prompts.fill(number, key, *texts)
-            for key, texts in zip(keys_of(left).to_pylist(), paired(*texts_of(left)), strict=True)
-            for number in range(len(self.prompts.templates))
-            if (key, number) not in record.answers
-        ]
-        endpoint = self.config.endpoint
-        tokens = (
-            sum(likely_tokens(prompt, "")[0] for prompt in asked),
-            len(asked) * endpoint.answer_tokens,
-        )
+        record, endpoint, scratch = read_journal(self.folder), self.config.endpoint, TEMPORARY
+        keys, rows, calls, asked = keys_of(table, scratch), 0, 0, 0
+        stored = stored_keys(self.folder, scratch)
+        for shard in plan_shards(keys, stored, self.config.shard_rows, scratch):
+            part = take_rows(table, shard.rows)
+            for key, texts in zip(keys_of(part).to_pylist(), paired(*texts_of(part)), strict=True):
+                prompts = [
+                    self.prompts.fill(number, key, *texts)
+                    for number in range(len(self.prompts.templates))
+                    if (key, number) not in record.answers
+                ]
+                rows, calls = rows + bool(prompts), calls + len(prompts)
+                asked += sum(likely_tokens(prompt, "")[0] for prompt in prompts)
+        tokens = asked, calls * endpoint.answer_tokens
         cost = cost_of(tokens, endpoint)
-        found = {"rows": len(left), "calls": len(asked), "tokens": sum(tokens)}
-        return len(rows), found | ({} if cost is None else {"cost": cost})
+        found = {"rows": rows, "calls": calls, "tokens": sum(tokens)}
+        return count_distinct(keys, scratch), found | ({} if cost is None else {"cost": cost})
 
 
 def _job(
@@ -210,7 +200,9 @@ def _label(table: pa.Table, store: Path, job: _Job, asker: Any, journal: Journal
     source = f"{job.config.endpoint.url} ({job.config.endpoint.model})"
 
     def shard(part: pa.Table, logits: np.ndarray) -> pa.Table:
-        return shard_table(part, logits, job.config.storage, source, job.labels)
+        found = shard_table(part, logits, job.config.storage, source, job.labels)
+        journal.forget(found["key"].to_pylist(), len(job.prompts.templates))
+        return found
 
     def checked(part: pa.Table) -> np.ndarray:
         part = part.drop_columns("label")

@@ -3,6 +3,7 @@
 import json
 import math
 from email.utils import formatdate
+from itertools import product
 from time import time
 
 import httpx
@@ -214,6 +215,17 @@ def test_what_no_shard_has_outlives_the_compaction(tmp_path):
     record = read_journal(tmp_path)
     assert list(record.answers) == [(two, 0)]
     assert record.spent.unanswered == 2
+
+
+def test_what_a_shard_has_is_forgotten_in_memory_and_stays_in_the_file(tmp_path):
+    one, two = keys_of(pa.table({"text": ["a", "b"]})).to_pylist()
+    journal = Journal(tmp_path)
+    for key, prompt in product((one, two), range(2)):
+        journal.end(journal.begin((50, 4)), (40, 1), Answer(key, prompt, [-0.5, -1.0]))
+    journal.forget([one], 2)
+    assert journal.find(one, 0) is journal.find(one, 1) is None
+    assert journal.find(two, 1).values == [-0.5, -1.0]
+    assert len(read_journal(tmp_path).answers) == 4
 
 
 def test_a_damaged_journal_is_said_with_its_line(tmp_path):
