@@ -175,7 +175,6 @@ def _ray(
         except ValueError:  # RAY_ADDRESS or `ray start` names a cluster, which has its own CPUs
             ray.init(**quiet)
     gpus, cpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("GPU", "CPU"))
-    shared = ray.put(function)
     if holds_model:
         most = min(gpus, cpus) if gpus else cpus
         size = min(workers or (most if gpus else max(1, cpus - 1)), len(items))
@@ -186,11 +185,12 @@ def _ray(
         of_actor = ray.remote(
             num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=-1, max_task_retries=3
         )
-        actors = [of_actor(_Actor).remote(shared) for _ in range(size)]
+        # The function itself: Ray warns of a restart that finds a reference's object gone.
+        actors = [of_actor(_Actor).remote(function) for _ in range(size)]
         calls = 2 * [actor.call.remote for actor in actors]  # one is worked on, one waits
     else:
         task = ray.remote(num_cpus=1, max_retries=3)(_answer)
-        calls = [partial(task.remote, shared)] * max(64, 4 * cpus)
+        calls = [partial(task.remote, ray.put(function))] * max(64, 4 * cpus)
     try:
         for said, result in _in_flight(ray, calls, items):
             if not said:
