@@ -1,8 +1,11 @@
-"""Names of columns that a source is likely to have, for sources that have not the usual ones."""
+"""Names of columns that a source is likely to have, and the texts in its columns."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from distillkit.errors import InputError, MissingValue
 from distillkit.recipe import ColumnsConfig
 
 _TEXTS = [
@@ -73,3 +76,29 @@ def _all_of(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the names that are wanted, in that order, whatever their case; empty if one lacks."""
     by_lower = {name.lower(): name for name in names}
     return [by_lower[name] for name in wanted] if all(name in by_lower for name in wanted) else []
+
+
+def no_column(row: dict[str, Any], column: str, place: str, settings: str) -> InputError:
+    """Return the error of a row without a column, which `settings` name."""
+    return InputError(
+        f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with {settings}"
+    )
+
+
+def parse_text(row: dict[str, Any], column: str, place: str) -> str:
+    """Read a row's text.
+
+    Raises:
+        InputError: The column is missing, or its value is empty or no text.
+    """
+    if column not in row:
+        raise no_column(row, column, place, "--data.columns.text or --data.columns.text-pair")
+    value = row[column]
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        what = f"column {column!r} is empty (null or NaN)"
+        raise MissingValue(place, what, "; expected text: fill or drop the row")
+    if not isinstance(value, str):
+        raise InputError(f"{place}: column {column!r} is {value!r}; expected text")
+    if not value.strip():
+        raise MissingValue(place, f"column {column!r} is empty", "; fill or drop the row")
+    return value

@@ -1,6 +1,5 @@
 """Canonical tables: what a source becomes before any stage sees it, and its checks."""
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,33 +10,28 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from upath import UPath
 
-from distillkit.data.columns import find_columns
+from distillkit.data.columns import find_columns, no_column, parse_text
 from distillkit.data.files import whole_file
-from distillkit.data.labels import LABEL_TYPES, parse_label, task_of_labels
-from distillkit.data.readers import (
-    Row,
-    is_plain_text,
-    parquet_schema,
-    read_batches,
-    read_rows,
-    source_files,
+from distillkit.data.labels import LABEL_TYPES, parse_label
+from distillkit.data.own_tables import (
+    MASK,
+    STAMP,
+    believed,
+    canonical_names,
+    check_own_task,
+    of_task,
+    own_files,
 )
+from distillkit.data.readers import Row, parquet_schema, read_batches, read_rows
 from distillkit.data.scratch import Scratch
 from distillkit.errors import InputError, MissingValue
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Missing, Task
 
-# Keys of the schema's metadata: what this version of the project wrote, and a transfer set's mask
-# word.
-_STAMP, _MASK = b"distillkit.format", b"distillkit.mask"
 BLOCK_ROWS = 65_536
 _LISTED = 20  # rows of an error's list
-_OWN_TEXTS = ("text", "text_pair", "origin", "rules")
-_OWN_TYPES = {name: [pa.string()] for name in _OWN_TEXTS} | {"label": [*LABEL_TYPES.values()]}
 _LETTER = re.compile(r"[^\W\d_]")
 _SECOND_NAMES = {
     f"{stem}{mark}"
@@ -107,19 +101,19 @@ def read_blocks(
         InputError: A column is missing, a text is empty or no text, a label is missing, NaN, not
             `known` or of another task, or an unused column looks like a second text.
     """
-    if (own := _canonical_names(source)) is not None:
+    if (own := canonical_names(source)) is not None:
         second = "text_pair" if columns.text_pair or "text_pair" in own else ""
         columns = replace(columns, text="text", text_pair=second, label="label")
     wanted = _wanted(columns)
-    files = [] if own is None or known else _own_files(source, set(wanted), labels)
+    files = [] if own is None or known else own_files(source, set(wanted), labels)
     if files:
         schema = parquet_schema(files[0])
         names = [*wanted, *(["label"] if labels != "ignored" else []), "origin", "rules"]
         found = [name for name in names if name in schema.names]
         if "label" in found:
-            _check_task(files, schema.field("label").type, task)
+            check_own_task(files, schema.field("label").type, task)
         blocks = (
-            _of_task(_believed(str(file), first, block), task)
+            of_task(believed(str(file), first, block), task)
             for file in files
             for first, block in read_batches(file, rows, found)
         )
@@ -226,10 +220,10 @@ class _Columns:
         values: dict[str, Any] = {}
         for name, column in self.wanted.items():
             usual = self.or_canonical and column not in row and name in row
-            values[name] = _text(row, name if usual else column, place)
+            values[name] = parse_text(row, name if usual else column, place)
         if self.labels != "ignored":
             if "label" in row and self.columns.label not in row:  # which the user did not mean
-                raise _no_column(row, self.columns.label, place, "--data.columns.label")
+                raise no_column(row, self.columns.label, place, "--data.columns.label")
             required = self.labels == "required"
             values["label"] = parse_label(
                 row, self.columns, place, self.task, self.known, required=required
@@ -288,43 +282,6 @@ def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return pa.Table.from_batches(parts, table.schema)
 
 
-def _canonical_names(source: str) -> set[str] | None:
-    """Return the columns of a source with canonical names, None for any other source.
-
-    Canonical are text files, and tables that `write_table` wrote.
-    """
-    if source.startswith("datasets:"):
-        return None
-    names: set[str] = set()
-    for file in source_files(source):
-        own = ["text"] if is_plain_text(file) else _stamped_names(file)
-        if own is None:
-            return None
-        names.update(own)
-    return names
-
-
-def has_canonical_names(source: str) -> bool:
-    """Say whether a source's columns have the canonical names, whatever a recipe calls them."""
-    return _canonical_names(source) is not None
-
-
-def raw_columns(source: str, columns: ColumnsConfig) -> ColumnsConfig:
-    """Return the columns of unlabelled text: of a pair task it may have pairs or single texts."""
-    names = _canonical_names(source)
-    if names is None:
-        names = set(next(read_rows(source), ("", {}))[1])
-    single = not {columns.text_pair, "text_pair"} & names
-    return replace(columns, text_pair="") if single else columns
-
-
-def _stamped_names(file: UPath) -> list[str] | None:
-    if file.suffix != ".parquet":
-        return None
-    schema = parquet_schema(file)
-    return schema.names if _STAMP in (schema.metadata or {}) else None
-
-
 def _refuse_second_text(row: dict[str, Any], columns: ColumnsConfig, place: str) -> None:
     """Refuse a row of which an unused column looks like the second text of a pair."""
     if columns.text_pair:
@@ -354,111 +311,20 @@ def is_second_name(name: str, first: str) -> bool:
     )
 
 
-def _own_files(source: str, wanted: set[str], labels: str) -> list[UPath]:
-    """Return the files of a source that is a table of our own form, with rows and what is wanted.
-
-    A folder's files have the same columns. Of any other source: none.
-    """
-    files = source_files(source)
-    if any(file.suffix != ".parquet" for file in files):
-        return []
-    schema, *others = (parquet_schema(file) for file in files)
-    masks = {(one.metadata or {}).get(_MASK) for one in (schema, *others)}
-    if len(masks) > 1 or any(one != schema for one in others):
-        return []
-    columns = [*wanted, *([] if labels == "ignored" else ["label"])]
-    # Whoever writes the stamp may write it over other columns.
-    if any(schema.get_field_index(name) < 0 for name in columns) or any(
-        field.type not in _OWN_TYPES[field.name] for field in schema if field.name in _OWN_TYPES
-    ):
-        return []
-    if labels != "required":
-        some = any(True for file in files for _ in islice(read_batches(file, 1, columns[:1]), 1))
-        return files if some else []
-    blocks = (b for file in files for _, b in read_batches(file, BLOCK_ROWS, ["label"]))
-    nulls = [block["label"].null_count for block in blocks]
-    return files if nulls and not sum(nulls) else []
-
-
-def _believed(source: str, first: int, block: pa.Table) -> pa.Table:
-    """Return rows that were checked when written, if that is true: anybody can write the stamp.
-
-    Raises:
-        InputError: A text is missing, or a label is none.
-    """
-    names = [name for name in ("text", "text_pair") if name in block.column_names]
-    blank = (pc.equal(pc.utf8_trim_whitespace(block[name]), "").fill_null(True) for name in names)
-    if any(pc.any(column).as_py() for column in blank):
-        for number, row in enumerate(block.select(names).to_pylist(), start=first):
-            for name in names:
-                _text(row, name, f"{source} row {number}")
-    if "label" in block.column_names:
-        labels = block["label"].combine_chunks()
-        task = task_of_labels(labels.type)
-        if task == "multi-label":
-            labels, task = labels.flatten(), "classification"
-        place = f"{source} rows {first} to {first + len(block) - 1}"
-        for label in labels.unique().to_pylist():
-            parse_label({"label": label}, ColumnsConfig(), place, task, (), required=False)
-    return block
-
-
-def _check_task(files: Sequence[UPath], found: pa.DataType, task: Task) -> None:
-    """Refuse a table of our own whose labels, if it has any, are of another task."""
-    if found == LABEL_TYPES[task]:
-        return
-    for file in files:
-        blocks = read_batches(file, BLOCK_ROWS, ["label"])
-        if all(block["label"].null_count == len(block) for _, block in blocks):
-            continue
-        raise InputError(
-            f"{file}: its labels are of a {task_of_labels(found)} task, expected {task}; check --data.task, or which model this is for"
-        )
-
-
-def _of_task(table: pa.Table, task: Task) -> pa.Table:
-    """Give a column without any label the task's type."""
-    if "label" not in table.column_names or table["label"].type == LABEL_TYPES[task]:
-        return table
-    return table.set_column(
-        table.column_names.index("label"), "label", pa.nulls(len(table), LABEL_TYPES[task])
-    )
-
-
 def mask_of(table: pa.Table) -> str:
     """Return the mask word of a transfer set, empty for any other table."""
-    return (table.schema.metadata or {}).get(_MASK, b"").decode()
+    return (table.schema.metadata or {}).get(MASK, b"").decode()
 
 
 def with_mask(table: pa.Table, mask: str) -> pa.Table:
     """Note a transfer set's mask word in its metadata, which Parquet keeps."""
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), _MASK: mask.encode()})
-
-
-def _no_column(row: dict[str, Any], column: str, place: str, settings: str) -> InputError:
-    return InputError(
-        f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with {settings}"
-    )
-
-
-def _text(row: dict[str, Any], column: str, place: str) -> str:
-    if column not in row:
-        raise _no_column(row, column, place, "--data.columns.text or --data.columns.text-pair")
-    value = row[column]
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        what = f"column {column!r} is empty (null or NaN)"
-        raise MissingValue(place, what, "; expected text: fill or drop the row")
-    if not isinstance(value, str):
-        raise InputError(f"{place}: column {column!r} is {value!r}; expected text")
-    if not value.strip():
-        raise MissingValue(place, f"column {column!r} is empty", "; fill or drop the row")
-    return value
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), MASK: mask.encode()})
 
 
 @contextmanager
 def table_writer(target: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Yield a writer of a Parquet file, whole or absent; each table is a row group."""
-    schema = schema.with_metadata({**(schema.metadata or {}), _STAMP: b"1"})
+    schema = schema.with_metadata({**(schema.metadata or {}), STAMP: b"1"})
     with (
         whole_file(target) as partial,
         pq.ParquetWriter(partial, schema, compression="zstd", write_page_checksum=True) as writer,

@@ -13,7 +13,8 @@ from distillkit.data.batches import encode
 from distillkit.data.content import texts_of
 from distillkit.data.gold import class_counts, label_ids, label_names
 from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
-from distillkit.data.tables import raw_columns, read_blocks, read_table, take_rows
+from distillkit.data.own_tables import raw_columns
+from distillkit.data.tables import read_blocks, read_table, take_rows
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import (

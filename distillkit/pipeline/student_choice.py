@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from distillkit.data.content import texts_of
-from distillkit.data.tables import raw_columns, read_blocks
+from distillkit.data.own_tables import raw_columns
+from distillkit.data.tables import read_blocks
 from distillkit.data.words import is_unsegmented, split_words
 from distillkit.recipe import DataConfig, StudentConfig, load_config
 from distillkit.recipe.student import AUTO_STUDENT

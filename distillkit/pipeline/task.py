@@ -19,10 +19,11 @@ from distillkit.data.corrections import (
 )
 from distillkit.data.gold import check_labels_known, label_names
 from distillkit.data.memory import source_of
+from distillkit.data.own_tables import has_canonical_names, raw_columns
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
 from distillkit.data.splits import split_dev
-from distillkit.data.tables import has_canonical_names, raw_columns, read_table, take_rows
+from distillkit.data.tables import read_table, take_rows
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.processes import log

@@ -13,7 +13,8 @@ from distillkit.augment.method import AugmentOptions, Models
 from distillkit.augment.methods import methods_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.memory import source_of
-from distillkit.data.tables import raw_columns, read_blocks, read_table
+from distillkit.data.own_tables import raw_columns
+from distillkit.data.tables import read_blocks, read_table
 from distillkit.data.workers import leading
 from distillkit.errors import InputError
 from distillkit.pipeline.results import TransferSet
