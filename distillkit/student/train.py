@@ -22,6 +22,7 @@ from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig
 from distillkit.student.states import with_states
 from distillkit.training.checkpoints import Checkpoints
+from distillkit.training.feed import fits_beside
 from distillkit.training.plan import FitPlan, LossOfRows
 
 
@@ -116,18 +117,25 @@ def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: b
         parts = (gold_of(_without_made_labels(block), labels, kind) for block in blocks_of(table))
         gold = torch.from_numpy(task.scratch.stacked(parts))
 
+    held: list[Tensor | None] = []
+
     def loss(numbers: Tensor, found: Tensor, /, done: float) -> Tensor:
-        nonlocal teacher, gold
-        # Beside the model from the first batch on: a copy a batch would wait for the device.
-        teacher, gold = (
-            None if target is None else target.to(found.device) for target in (teacher, gold)
-        )
-        targets = (None if target is None else target[numbers] for target in (teacher, gold))
+        # Beside the model from the first batch on, if they fit: a copy a batch waits for the device.
+        for target in () if held else (teacher, gold):
+            if target is not None and fits_beside(target.nbytes, found.device):
+                target = target.to(found.device)
+            held.append(target)
+        targets = (None if target is None else _rows_of(target, numbers) for target in held)
         if by_states:
             return criterion(found[:, :-1], *targets, done) + found[:, -1].mean()
         return criterion(found, *targets, done)
 
     return loss
+
+
+def _rows_of(target: Tensor, numbers: Tensor) -> Tensor:
+    """Return a target's rows on the device of their numbers, wherever it is."""
+    return target[numbers.to(target.device)].to(numbers.device)
 
 
 def sampling_weights(

@@ -62,7 +62,12 @@ def lives_on_device(rows: Encoded, device: torch.device, config: LoaderConfig) -
     if config.rows != "auto" or device.type != "cuda":
         return config.rows != "host"
     held = [tensor for tensor in (rows.ids, rows.types, rows.offsets) if tensor is not None]
-    return sum(tensor.nbytes for tensor in held) <= torch.cuda.mem_get_info(device)[0] // 4
+    return fits_beside(sum(tensor.nbytes for tensor in held), device)
+
+
+def fits_beside(size: int, device: torch.device) -> bool:
+    """Say whether so many bytes may move beside the model: of a GPU a quarter of what is free."""
+    return device.type != "cuda" or size <= torch.cuda.mem_get_info(device)[0] // 4
 
 
 def loader_workers(config: LoaderConfig) -> int:

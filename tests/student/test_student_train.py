@@ -88,6 +88,16 @@ def test_a_student_learns_its_teachers_logits(train_table, dev_table):
     assert result.history[-1]["loss"] < result.history[0]["loss"] / 4
 
 
+def test_targets_that_do_not_fit_beside_the_model_teach_the_same(
+    train_table, dev_table, monkeypatch
+):
+    logits = logits_for(train_table)
+    one, _ = learn(train_table, dev_table, logits, alpha=0.5, how=BRIEF)
+    monkeypatch.setattr("distillkit.student.train.fits_beside", lambda size, device: False)
+    two, _ = learn(train_table, dev_table, logits, alpha=0.5, how=BRIEF)
+    assert equal(state(one), state(two))
+
+
 def test_a_siamese_student_learns_pairs(pair_table):
     logits = logits_for(pair_table, labels=["other", "same"])
     how = TrainingConfig(

@@ -6,7 +6,7 @@ import torch
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
 from distillkit.recipe import LoaderConfig
-from distillkit.training.feed import Feed, lives_on_device, loader_workers
+from distillkit.training.feed import Feed, fits_beside, lives_on_device, loader_workers
 from tests.training.test_loop import rows
 
 CPU = torch.device("cpu")
@@ -52,6 +52,7 @@ def test_rows_live_on_a_gpu_where_they_take_a_quarter_of_it_at_most(monkeypatch)
     for free, expected in ((4 * size, True), (4 * size - 4, False)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 10 * free))
         assert lives_on_device(data, gpu, LoaderConfig()) is expected
+        assert fits_beside(size, gpu) is expected
     assert lives_on_device(data, gpu, LoaderConfig(rows="device"))
     assert not lives_on_device(data, CPU, LoaderConfig(rows="host"))
     assert lives_on_device(data, CPU, LoaderConfig())
