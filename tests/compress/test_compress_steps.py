@@ -17,6 +17,7 @@ from distillkit.compress.quantise import round_weights
 from distillkit.compress.saliency import curvatures, saliencies, zero_weights
 from distillkit.compress.steps import Model, Reading, make_zeros, shrink
 from distillkit.compress.storage import stored_graph
+from distillkit.compress.target import find_plans
 from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import encode
@@ -533,3 +534,18 @@ def test_steps_come_in_their_order_and_each_upon_the_last(student, tmp_path):
     assert again.config.hidden_size == 5
     before = logits_of(work.network, work.tokenizer, ["alpha b"])
     assert torch.equal(logits_of(again, tokens, ["alpha b"]), before)
+
+
+def test_a_model_that_is_trained_again_is_planned_by_what_it_loses_not_by_its_rounding(student):
+    model, tokenizer = student("bilstm", unit="word")
+    reading = Reading(TEXTS, None)
+    of = Model(model, tokenizer), CompressConfig(), 1.0, reading, reading, 1
+
+    def cuts(plans):
+        return [replace(plan, embeddings="fp32", weights="fp32") for plan in plans]
+
+    rounded, trained = find_plans(*of, retrains=False), find_plans(*of, retrains=True)
+    assert set(cuts(trained)) == set(cuts(rounded))
+    assert len(cuts(trained)) == len(set(cuts(trained))) < len(rounded)
+    assert {plan.weights for plan in trained} == {"int8"}  # the finest, and it fits
+    assert cuts(trained)[0] == CompressConfig()  # nothing lost is best
