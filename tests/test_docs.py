@@ -36,8 +36,8 @@ LINKED = [
 ]
 README = PAGES[0].read_text(encoding="utf-8")
 # Of torchrun, Ray, pip and our benchmarks; and sections of which every key is an option.
-OTHERS = """--address --column --compress --epochs --glove --head --help-all --json --loss --max-restarts --nnodes
---no-build-isolation --nproc-per-node --pieces --rdzv-backend --rdzv-endpoint --results --search --shutdown-timeout
+OTHERS = """--address --column --compress --epochs --glove --head --help-all --json --loss --max-restarts --millions
+--nnodes --no-build-isolation --nproc-per-node --pieces --rdzv-backend --rdzv-endpoint --results --search --shutdown-timeout
 --teacher.training --training --widths"""
 
 

@@ -202,9 +202,9 @@ def shuffled_batches(
         Row numbers of each batch, (B,) int64.
     """
     order = torch.randperm(len(lengths), generator=generator)
-    batches: list[Tensor] = []
     for pool in order.split(batch_size * pool_batches):
-        batches.extend(pool[lengths[pool].argsort(stable=True)].split(batch_size))
+        pool[:] = pool[lengths[pool].argsort(stable=True)]
+    batches = order.split(batch_size)
     return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 

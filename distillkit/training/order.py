@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import overload
 
 import torch
@@ -92,8 +92,7 @@ class Epoch(Sequence[Group]):
             self._ends = order.counts[self._blocks].cumsum(0)
             seeds = torch.randint(2**62, (2, len(order.counts)), generator=self._generator)
             self._block_seeds, self._pool_seeds = seeds.tolist()
-        # Two: what reads ahead is in the next pool before the other is done with.
-        self._pool = lru_cache(maxsize=2)(self._draw)
+        self._pools: dict[int, tuple[Tensor, list[int]]] = {}
 
     def __len__(self) -> int:
         return self._steps
@@ -110,7 +109,11 @@ class Epoch(Sequence[Group]):
         if not 0 <= step < len(self):
             raise IndexError(step)
         pool, place = divmod(step, self._order.pool_steps)
-        return self._pool(pool)[place]
+        rows, ends = self._pool(pool)
+        first = place * self._order.step_parts
+        bounds = ends[first : first + self._order.step_parts + 1]
+        # Copies: a loader process would be sent the whole pool.
+        return [rows[start:end].clone() for start, end in pairwise(bounds)]
 
     def after(self, step: int) -> Iterator[Group]:
         """Yield the optimizer steps that follow the first `step` ones."""
@@ -123,7 +126,16 @@ class Epoch(Sequence[Group]):
             return self._order.rows_an_epoch
         return sum(len(part) for group in self for part in group)
 
-    def _draw(self, pool: int) -> list[Group]:
+    def _pool(self, number: int) -> tuple[Tensor, list[int]]:
+        """Return a pool, and hold it and the last one: what reads ahead leaves that one early."""
+        if number not in self._pools:
+            for older in list(self._pools)[:-1]:
+                del self._pools[older]
+            self._pools[number] = self._draw(number)
+        return self._pools[number]
+
+    def _draw(self, pool: int) -> tuple[Tensor, list[int]]:
+        """Return the rows of a pool, part after part, and where the parts begin and end."""
         order, generator = self._order, self._generator
         if len(order.counts) > 1:
             generator = torch.Generator().manual_seed(self._pool_seeds[pool])
@@ -131,8 +143,8 @@ class Epoch(Sequence[Group]):
         else:
             rows = order.block(0, generator)
         drawn = shuffled_batches(order.lengths[rows], order.part_rows, generator)
-        parts = [rows[part] for part in drawn]
-        return [parts[i : i + order.step_parts] for i in range(0, len(parts), order.step_parts)]
+        # One tensor: a pool of small ones held twice the memory.
+        return rows[torch.cat(drawn)], [0, *accumulate(map(len, drawn))]
 
     def _rows(self, begin: int) -> Tensor:
         """Return the rows of the pool that begins so many rows after the epoch does."""
