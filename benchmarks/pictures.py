@@ -321,7 +321,7 @@ def ladder() -> str:
 
 
 def calibration() -> str:
-    """Draw what a temperature does to a confidence, and to the error of three students."""
+    """Draw what a temperature does to a confidence, and to the error of students."""
     x, y = scale(0, 5, 62, 320), scale(50, 100, 200, 56)
     cut = 2.1
 
@@ -356,7 +356,7 @@ def calibration() -> str:
     parts += grid(at, range(0, 21, 5), 44, 160, "ECE, 15 bins of confidence, %")
     found = results("calibration")["rows"]
     for place, row in enumerate(sorted(found, key=lambda row: -row["before"])):
-        top = 64 + 38 * place
+        top = 62 + 29 * place
         name, _, size = row["run"].partition(", ")
         scaled = mean(float(one) for one in row["after, seeds 0 to 2"].split(", "))
         chance = row["perfect calibration, by chance (90 %)"]
@@ -364,8 +364,8 @@ def calibration() -> str:
         error = float(row["before"])
         parts += [
             f'<rect class="band" x="{at(low):.1f}" y="{top - 10}" width="{at(high) - at(low):.1f}" height="20" rx="3"/>',
-            text(name, 368, top),
-            text(size, 368, top + 15, "small"),
+            text(name, 368, top - 2),
+            text(size, 368, top + 10, "small"),
             line(at(scaled), top, at(error), top),
             dot(at(error), top, "grey"),
             dot(at(scaled), top),
