@@ -137,7 +137,7 @@ def train_here(
         epochs=1, batch_size=batch_size, learning_rate=1e-3, precision=precision
     )
 
-    def loss(numbers: Tensor, found: Tensor, /, done: float) -> Tensor:
+    def loss(numbers: Tensor, found: Tensor) -> Tensor:
         return nn.functional.mse_loss(found.float(), logits[numbers])
 
     fit(BiLSTMForSequenceClassification(config), FitPlan(rows, loss, training, 1, "student"))

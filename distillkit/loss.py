@@ -96,7 +96,7 @@ def soft_multi_label_loss(student: Tensor, teacher: Tensor, temperature: float =
     return (found - entropy).sum(1).mean() * temperature**2
 
 
-def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+def gold_loss(task: Task, student: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy with the gold label or labels, or squared distance to the gold score.
 
     Args:
@@ -104,8 +104,6 @@ def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.
         student: Logits, (B, C) float; any model's.
         labels: Class numbers, (B,) int64; 0 and 1, (B, C) float; or scores, (B,) float. None is
             missing.
-        smoothing: Share of a label that is spread over all classes, or over yes and no, alike, 0 to
-            1 (Szegedy et al. 2016, arXiv 1512.00567, section 7); without meaning for scores.
 
     Returns:
         Sum over the labels, mean over the batch, () float32; in nats but for scores.
@@ -115,12 +113,11 @@ def gold_loss(task: Task, student: Tensor, labels: Tensor, smoothing: float = 0.
     """
     _check_rows(student)
     if task == "classification":
-        return functional.cross_entropy(student.float(), labels, label_smoothing=smoothing)
+        return functional.cross_entropy(student.float(), labels)
     if task == "regression":
         return (student.float().squeeze(1) - labels).square().mean()
-    target = labels * (1 - smoothing) + smoothing / 2
     return (
-        functional.binary_cross_entropy_with_logits(student.float(), target, reduction="none")
+        functional.binary_cross_entropy_with_logits(student.float(), labels, reduction="none")
         .sum(1)
         .mean()
     )
@@ -130,7 +127,6 @@ def hard_label_loss(
     student: Tensor,
     teacher: Tensor | None,
     labels: Tensor | None,
-    smoothing: float = 0.0,
     task: Task = "classification",
 ) -> Tensor:
     """`gold_loss`, with the teacher's own answer where there is no gold label.
@@ -140,7 +136,6 @@ def hard_label_loss(
         teacher: Logits, (B, C) float; needed where a label is missing.
         labels: As for `gold_loss`; where missing `NO_LABEL`, of labels and scores NaN; None: all
             are missing.
-        smoothing: As for `gold_loss`.
         task: What a label is.
 
     Raises:
@@ -149,14 +144,10 @@ def hard_label_loss(
     if teacher is None:
         if labels is None or _missing(labels).any():
             raise ValueError("a row has neither a gold label nor a teacher's logits")
-        return gold_loss(task, student, labels, smoothing)
+        return gold_loss(task, student, labels)
     answer = _ANSWERS[task](teacher.detach())
-    return gold_loss(
-        task,
-        student,
-        answer if labels is None else torch.where(_missing(labels), answer, labels),
-        smoothing,
-    )
+    known = answer if labels is None else torch.where(_missing(labels), answer, labels)
+    return gold_loss(task, student, known)
 
 
 def _missing(labels: Tensor) -> Tensor:
@@ -174,8 +165,8 @@ class DistillationLoss(nn.Module):
     """alpha * hard labels + (1 - alpha) * what `config.kind` makes of the logits.
 
     Args:
-        config: `kind`, `alpha`, `temperature`, where these end, `label_smoothing`; the default is
-            the paper's best: MSE on logits alone.
+        config: `kind`, `alpha`, `temperature`; the default is the paper's best: MSE on logits
+            alone.
         task: What labels and logits mean.
 
     Raises:
@@ -196,7 +187,6 @@ class DistillationLoss(nn.Module):
         student: Tensor,
         teacher: Tensor | None = None,
         labels: Tensor | None = None,
-        done: float = 0.0,
     ) -> Tensor:
         """Return the loss of a batch.
 
@@ -206,41 +196,26 @@ class DistillationLoss(nn.Module):
             labels: Class numbers, (B,) int64, -100 where missing; labels, (B, C), or scores, (B,),
                 float, NaN where missing. None: all are. What is missing, the teacher's own answer
                 stands in for.
-            done: Share of the training that is done, 0 to 1: how far alpha and the temperature have
-                come.
 
         Raises:
             ValueError: The shapes differ, or what alpha asks for is missing.
         """
-        config = self.config
-        alpha = _on_the_way(
-            config.alpha, config.alpha if config.alpha_end < 0 else config.alpha_end, done
-        )
+        alpha = self.config.alpha
         if teacher is None and alpha < 1:
             raise ValueError(
                 f"alpha is {alpha}, so the teacher's logits are needed; alpha = 1 learns from labels alone"
             )
         loss = student.new_zeros((), dtype=torch.float32)
         if alpha > 0:
-            loss = loss + alpha * hard_label_loss(
-                student, teacher, labels, config.label_smoothing, self.task
-            )
+            loss = loss + alpha * hard_label_loss(student, teacher, labels, self.task)
         if alpha < 1 and teacher is not None:
-            loss = loss + (1 - alpha) * self._match(student, teacher, done)
+            loss = loss + (1 - alpha) * self._match(student, teacher)
         return loss
 
-    def _match(self, student: Tensor, teacher: Tensor, done: float) -> Tensor:
-        config = self.config
+    def _match(self, student: Tensor, teacher: Tensor) -> Tensor:
         if not self.kind.softens:
             return self.match(student, teacher)
-        temperature = _on_the_way(
-            config.temperature, config.temperature_end or config.temperature, done
-        )
-        return self.match(student, teacher, temperature)
-
-
-def _on_the_way(start: float, end: float, done: float) -> float:
-    return start + (end - start) * done
+        return self.match(student, teacher, self.config.temperature)
 
 
 def _check_temperature(temperature: float) -> None:

@@ -1,12 +1,13 @@
 """The rank of this process among those started together, and how they connect."""
 
+import ctypes
 import os
 import shutil
 import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,12 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def return_memory() -> None:
+    """Give the system what freed memory the C library keeps; only glibc does so when asked."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def meet(backend: str, timeout: timedelta = timedelta(minutes=30)) -> None:

@@ -328,47 +328,6 @@ def test_gradient_reaches_the_student_alone_in_every_task(task, labels, logits):
     assert teacher.grad is None
 
 
-def test_smoothing_spreads_a_share_of_the_label():
-    student = torch.tensor([[2.0, 0.0, -1.0]])
-    log_p = student.log_softmax(1)[0]
-    expected = -(0.7 + 0.1) * log_p[0] - 0.1 * log_p[1] - 0.1 * log_p[2]
-    assert_close(
-        DistillationLoss(LossConfig(alpha=1, label_smoothing=0.3))(
-            student, None, torch.tensor([0])
-        ),
-        expected,
-    )
-    yes, no = student.sigmoid().log()[0], (-student).sigmoid().log()[0]
-    expected = -(0.85 * yes[0] + 0.15 * no[0]) - (0.15 * (yes[1] + yes[2]) + 0.85 * (no[1] + no[2]))
-    gold = torch.tensor([[1.0, 0.0, 0.0]])
-    several = DistillationLoss(LossConfig(alpha=1, label_smoothing=0.3), "multi-label")
-    assert_close(several(student, None, gold), expected)
-
-
-def test_alpha_goes_in_a_line_from_start_to_end(logits):
-    student, teacher = logits
-    labels = GOLD["classification"]
-    loss = DistillationLoss(LossConfig(alpha=0.8, alpha_end=0.2))
-    for done, alpha in ((0.0, 0.8), (0.5, 0.5), (1.0, 0.2)):
-        expected = DistillationLoss(LossConfig(alpha=alpha))(student, teacher, labels)
-        assert_close(loss(student, teacher, labels, done), expected)
-    stays = DistillationLoss(LossConfig(alpha=0.8))
-    assert torch.equal(stays(student, teacher, labels, 1.0), stays(student, teacher, labels))
-    with pytest.raises(ValueError, match="so the teacher's logits are needed"):
-        DistillationLoss(LossConfig(alpha=1.0, alpha_end=0.0))(student, None, labels, 0.5)
-
-
-def test_temperature_goes_in_a_line_from_start_to_end(logits):
-    student, teacher = logits
-    loss = DistillationLoss(LossConfig("soft", temperature=8.0, temperature_end=2.0))
-    for done, temperature in ((0.0, 8.0), (0.5, 5.0), (1.0, 2.0)):
-        assert_close(
-            loss(student, teacher, None, done), soft_target_loss(student, teacher, temperature)
-        )
-    stays = DistillationLoss(LossConfig("soft", temperature=8.0))
-    assert torch.equal(stays(student, teacher, None, 1.0), soft_target_loss(student, teacher, 8.0))
-
-
 def test_soft_targets_of_several_labels_are_those_of_each_label(logits):
     student, teacher = logits
     found = DistillationLoss(LossConfig("soft", temperature=3.0), "multi-label")(student, teacher)
@@ -379,10 +338,9 @@ def test_soft_targets_of_several_labels_are_those_of_each_label(logits):
     ("config", "message"),
     [
         (LossConfig("soft"), "loss.kind is soft"),
-        (LossConfig(label_smoothing=0.1), "loss.label_smoothing is 0.1"),
         (LossConfig(teacher_weighting="confidence"), "loss.teacher_weighting is confidence"),
     ],
-    ids=["soft", "smoothing", "confidence"],
+    ids=["soft", "confidence"],
 )
 def test_what_a_score_has_no_meaning_for_is_refused_with_the_reason(config, message):
     with pytest.raises(InputError, match=f"{message}, but the task is regression, and a score"):

@@ -263,15 +263,6 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
             lambda: LossConfig(teachers=("a", "b=0")),
             "loss.teachers has 'b=0': expected NAME or NAME=WEIGHT, the weight a number above 0",
         ),
-        (lambda: LossConfig(alpha_end=1.5), "loss.alpha_end is 1.5: expected 0 to 1, or -1"),
-        (
-            lambda: LossConfig(temperature_end=-1.0),
-            "loss.temperature_end is -1.0: expected at least 0",
-        ),
-        (
-            lambda: LossConfig(label_smoothing=1.0),
-            "loss.label_smoothing is 1.0: expected 0 or more, and less than 1",
-        ),
         (
             lambda: LossConfig(teachers=("a=2", "b"), teacher_weighting="dev"),
             "loss.teacher_weighting is dev, but loss.teachers has weights of its own",
@@ -358,6 +349,12 @@ def test_old_names_in_yaml_still_load_with_one_line_each(load, old_names, tmp_pa
     assert capsys.readouterr().err == ""  # once a process
 
 
+def test_a_key_that_is_gone_is_taken_where_it_did_nothing(load):
+    assert load("loss:\n  alpha: 0.5\n  alpha_end: -1.0\n").loss == LossConfig(alpha=0.5)
+    with pytest.raises(InputError, match=r"r\.yaml:3: unknown key 'loss\.alpha_end'; did you mean"):
+        load("loss:\n  alpha: 0.5\n  alpha_end: 0.0\n")
+
+
 def test_old_name_beside_the_new_one_is_refused(load, old_names):
     with pytest.raises(InputError, match=r"r\.yaml:3: 'loss' is given twice, once by its old name"):
         load("loss:\n  alpha: 0.5\nhardness:\n  alpha: 0.5\n")
@@ -368,11 +365,11 @@ def test_old_name_beside_the_new_one_is_refused(load, old_names):
 
 
 def test_old_flags_still_work_with_one_line_each(old_names, capsys):
-    flags = ["--at-most", "5", "--student.vocabulary.smallest=3", "--hardness.alpha-end", "0.5"]
+    flags = ["--at-most", "5", "--student.vocabulary.smallest=3", "--hardness.alpha", "0.5"]
     flags += ["--teacher.training.passes", "9", "--training.no-halt"]
     settings = (command := parse("doctor", ["quickstart", *flags])).settings
     assert (command.rows, settings.student.vocabulary.min_count) == (5, 3)
-    assert (settings.loss.alpha_end, settings.teacher.training.epochs) == (0.5, 9)
+    assert (settings.loss.alpha, settings.teacher.training.epochs) == (0.5, 9)
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 5
     assert said[1].startswith(

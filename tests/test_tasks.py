@@ -126,7 +126,7 @@ def multi_label(tmp_path_factory, encoder_folder, tables):
         train=write(folder / "train.jsonl", labelled(tables[0])),
         dev=write(folder / "dev.jsonl", labelled(tables[1])),
     )
-    loss = LossConfig("soft", alpha=0.5, temperature=3.0, alpha_end=0.0, temperature_end=1.0)
+    loss = LossConfig("soft", alpha=0.5, temperature=3.0)
     recipe = recipe_of(data, encoder_folder, "bilstm", loss)
     return folder, recipe, runs.run(recipe, folder / "run")
 

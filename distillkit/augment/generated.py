@@ -175,7 +175,7 @@ def _fine_tune(
     rows = Encoded(flat, None, offsets, end)
     targets = Encoded(flat, None, offsets, -100).to(pick_device())
 
-    def loss(batch: Tensor, logits: Tensor, /, done: float) -> Tensor:
+    def loss(batch: Tensor, logits: Tensor) -> Tensor:
         target = targets.batch(batch)["input_ids"][:, 1:]
         flat = logits[:, :-1].flatten(0, 1)
         return nn.functional.cross_entropy(flat, target.flatten(), ignore_index=-100)

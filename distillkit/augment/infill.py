@@ -177,7 +177,7 @@ def _train_head(network: Any, tokenizer: Any, texts: Sequence[str], seed: int) -
     truth = rows.ids.masked_fill(hidden != tokenizer.mask_token_id, -100)
     targets = Encoded(truth, None, rows.offsets, -100).to(pick_device())
 
-    def loss(batch: Tensor, logits: Tensor, /, done: float) -> Tensor:
+    def loss(batch: Tensor, logits: Tensor) -> Tensor:
         target = targets.batch(batch)["input_ids"]
         target = target[target >= 0]
         return nn.functional.cross_entropy(logits, target, reduction="sum") / max(len(target), 1)

@@ -313,7 +313,7 @@ class _Ladder:
             return None
         loss, rows = self.recipe.loss, mine["rows"]
         if name == "gold":
-            loss = LossConfig(alpha=1, label_smoothing=loss.label_smoothing)
+            loss = LossConfig(alpha=1)
             rows = self.task.data["rows"]["train"]
         elif name == "hard":
             loss = LossConfig(alpha=1, teachers=loss.teachers)

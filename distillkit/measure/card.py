@@ -224,8 +224,7 @@ def _method_sentences(about: About) -> list[str]:
 
 def _loss(loss: LossConfig) -> str:
     matched = LOSSES[loss.kind].card.format(temperature=loss.temperature)
-    end = f" to {loss.alpha_end:g}" if loss.alpha_end >= 0 else ""
-    return f"{matched}, alpha {loss.alpha:g}{end}"
+    return f"{matched}, alpha {loss.alpha:g}"
 
 
 def _gaps(about: About, split: str) -> str:

@@ -125,9 +125,8 @@ def _kind_of_task(job: StudentJob) -> Task:
         InputError: The loss needs logits that are not there, or has no meaning for the task.
     """
     if job.logits is None and job.loss.asks_teacher:
-        which = "alpha" if job.loss.alpha < 1 else "alpha_end"
         raise InputError(
-            f"loss.{which} is {getattr(job.loss, which)}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone"
+            f"loss.alpha is {job.loss.alpha}, which needs the teacher's logits: give --logits, or --loss.alpha 1 to learn from gold labels alone"
         )
     weights = job.loss.teacher_weights()
     task = job.task if job.logits is None else store_task(job.logits, weights)

@@ -14,7 +14,7 @@ from distillkit.errors import InputError, library_errors, say_renamed
 from distillkit.recipe.augment import MixConfig
 from distillkit.recipe.experiment import Recipe
 from distillkit.recipe.kinds import load_methods
-from distillkit.recipe.renamed import new_key
+from distillkit.recipe.renamed import did_nothing, new_key
 from distillkit.recipe.ship import ShipConfig
 from distillkit.recipe.student import AUTO_STUDENT, StudentConfig
 from distillkit.recipe.teacher import TeacherConfig
@@ -193,6 +193,9 @@ class _Loader:
                 )
             old = key_node.value
             key = self._today(key_node, known, prefix)
+            scalar = isinstance(value_node, yaml.ScalarNode)
+            if scalar and did_nothing(prefix + key, value_node.value):
+                continue
             if key not in known:
                 mend = _nearest(key, known, prefix, default)
                 raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")

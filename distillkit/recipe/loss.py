@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 from typing_extensions import Doc
 
 from distillkit.errors import InputError
-from distillkit.recipe.bounds import Fraction, FractionBelowOne, NotNegative, Positive, check
+from distillkit.recipe.bounds import Fraction, NotNegative, Positive, check
 from distillkit.recipe.data import Task
 from distillkit.recipe.kinds import LOSSES, LossKind, choose
 from distillkit.recipe.teacher import TEACHER_NAME
@@ -44,13 +44,6 @@ class LossConfig:
     distance to the gold score; 1 ignores the teacher's logits."""
     temperature: Positive = 1.0
     """Softens both distributions of soft targets, > 0; the loss is multiplied by its square."""
-    alpha_end: float = -1.0
-    """alpha moves in a line to this over the training; -1: it stays."""
-    temperature_end: NotNegative = 0.0
-    """temperature moves in a line to this over the training; 0: it stays."""
-    label_smoothing: FractionBelowOne = 0.0
-    """Share of a hard label that is spread over all classes (Szegedy et al. 2016), 0 to less than
-    1: with alpha 1 a baseline without a teacher."""
     teachers: tuple[str, ...] = ()
     """Teachers of the logit store whose logits are averaged: NAME, or NAME=WEIGHT (1 where none is
     given); empty: all, alike."""
@@ -67,10 +60,6 @@ class LossConfig:
         if self.kind not in LOSSES:
             raise InputError(f"loss.kind is {self.kind!r}: {choose(self.kind, LOSSES)}")
         check(self, "loss")
-        if not 0 <= self.alpha_end <= 1 and self.alpha_end != -1:
-            raise InputError(
-                f"loss.alpha_end is {self.alpha_end}: expected 0 to 1, or -1: alpha stays"
-            )
         for item in self.teachers:
             if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not _is_weight(
                 item.partition("=")[2] or "1"
@@ -94,13 +83,13 @@ class LossConfig:
 
     @property
     def asks_teacher(self) -> bool:
-        """Whether the teacher's logits count at any time of the training."""
-        return self.alpha < 1 or 0 <= self.alpha_end < 1
+        """Whether the teacher's logits count."""
+        return self.alpha < 1
 
     @property
     def asks_labels(self) -> bool:
-        """Whether hard labels count at any time of the training."""
-        return self.alpha > 0 or self.alpha_end > 0
+        """Whether hard labels count."""
+        return self.alpha > 0
 
     def check_task(self, task: Task) -> None:
         """Refuse what a task has no meaning for.
@@ -116,24 +105,10 @@ class LossConfig:
             raise InputError(
                 f"loss.kind is {self.kind}, but the task is {task}, and {kind.refusal}: expected {fitting}"
             )
-        if task != "regression":
-            return
-        for name, asked, why in (
-            (
-                "teacher_weighting",
-                self.teacher_weighting == "confidence",
-                "a score does not say how sure it is: expected given or dev",
-            ),
-            (
-                "label_smoothing",
-                self.label_smoothing > 0,
-                "a score has no other classes to spread over: expected 0",
-            ),
-        ):
-            if asked:
-                raise InputError(
-                    f"loss.{name} is {getattr(self, name)}, but the task is regression, and {why}"
-                )
+        if task == "regression" and self.teacher_weighting == "confidence":
+            raise InputError(
+                "loss.teacher_weighting is confidence, but the task is regression, and a score does not say how sure it is: expected given or dev"
+            )
 
 
 def _is_weight(text: str) -> bool:

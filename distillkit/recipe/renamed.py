@@ -29,6 +29,14 @@ FLAGS: dict[str, dict[str, str]] = {
     },
 }
 
+# Recipe keys that are gone, and the value with which each did nothing.
+REMOVED = {"loss.alpha_end": "-1.0", "loss.temperature_end": "0.0", "loss.label_smoothing": "0.0"}
+
+
+def did_nothing(path: str, value: object) -> bool:
+    """Say whether a saved recipe or training may have this key, as it is gone and did nothing."""
+    return REMOVED.get(path) == str(value)
+
 
 def new_key(path: str) -> str | None:
     """Return the last part of a recipe key's new name, or None if the key was not renamed."""

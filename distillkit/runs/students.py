@@ -19,7 +19,6 @@ GOLD_BATCH = 64
 
 def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: str) -> Summary:
     """Bring the stage `student-gold` up to date."""
-    smoothing = recipe.loss.label_smoothing
     batch_size = min(recipe.training.batch_size, GOLD_BATCH)
     epochs = recipe.evaluation.gold_epochs
 
@@ -30,7 +29,7 @@ def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: st
             out / "model",
             recipe.student,
             teacher=task.model,
-            loss=LossConfig(alpha=1, label_smoothing=smoothing),
+            loss=LossConfig(alpha=1),
             training=replace(recipe.training.by_epochs(epochs), batch_size=batch_size),
             columns=task.columns,
             task=recipe.data.task,
@@ -40,7 +39,7 @@ def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: st
         )
         return pipeline.train_student(job)
 
-    settings = [_settings(recipe), epochs, smoothing, batch_size]
+    settings = [_settings(recipe), epochs, batch_size]
     inputs = _inputs(recipe, home, task, "teacher", "transfer") | {"train": task.tables["train"]}
     return relative(home.stage("student-gold", settings, inputs, build, version=STUDENT_VERSION))
 

@@ -119,7 +119,7 @@ def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: b
 
     held: list[Tensor | None] = []
 
-    def loss(numbers: Tensor, found: Tensor, /, done: float) -> Tensor:
+    def loss(numbers: Tensor, found: Tensor) -> Tensor:
         # Beside the model from the first batch on, if they fit: a copy a batch waits for the device.
         for target in () if held else (teacher, gold):
             if target is not None and fits_beside(target.nbytes, found.device):
@@ -127,8 +127,8 @@ def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: b
             held.append(target)
         targets = (None if target is None else _rows_of(target, numbers) for target in held)
         if by_states:
-            return criterion(found[:, :-1], *targets, done) + found[:, -1].mean()
-        return criterion(found, *targets, done)
+            return criterion(found[:, :-1], *targets) + found[:, -1].mean()
+        return criterion(found, *targets)
 
     return loss
 

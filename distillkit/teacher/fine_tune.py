@@ -55,7 +55,7 @@ def fine_tune(
     dev_rows = encode(tokenizer, *texts_of(dev), config.max_tokens)
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
 
-    def loss(numbers: Tensor, logits: Tensor, /, done: float) -> Tensor:
+    def loss(numbers: Tensor, logits: Tensor) -> Tensor:
         nonlocal gold
         gold = gold.to(logits.device)
         return gold_loss(task, logits, gold[numbers])

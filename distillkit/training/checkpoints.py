@@ -26,7 +26,7 @@ from torch import Tensor
 from distillkit.data.checked import check_sealed, readable, seal
 from distillkit.data.files import disk_errors, recover_folders, remove_folder, replace_folder
 from distillkit.errors import InputError
-from distillkit.recipe.renamed import new_key
+from distillkit.recipe.renamed import did_nothing, new_key
 from distillkit.training.strategies.base import Strategy
 
 _BLOCK = 2**18  # of an array or a column, hashed together
@@ -220,7 +220,7 @@ class Checkpoints:
         strategy.wait()
 
     def _check(self, path: Path, before: Mapping[str, Any]) -> None:
-        before = {_today(name): value for name, value in before.items()}
+        before = {_today(n): value for n, value in before.items() if not did_nothing(n, value)}
         for name in [*self._made_from, *before]:
             old, new = before.get(name), self._made_from.get(name)
             if old != new:

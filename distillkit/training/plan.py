@@ -32,11 +32,8 @@ class FitResult:
         }
 
 
-class LossOfRows(Protocol):
-    """Return the mean loss of a batch, () float."""
-
-    def __call__(self, numbers: Tensor, logits: Tensor, /, done: float) -> Tensor:
-        """Take row numbers (B,) and logits (B, C) on the device, and the fraction of steps done."""
+# Takes row numbers (B,) and logits (B, C) on the device, and returns their mean loss, () float.
+LossOfRows = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)

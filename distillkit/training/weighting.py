@@ -18,7 +18,6 @@ def weighted(
     own: Sequence[Pass],
     all_rows: int,
     batches: Iterable[Batch],
-    done: float,
 ) -> Iterator[tuple[dict[str, Tensor], Callable[[Tensor], Tensor], float]]:
     """Weight passes so that n small batches, or n processes, give the gradient of one large batch.
 
@@ -28,7 +27,6 @@ def weighted(
         own: This process's passes of the step.
         all_rows: Rows of the step, over all processes.
         batches: Row numbers and inputs of each pass, on the device.
-        done: Share of the training that is done, 0 to 1.
 
     Yields:
         The inputs of each pass, its loss of logits (B, C), and the weight of that loss.
@@ -36,7 +34,7 @@ def weighted(
     shards = strategy.num_shards
     if not isinstance(loss, CountedLoss):
         for (numbers, inputs), (_, count) in zip(batches, own, strict=True):
-            yield inputs, partial(loss, numbers, done=done), count * shards / all_rows
+            yield inputs, partial(loss, numbers), count * shards / all_rows
         return
     # What a pass's loss is divided by is known when all passes of all processes are.
     held = list(batches)

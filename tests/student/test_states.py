@@ -87,7 +87,7 @@ def test_training_brings_the_states_nearer_and_dev_sees_logits_alone(bert):
     before = learner.states(inputs)[1].mean().item()
     widths = []
 
-    def loss(batch, found, done):
+    def loss(batch, found):
         widths.append(found.shape[1])
         return found[:, -1].mean()
 

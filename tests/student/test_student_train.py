@@ -371,14 +371,3 @@ def test_a_loss_that_the_task_has_no_meaning_for_is_refused(train_table):
     model, tokenizer = build(table, ["score"])
     with pytest.raises(InputError, match=r"loss\.kind is soft, but the task is regression"):
         distil(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
-
-
-def test_alpha_that_grows_learns_the_labels_in_the_end(train_table, dev_table):
-    # The teacher says the opposite of every label; its say is gone when training ends.
-    model, tokenizer = build(train_table)
-    loss = LossConfig(alpha=0.0, alpha_end=1.0)
-    result = distil(
-        model, tokenizer, train_table, -logits_for(train_table), dev_table, loss, HOW, 1
-    )
-    assert min(record["dev"] for record in result.history[:10]) < 0.5
-    assert result.history[-1]["dev"] == 1
