@@ -63,6 +63,11 @@ def test_rows_of_all_places_meet_in_a_pool(pools):
     assert max(pool) - min(pool) > 60
 
 
+def test_a_part_takes_no_pool_with_it_to_another_process(pools):
+    for group in order_of().epoch(1):
+        assert all(part.untyped_storage().nbytes() == part.nbytes for part in group)
+
+
 def test_an_epoch_is_gone_on_with_at_any_step(pools):
     whole = numbers(order_of().epoch(2))
     for step in range(len(whole) + 1):
