@@ -16,7 +16,7 @@ PRIME = 1_000_003  # keeps seeds of epochs and processes apart
 # of one length alone are a bad sample of the data (4,096 of them cost a student 1 point), and the
 # longest of a mixed batch would pad all the others.
 _PART_ROWS = 256
-POOL_ROWS = 2**22  # shuffled together, in memory
+POOL_ROWS = 2**21  # shuffled together, in memory; up to twice as many where these are all
 BLOCK_ROWS = 2**13  # neighbours on the disk, which come into one pool
 
 # An optimizer step's row numbers, in parts of like length, (B,) int64 each.
@@ -53,7 +53,7 @@ class Order:
         self.parts = math.ceil(config.batch_size / _PART_ROWS)
         self.part_rows = math.ceil(config.batch_size / self.parts)
         self.step_parts = self.parts * config.accumulation_steps
-        few = len(lengths) <= POOL_ROWS
+        few = len(lengths) <= 2 * POOL_ROWS
         self.block_rows = max(1, len(lengths)) if few else BLOCK_ROWS
         blocks = range(math.ceil(len(lengths) / self.block_rows))
         # What a block gives depends on the weights alone, so that every epoch has as many steps.
