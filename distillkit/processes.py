@@ -79,7 +79,10 @@ def cores() -> int:
 
 
 def return_memory() -> None:
-    """Give the system what freed memory the C library keeps; only glibc does so when asked."""
+    """Give the system what freed memory Arrow and the C library keep; of the latter only glibc does."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -112,6 +112,19 @@ def test_two_processes_train_the_student_that_one_does(data, undisturbed, tmp_pa
     assert [line["epoch"] for line in log if line["kind"] == "epoch"] == list(range(1, 101))
 
 
+def test_two_processes_read_the_rows_once(data, tmp_path):
+    lines = ["text,label", *["fine film,positive", "dull film,negative"] * 20, ",positive"]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    done = torchrun(
+        "-m",
+        "distillkit",
+        *options(data, tmp_path / "student", **{"transfer-set": tmp_path / "rows.csv"}),
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("rows.csv:42") == 1
+    assert not list(tmp_path.glob("*student*"))
+
+
 def test_sigterm_saves_and_exits_0_and_the_same_command_ends_as_if_nothing_had_been(
     data, undisturbed, tmp_path
 ):

@@ -37,7 +37,7 @@ from distillkit.pipeline.results import Compressed
 from distillkit.processes import log, rank
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, dump
 from distillkit.runtime import Predictor
-from distillkit.student.train import DistillationTask, prepare
+from distillkit.student.train import DistillationTask, prepare, training_rows
 from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
@@ -248,19 +248,28 @@ class _Steps:
         # Other plans have other folders.
         place = checkpoint_folder(self.job.output) / f"{digest(asdict(settings))[:8]}-{name}"
         quantise_in_training(model.network, settings)
-        task = DistillationTask(
+        training, progress = self.job.training.by_epochs(epochs), f"compress: {name}"
+        rows = training_rows(
             model.network,
             model.tokenizer,
             self.table,
             self.targets,
+            self.job.loss,
+            training,
+            mask=mask_of(self.table),
+            progress=progress,
+            scratch=self.reading.scratch,
+        )
+        task = DistillationTask(
+            model.network,
+            model.tokenizer,
+            rows,
             self.dev,
             self.job.loss,
-            self.job.training.by_epochs(epochs),
+            training,
             self.job.seed,
-            mask=mask_of(self.table),
-            progress=f"compress: {name}",
-            checkpoints=Checkpoints(place, made_from, resume=self.job.resume),
-            scratch=self.reading.scratch,
+            progress,
+            Checkpoints(place, made_from, resume=self.job.resume),
         )
         fit(*prepare(task))
         keep_quantised(model.network.cpu())

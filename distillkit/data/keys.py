@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from distillkit.data.content import KEY_BYTES
 from distillkit.data.scratch import Column, Scratch
+from distillkit.processes import return_memory
 
 _BLOCK = 2**20  # keys looked up together
 _KEY = np.dtype(f"V{KEY_BYTES}")
-PART_KEYS = 2**21  # keys indexed together
+PART_KEYS = 2**20  # keys indexed together
 _CUT_KEYS = 2**17  # keys cut into parts together
 
 # Keys, and what stands beside each.
@@ -117,9 +118,11 @@ def in_parts(
     mine = _Parts(numbered, bits, scratch)
     theirs = _Parts(others, bits, scratch)
     for part in range(2**bits):
+        return_memory()  # of 30 million keys, the parts before have left 250 MB
         found = list(mine.of(part))
         rows = np.concatenate([np.empty(0, np.int64), *(rows for _, rows in found)])
         joined = pa.concat_arrays([keys.slice(0, 0), *(some for some, _ in found)])
+        del found
         yield rows, joined, theirs.of(part)
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from distillkit.data.files import disk_errors
+from distillkit.processes import return_memory
 
 MAPPED_BYTES = 1 << 24  # what is larger is in a file
 _ZEROS = 1 << 20  # bytes written together
@@ -64,6 +65,7 @@ class Scratch:
                 writer.close()
                 file.flush()
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return_memory()  # reading 30 million rows has left 108 MB
         return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
 
     def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from distillkit.data.checked import save_pretrained
 from distillkit.data.content import Texts
 from distillkit.data.files import replaceable, whole_folder
-from distillkit.data.gold import label_names
+from distillkit.data.gold import check_labels_known, label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.data.logits import joined_labels, store_task
 from distillkit.data.memory import source_of
@@ -19,15 +19,17 @@ from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
+from distillkit.pipeline.prepared import Prepared, once
 from distillkit.pipeline.results import Trained
 from distillkit.processes import rank
 from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare
+from distillkit.student.train import DistillationTask, prepare, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
+from distillkit.training.strategies import start
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
 STUDENT_VERSION = 1
@@ -56,10 +58,14 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         output=Path(job.output),
     )
     with replaceable(job.output, "student.yaml"):
-        task, weights = _task(job)
-        result = fit(*prepare(task))
+        dev = read_table(job.dev, job.columns, task=_kind_of_task(job))
+        strategy = start(_length(job))
+        prepared = once(strategy, checkpoint_folder(job.output), lambda: _prepared(job, dev))
+        task = _task(job, prepared, dev)
+        result = fit(*prepare(task), strategy)
         if rank() == 0:
             _save(job, task)
+    weights = prepared.weights
     return Trained(
         output=str(job.output),
         labels=list(task.model.config.id2label.values()),
@@ -69,13 +75,12 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
     )
 
 
-def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
-    """Read the sources, join the logits, build the student; return the teachers' weights too."""
+def _prepared(job: StudentJob, dev: pa.Table) -> Prepared:
+    """Read the transfer set, join the logits, build the student, tokenise."""
     kind = _kind_of_task(job)
     labels = "required" if job.logits is None else "optional"
     scratch = Scratch(job.output.parent)
     table = read_table(job.transfer_set, job.columns, task=kind, labels=labels, scratch=scratch)
-    dev = read_table(job.dev, job.columns, task=kind)
     job.student.check_fits(pairs="text_pair" in table.column_names, source=job.transfer_set)
     targets = None
     weights: dict[str, float] = {}
@@ -84,32 +89,45 @@ def _task(job: StudentJob) -> tuple[DistillationTask, dict[str, float]]:
     else:
         names = joined_labels(job.logits, job.loss.teacher_weights())
         targets, weights = teacher_targets(table, job.logits, job.loss, dev, scratch)
-    asked = job.student.asks_teacher or job.loss.hidden or job.loss.attention
-    teacher = load_classifier(job.teacher) if job.teacher and asked else None
+    check_labels_known(dev, names, "dev")  # tokenising takes longer
+    teacher = load_classifier(job.teacher) if job.teacher and job.student.asks_teacher else None
     model, tokenizer = _build(job, table, names, teacher)
     model.config.problem_type = PROBLEM_TYPES[kind]
     gold = table["label"] if "label" in table.column_names else []
-    made_from = {
-        "student": asdict(job.student),
-        "loss": asdict(job.loss),
-        "targets (SHA-256)": digest(targets, gold, names),
-    }
-    task = DistillationTask(
+    rows = training_rows(
         model,
         tokenizer,
         table,
         targets,
+        job.loss,
+        job.training,
+        mask=mask_of(table),
+        progress=job.progress,
+        scratch=scratch,
+    )
+    return Prepared(model, tokenizer, rows, weights, digest(targets, gold, names))
+
+
+def _task(job: StudentJob, prepared: Prepared, dev: pa.Table) -> DistillationTask:
+    """Put together what the student is to learn."""
+    by_states = job.teacher and (job.loss.hidden or job.loss.attention)
+    made_from = {
+        "student": asdict(job.student),
+        "loss": asdict(job.loss),
+        "targets (SHA-256)": prepared.digest,
+    }
+    return DistillationTask(
+        prepared.model,
+        prepared.tokenizer,
+        prepared.rows,
         dev,
         job.loss,
         _length(job),
         job.seed,
-        mask=mask_of(table),
-        progress=job.progress,
-        checkpoints=Checkpoints(checkpoint_folder(job.output), made_from, resume=job.resume),
-        teacher_model=teacher[0] if teacher else None,
-        scratch=scratch,
+        job.progress,
+        Checkpoints(checkpoint_folder(job.output), made_from, resume=job.resume),
+        load_classifier(job.teacher)[0] if by_states else None,
     )
-    return task, weights
 
 
 def _length(job: StudentJob) -> TrainingConfig:

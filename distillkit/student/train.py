@@ -1,6 +1,6 @@
-"""Train a student on a table whose teacher's logits are a column."""
+"""What a student learns from, row by row, and how it is trained on that."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor, nn
 
-from distillkit.data.batches import encode
+from distillkit.data.batches import Encoded, encode
 from distillkit.data.content import Texts, texts_of
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import task_of_model
@@ -27,67 +27,119 @@ from distillkit.training.plan import FitPlan, LossOfRows
 
 
 @dataclass(frozen=True)
-class DistillationTask:
-    """What a student is to learn.
+class TrainingRows:
+    """N rows to learn from, as training reads them.
 
     Attributes:
+        tokens: The student's tokens.
+        targets: The teacher's logits, (N, C) float32, or None.
+        gold: What the labels ask of each row's logits, as `data.gold.gold_of` has it, or None.
+        sampling_weights: How often an epoch has each row, (N,) float, or None: once.
+    """
+
+    tokens: Encoded
+    targets: Tensor | None
+    gold: Tensor | None
+    sampling_weights: Tensor | None
+
+
+def training_rows(
+    model: Any,
+    tokenizer: Any,
+    table: pa.Table,
+    logits: np.ndarray | None,
+    loss: LossConfig,
+    training: TrainingConfig,
+    *,
+    mask: str = "",
+    progress: str = "student",
+    scratch: Scratch = TEMPORARY,
+) -> TrainingRows:
+    """Tokenise a table, and put beside each row what is asked of it.
+
+    Args:
         model: From `build_student`; its configuration says what kind of task it is for.
         tokenizer: From `build_student`.
         table: N rows to learn from. Where the hard term has a weight, a `label` column is used; of
             a table with `origin` only those of original rows, as nobody labelled the others.
         logits: The teacher's, (N, C) float32, row by row; None learns from labels alone and needs
             `loss.alpha` 1.
+        loss: What to match.
+        training: How.
+        mask: The transfer set's mask word.
+        progress: Name of the progress bar.
+        scratch: Where what grows with the rows is kept.
+
+    Raises:
+        InputError: A label is unknown to the model or of another task, or no row has a sampling
+            weight.
+    """
+    pairs = Texts(table["text_pair"]) if "text_pair" in table.column_names else None
+    tokens = encode(
+        tokenizer,
+        Texts(table["text"]),
+        pairs,
+        tokenizer.model_max_length,
+        mask=mask,
+        progress=f"{progress}: tokenise",
+        scratch=scratch,
+    )
+    gold = None
+    if loss.asks_labels and "label" in table.column_names:
+        labels, kind = _labels(model), task_of_model(model.config)
+        parts = (gold_of(_without_made_labels(block), labels, kind) for block in blocks_of(table))
+        gold = torch.from_numpy(scratch.stacked(parts))
+    return TrainingRows(
+        tokens,
+        None if logits is None else torch.from_numpy(logits),
+        gold,
+        sampling_weights(table, training.weight_of(), scratch),
+    )
+
+
+@dataclass(frozen=True)
+class DistillationTask:
+    """What a student is to learn.
+
+    Attributes:
+        model: From `build_student`; its configuration says what kind of task it is for.
+        tokenizer: From `build_student`.
+        rows: What it learns from.
         dev: Labelled table.
         loss: What to match.
         training: How.
         seed: Order of the rows, dropout.
-        mask: The transfer set's mask word.
         progress: Name of the progress bar.
         checkpoints: Where training keeps what it needs to go on after a kill.
         teacher_model: The teacher, for `loss.hidden` and `loss.attention`.
-        scratch: Where what grows with the rows is kept.
     """
 
     model: Any
     tokenizer: Any
-    table: pa.Table
-    logits: np.ndarray | None
+    rows: TrainingRows
     dev: pa.Table
     loss: LossConfig
     training: TrainingConfig
     seed: int
-    mask: str = ""
     progress: str = "student"
     checkpoints: Checkpoints | None = None
     teacher_model: Any = None
-    scratch: Scratch = TEMPORARY
 
 
 def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
-    """Tokenise, and say what `fit` is to do: `fit(*prepare(task))` trains the student in place.
+    """Say what `fit` is to do: `fit(*prepare(task))` trains the student in place.
 
     Returns:
         What learns: the student, or what runs it beside its teacher; and the plan, whose score is
         `data.scores.dev_score`.
 
     Raises:
-        InputError: A label is unknown to the model or of another task, or the loss asks what the
-            task has no meaning for.
+        InputError: A label of dev is unknown to the model or of another task, or the loss asks what
+            the task has no meaning for.
     """
-    model, tokenizer, table, dev = task.model, task.tokenizer, task.table, task.dev
-    labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
+    model, tokenizer, dev = task.model, task.tokenizer, task.dev
+    labels, kind = _labels(model), task_of_model(model.config)
     check_labels_known(dev, labels, "dev")
-    limit, kind = tokenizer.model_max_length, task_of_model(model.config)
-    pairs = Texts(table["text_pair"]) if "text_pair" in table.column_names else None
-    rows = encode(
-        tokenizer,
-        Texts(table["text"]),
-        pairs,
-        limit,
-        mask=task.mask,
-        progress=f"{task.progress}: tokenise",
-        scratch=task.scratch,
-    )
     dev_gold, by = gold_of(dev, labels, kind), task.training.score_of(kind)
 
     def score(found: Tensor) -> float:
@@ -95,33 +147,30 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
 
     by_states = bool(task.loss.hidden or task.loss.attention)
     plan = FitPlan(
-        rows,
-        _loss_of_rows(task, labels, by_states=by_states),
+        task.rows.tokens,
+        _loss_of_rows(task, by_states=by_states),
         task.training,
         task.seed,
         task.progress,
-        dev=encode(tokenizer, *texts_of(dev), limit),
+        dev=encode(tokenizer, *texts_of(dev), tokenizer.model_max_length),
         score=score,
         checkpoints=task.checkpoints,
-        sampling_weights=sampling_weights(table, task.training.weight_of(), task.scratch),
+        sampling_weights=task.rows.sampling_weights,
     )
     return with_states(model, task.teacher_model, task.loss) if by_states else model, plan
 
 
-def _loss_of_rows(task: DistillationTask, labels: Sequence[str], *, by_states: bool) -> LossOfRows:
-    kind, table = task_of_model(task.model.config), task.table
-    criterion = DistillationLoss(task.loss, kind)
-    teacher = None if task.logits is None else torch.from_numpy(task.logits)
-    gold = None
-    if task.loss.asks_labels and "label" in table.column_names:
-        parts = (gold_of(_without_made_labels(block), labels, kind) for block in blocks_of(table))
-        gold = torch.from_numpy(task.scratch.stacked(parts))
+def _labels(model: Any) -> list[str]:
+    return [model.config.id2label[i] for i in range(model.config.num_labels)]
 
+
+def _loss_of_rows(task: DistillationTask, *, by_states: bool) -> LossOfRows:
+    criterion = DistillationLoss(task.loss, task_of_model(task.model.config))
     held: list[Tensor | None] = []
 
     def loss(numbers: Tensor, found: Tensor) -> Tensor:
         # Beside the model from the first batch on, if they fit: a copy a batch waits for the device.
-        for target in () if held else (teacher, gold):
+        for target in () if held else (task.rows.targets, task.rows.gold):
             if target is not None and fits_beside(target.nbytes, found.device):
                 target = target.to(found.device)
             held.append(target)

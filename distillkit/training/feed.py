@@ -14,7 +14,7 @@ from distillkit.processes import cores
 from distillkit.recipe import LoaderConfig
 
 Batch = tuple[Tensor, dict[str, Tensor]]
-_COPIED = 4096  # batches whose numbers go to the device together
+_COPIED = 256  # batches whose numbers go to the device together; so many are read ahead
 
 
 class Feed:

@@ -28,7 +28,7 @@ from distillkit.training.strategies.base import Strategy
 from distillkit.training.weighting import weighted
 
 
-def fit(model: nn.Module, plan: FitPlan) -> FitResult:
+def fit(model: nn.Module, plan: FitPlan, strategy: Strategy | None = None) -> FitResult:
     """Train a model and leave it, in every process, with the weights that scored best.
 
     Of epochs with the same score the last one counts.
@@ -36,13 +36,14 @@ def fit(model: nn.Module, plan: FitPlan) -> FitResult:
     Args:
         model: Takes `rows.batch(...)` as keyword arguments and answers with `.logits`, (B, C).
         plan: What it is trained on, and how.
+        strategy: By which the processes have met already; None: they meet here.
 
     Raises:
         InputError: The strategy or precision cannot run here, or a loss or gradient is not a
             number.
         Preempted: It was interrupted (SIGTERM, SIGINT) and has written a checkpoint.
     """
-    strategy = start(plan.config)
+    strategy = strategy or start(plan.config)
     trainer = _Trainer(strategy, plan)
     try:
         trainer.prepare(model)

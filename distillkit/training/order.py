@@ -92,7 +92,7 @@ class Epoch(Sequence[Group]):
             self._ends = order.counts[self._blocks].cumsum(0)
             seeds = torch.randint(2**62, (2, len(order.counts)), generator=self._generator)
             self._block_seeds, self._pool_seeds = seeds.tolist()
-        self._pools: dict[int, tuple[Tensor, list[int]]] = {}
+        self._held: dict[int, tuple[Tensor, list[int]]] = {}
 
     def __len__(self) -> int:
         return self._steps
@@ -127,12 +127,11 @@ class Epoch(Sequence[Group]):
         return sum(len(part) for group in self for part in group)
 
     def _pool(self, number: int) -> tuple[Tensor, list[int]]:
-        """Return a pool, and hold it and the last one: what reads ahead leaves that one early."""
-        if number not in self._pools:
-            for older in list(self._pools)[:-1]:
-                del self._pools[older]
-            self._pools[number] = self._draw(number)
-        return self._pools[number]
+        """Return a pool, and hold it alone."""
+        if number not in self._held:
+            self._held.clear()  # before the next one is drawn, which takes most of the memory
+            self._held[number] = self._draw(number)
+        return self._held[number]
 
     def _draw(self, pool: int) -> tuple[Tensor, list[int]]:
         """Return the rows of a pool, part after part, and where the parts begin and end."""

@@ -22,7 +22,7 @@ from distillkit.recipe import (
 )
 from distillkit.recipe.loader import load_recipe
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare, sampling_weights
+from distillkit.student.train import DistillationTask, prepare, sampling_weights, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.inference import predict_logits
@@ -62,9 +62,10 @@ def logits_for(table, scale=2.0, labels=LABELS):
     return (np.eye(2, dtype=np.float32)[gold] * 2 - 1) * scale
 
 
-def distil(model, tokenizer, table, logits, dev, loss=None, how=HOW, seed=1, **options):
+def distil(model, tokenizer, table, logits, dev, loss=None, how=HOW, seed=1, mask="", **options):
     loss = loss or LossConfig()
-    task = DistillationTask(model, tokenizer, table, logits, dev, loss, how, seed, **options)
+    rows = training_rows(model, tokenizer, table, logits, loss, how, mask=mask)
+    task = DistillationTask(model, tokenizer, rows, dev, loss, how, seed, **options)
     return fit(*prepare(task))
 
 
