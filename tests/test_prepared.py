@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from distillkit.pipeline.prepared import Prepared, once
+from distillkit.pipeline.prepared import Prepared, shared
 from distillkit.recipe import EmbeddingConfig, LossConfig, StudentConfig, TrainingConfig
 from distillkit.student.build import build_student
 from distillkit.student.train import training_rows
@@ -39,11 +39,20 @@ class Process:
         return self._said[-1]
 
 
-def together(folder, make):
+def together(output, make):
     meeting, said = threading.Barrier(2, timeout=60), []
+
+    def run(rank):
+        process = Process(rank, meeting, said)
+        with shared(process, output, make) as prepared:
+            there = list(output.parent.iterdir())
+            process.wait()
+        return prepared, there
+
     with ThreadPoolExecutor(2) as pool:
-        processes = [Process(rank, meeting, said) for rank in range(2)]
-        return list(pool.map(lambda process: once(process, folder, make), processes))
+        found, there = zip(*pool.map(run, range(2)), strict=True)
+    assert [len(folders) for folders in there] == [1, 1]
+    return found
 
 
 def fields(rows):
@@ -71,10 +80,9 @@ def test_every_process_gets_what_one_prepares_and_no_file_is_left(
         made.append(make(table, loss, training))
         return made[-1]
 
-    folder = tmp_path / ".student.training"
-    found = together(folder, prepare)
+    found = together(tmp_path / "student", prepare)
     assert len(made) == 1
-    assert not list(folder.iterdir())
+    assert not list(tmp_path.iterdir())
     for other in found:
         assert (other.weights, other.digest) == (made[0].weights, made[0].digest)
         assert other.rows.tokens.pad_id == made[0].rows.tokens.pad_id
@@ -89,10 +97,10 @@ def test_every_process_gets_what_one_prepares_and_no_file_is_left(
 
 
 def test_rows_that_a_killed_training_left_are_not_taken_for_new_ones(tmp_path, train_table):
-    left = tmp_path / "rows-000000000000"
+    left = tmp_path / ".student.rows-000000000000"
     left.mkdir()
     make(train_table).save(left)
-    found = together(tmp_path, lambda: make(train_table.slice(0, 7)))
+    found = together(tmp_path / "student", lambda: make(train_table.slice(0, 7)))
     assert [len(other.rows.tokens) for other in found] == [7, 7]
     assert not list(tmp_path.iterdir())
 
@@ -101,5 +109,6 @@ def test_one_process_prepares_without_files(tmp_path, train_table):
     alone = Process(0, threading.Barrier(1), [])
     alone.world = 1
     prepared = make(train_table)
-    assert once(alone, tmp_path / "none", lambda: prepared) is prepared
-    assert not (tmp_path / "none").exists()
+    with shared(alone, tmp_path / "student", lambda: prepared) as found:
+        assert found is prepared
+        assert not list(tmp_path.iterdir())

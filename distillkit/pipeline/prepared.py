@@ -1,10 +1,11 @@
 """What a student's training starts from, prepared once for all of its processes."""
 
+import glob
 import json
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from distillkit.data.batches import Encoded
-from distillkit.data.files import recover_folders, remove_folder, whole_folder
+from distillkit.data.files import remove_folder, whole_folder
 from distillkit.processes import without_foreign_bars
 from distillkit.student.train import TrainingRows
 from distillkit.training.strategies.base import Strategy
@@ -70,7 +71,7 @@ class Prepared:
 
     @staticmethod
     def load(folder: Path) -> "Prepared":
-        """Map what `save` wrote; the folder may then be removed."""
+        """Map what `save` wrote."""
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
         ids, offsets = _mapped(folder, "ids"), _mapped(folder, "offsets")
         assert ids is not None
@@ -93,33 +94,33 @@ def _mapped(folder: Path, name: str) -> Tensor | None:
     return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
 
 
-def once(strategy: Strategy, folder: Path, make: Callable[[], Prepared]) -> Prepared:
+@contextmanager
+def shared(strategy: Strategy, output: Path, make: Callable[[], Prepared]) -> Iterator[Prepared]:
     """Prepare in process 0 alone; the other processes map the files that it writes.
+
+    The files stay until the block ends: on a network's file system a process of another machine
+    loses what it has mapped when they are removed.
 
     Args:
         strategy: By which the processes have met.
-        folder: Where the files are until every process has mapped them; all must see it.
+        output: The files are in a hidden folder beside it, which all processes must see.
         make: Prepares.
     """
     if strategy.world == 1:
-        return make()
+        yield make()
+        return
     # A new name: what a killed training left is of other rows, perhaps.
-    place = folder / f"rows-{int(strategy.broadcast(float(secrets.randbits(48)))):012x}"
+    token = int(strategy.broadcast(float(secrets.randbits(48))))
+    place = output.with_name(f".{output.name}.rows-{token:012x}")
     if strategy.rank == 0:
-        recover_folders(folder)
-        for old in folder.glob("rows-*"):
+        for old in output.parent.glob(f".{glob.escape(output.name)}.rows-*"):
             remove_folder(old)
-        try:
-            with whole_folder(place) as partial:
-                make().save(partial)
-        except BaseException:
-            with suppress(OSError):  # it has checkpoints
-                folder.rmdir()
-            raise
+        with whole_folder(place) as partial:
+            make().save(partial)
     while not place.is_dir():
         time.sleep(_LOOK_EVERY)
-    found = Prepared.load(place)
-    strategy.wait()
-    if strategy.rank == 0:
-        remove_folder(place)
-    return found
+    try:
+        yield Prepared.load(place)
+    finally:
+        if strategy.rank == 0:
+            remove_folder(place)

@@ -19,7 +19,7 @@ from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
-from distillkit.pipeline.prepared import Prepared, once
+from distillkit.pipeline.prepared import Prepared, shared
 from distillkit.pipeline.results import Trained
 from distillkit.processes import rank
 from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
@@ -60,11 +60,11 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
     with replaceable(job.output, "student.yaml"):
         dev = read_table(job.dev, job.columns, task=_kind_of_task(job))
         strategy = start(_length(job))
-        prepared = once(strategy, checkpoint_folder(job.output), lambda: _prepared(job, dev))
-        task = _task(job, prepared, dev)
-        result = fit(*prepare(task), strategy)
-        if rank() == 0:
-            _save(job, task)
+        with shared(strategy, job.output, lambda: _prepared(job, dev)) as prepared:
+            task = _task(job, prepared, dev)
+            result = fit(*prepare(task), strategy)
+            if rank() == 0:
+                _save(job, task)
     weights = prepared.weights
     return Trained(
         output=str(job.output),
