@@ -33,7 +33,7 @@ from distillkit.recipe import (
     load_config,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare
+from distillkit.student.train import DistillationTask, prepare, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.loop import fit
@@ -127,17 +127,9 @@ def _student(arguments: argparse.Namespace) -> Train:
         config = replace(shelf, vocabulary=vocabulary, embeddings=embeddings)
         model, tokenizer = build_student(texts, names, config, seed, ask, mask_of(data))
         built = time.perf_counter() - began
-        task = DistillationTask(
-            model,
-            tokenizer,
-            data,
-            logits,
-            dev,
-            LossConfig(),
-            training,
-            seed,
-            mask=mask_of(data),
-        )
+        loss, mask = LossConfig(), mask_of(data)
+        rows = training_rows(model, tokenizer, data, logits, loss, training, mask=mask)
+        task = DistillationTask(model, tokenizer, rows, dev, loss, training, seed)
         result = fit(*prepare(task))
         return len(data), result.best_score, built
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from distillkit.errors import InputError
+from distillkit.pipeline import prepared as module
 from distillkit.pipeline.prepared import Prepared, shared
 from distillkit.recipe import EmbeddingConfig, LossConfig, StudentConfig, TrainingConfig
 from distillkit.student.build import build_student
@@ -16,7 +18,8 @@ WEIGHTED = TrainingConfig(sampling_weights=("original=2",))
 
 
 def make(table, loss=LossConfig(), training=TrainingConfig()):  # noqa: B008 - frozen
-    config = StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig("random", 4))
+    embeddings = EmbeddingConfig("random", 4, channels="multi")
+    config = StudentConfig(hidden_size=4, head_size=4, embeddings=embeddings)
     labels = ["negative", "positive"]
     model, tokenizer = build_student(table["text"].to_pylist(), labels, config, seed=1)
     logits = None
@@ -91,6 +94,8 @@ def test_every_process_gets_what_one_prepares_and_no_file_is_left(
             assert mine is None or (torch.equal(mine, theirs) and mine.dtype == theirs.dtype)
         for name, weight in made[0].model.state_dict().items():
             assert torch.equal(weight, other.model.state_dict()[name])
+        for name, parameter in made[0].model.named_parameters():
+            assert other.model.get_parameter(name).requires_grad == parameter.requires_grad
         text = "a fine film that nobody knows"
         assert other.tokenizer(text) == made[0].tokenizer(text)
         assert other.tokenizer.model_max_length == made[0].tokenizer.model_max_length
@@ -112,3 +117,38 @@ def test_one_process_prepares_without_files(tmp_path, train_table):
     with shared(alone, tmp_path / "student", lambda: prepared) as found:
         assert found is prepared
         assert not list(tmp_path.iterdir())
+
+
+def test_another_trainings_folder_stays(tmp_path, train_table):
+    other = tmp_path / ".student.rows-10k.training"
+    other.mkdir()
+    meeting = threading.Barrier(1)
+    process = Process(0, meeting, [])
+    with shared(process, tmp_path / "student", lambda: make(train_table)):
+        pass
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_where_process_0_fails_the_others_end_too(tmp_path):
+    def fail():
+        raise InputError("rows.csv:42: no text")
+
+    meeting, said = threading.Barrier(2, timeout=60), []
+
+    def run(rank):
+        with shared(Process(rank, meeting, said), tmp_path / "student", fail):
+            pass
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (pool.submit(run, rank) for rank in range(2))
+        assert str(first.exception()) == "rows.csv:42: no text"
+        assert "process 0 could not prepare the rows" in str(second.exception())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_does_not_see_the_output_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SEEN_WITHIN", 0.3)
+    process = Process(1, threading.Barrier(1), [7.0])
+    said = pytest.raises(InputError, match="all processes must see the output's folder")
+    with said, shared(process, tmp_path / "student", lambda: None):
+        pass

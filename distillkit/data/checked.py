@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -88,8 +89,13 @@ def write_array(array: np.ndarray, target: Path) -> None:
     """Write an array between two steps of a job, as `write_arrow` does a table."""
     with whole_file(target) as partial:
         with partial.open("wb") as sink:
-            np.save(sink, array, allow_pickle=False)
+            save_array(array, sink)
         _append_sum(partial)
+
+
+def save_array(array: np.ndarray, sink: IO[bytes]) -> None:
+    """Write an array as numpy does; a full disk is an OSError that says so, which numpy's is not."""
+    np.save(SimpleNamespace(write=sink.write), array, allow_pickle=False)
 
 
 def read_array(path: Path) -> np.ndarray:

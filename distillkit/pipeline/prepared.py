@@ -1,12 +1,13 @@
 """What a student's training starts from, prepared once for all of its processes."""
 
-import glob
 import json
+import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from distillkit.data.batches import Encoded
-from distillkit.data.files import remove_folder, whole_folder
-from distillkit.processes import without_foreign_bars
+from distillkit.data.checked import save_array
+from distillkit.data.files import disk_errors, remove_folder, whole_file
+from distillkit.errors import InputError
+from distillkit.processes import rank, without_foreign_bars
+from distillkit.student.register import register
 from distillkit.student.train import TrainingRows
 from distillkit.training.strategies.base import Strategy
 
-_LOOK_EVERY = 0.2  # seconds
+_LOOK_EVERY, _SEEN_WITHIN = 0.2, 120  # seconds; a network's file system shows new names late
+_FACTS = "facts.json"
 
 
 @dataclass(frozen=True)
@@ -43,19 +48,23 @@ class Prepared:
     digest: str
 
     def save(self, folder: Path) -> None:
-        """Write it for `load`, as files that can be mapped."""
+        """Write it for `load`, the arrays as files that can be mapped; _FACTS comes last."""
         with without_foreign_bars():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         for name, tensor in self._tensors().items():
             if tensor is not None:
-                np.save(folder / f"{name}.npy", tensor.numpy(), allow_pickle=False)
+                with (folder / f"{name}.npy").open("wb") as sink:
+                    save_array(tensor.numpy(), sink)
+        frozen = [name for name, p in self.model.named_parameters() if not p.requires_grad]
         facts = {
             "pad_id": self.rows.tokens.pad_id,
             "weights": self.weights,
             "digest": self.digest,
+            "frozen": frozen,
         }
-        (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+        with whole_file(folder / _FACTS) as partial:
+            partial.write_text(json.dumps(facts), encoding="utf-8")
 
     def _tensors(self) -> dict[str, Tensor | None]:
         tokens = self.rows.tokens
@@ -72,7 +81,8 @@ class Prepared:
     @staticmethod
     def load(folder: Path) -> "Prepared":
         """Map what `save` wrote."""
-        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        register()  # a kind that was added since the Auto classes were loaded
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         ids, offsets = _mapped(folder, "ids"), _mapped(folder, "offsets")
         assert ids is not None
         assert offsets is not None
@@ -82,6 +92,8 @@ class Prepared:
         with without_foreign_bars(str(folder)):
             model = AutoModelForSequenceClassification.from_pretrained(folder)
             tokenizer = AutoTokenizer.from_pretrained(folder)
+        for name in facts["frozen"]:
+            model.get_parameter(name).requires_grad_(False)
         rows = TrainingRows(tokens, *rest)
         return Prepared(model, tokenizer, rows, facts["weights"], facts["digest"])
 
@@ -90,8 +102,9 @@ def _mapped(folder: Path, name: str) -> Tensor | None:
     path = folder / f"{name}.npy"
     if not path.is_file():
         return None
-    # Copied on writing, which nobody does: torch warns of arrays that cannot be written.
-    return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+    # Shared, though nobody writes: private pages would count as memory, and torch warns of arrays
+    # that cannot be written.
+    return torch.from_numpy(np.load(path, mmap_mode="r+", allow_pickle=False))
 
 
 @contextmanager
@@ -110,17 +123,63 @@ def shared(strategy: Strategy, output: Path, make: Callable[[], Prepared]) -> It
         yield make()
         return
     # A new name: what a killed training left is of other rows, perhaps.
-    token = int(strategy.broadcast(float(secrets.randbits(48))))
-    place = output.with_name(f".{output.name}.rows-{token:012x}")
+    token = secrets.randbits(48)
     if strategy.rank == 0:
-        for old in output.parent.glob(f".{glob.escape(output.name)}.rows-*"):
-            remove_folder(old)
-        with whole_folder(place) as partial:
-            make().save(partial)
-    while not place.is_dir():
-        time.sleep(_LOOK_EVERY)
-    try:
+        _remove_old(output)
+        with disk_errors(output):
+            _place(output, token).mkdir(parents=True)
+    place = _place(output, int(strategy.broadcast(float(token))))
+    _see(place)
+    strategy.wait()
+    if strategy.rank:
+        _wait_for(place)
         yield Prepared.load(place)
+        return
+    try:
+        made = make()
+        with disk_errors(output):
+            made.save(place)
+        # The student as it was built, which is saved in the end, but not the rows: they are there twice.
+        model, tokenizer = made.model, made.tokenizer
+        del made
+        yield replace(Prepared.load(place), model=model, tokenizer=tokenizer)
     finally:
-        if strategy.rank == 0:
-            remove_folder(place)
+        remove_folder(place)
+
+
+def _place(output: Path, token: int) -> Path:
+    return output.with_name(f".{output.name}.rows-{token:012x}")
+
+
+def _remove_old(output: Path) -> None:
+    ours = re.compile(rf"\.{re.escape(output.name)}\.rows-[0-9a-f]{{12}}(\.removed\.partial)?")
+    for old in output.parent.glob(".*.rows-*"):
+        if ours.fullmatch(old.name):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _see(place: Path) -> None:
+    """Wait until process 0's folder is to be seen.
+
+    Raises:
+        InputError: It is not.
+    """
+    until = time.monotonic() + _SEEN_WITHIN
+    while not place.is_dir():
+        if time.monotonic() > until:
+            raise InputError(
+                f"{place.parent}: process {rank()} does not see what process 0 writes there; all processes must see the output's folder"
+            )
+        time.sleep(_LOOK_EVERY)
+
+
+def _wait_for(place: Path) -> None:
+    """Wait until process 0 has prepared the rows.
+
+    Raises:
+        InputError: It gave up.
+    """
+    while not (place / _FACTS).is_file():
+        if not place.is_dir():
+            raise InputError(f"process {rank()} ends, as process 0 could not prepare the rows")
+        time.sleep(_LOOK_EVERY)

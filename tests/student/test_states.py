@@ -9,7 +9,7 @@ from distillkit.errors import InputError
 from distillkit.recipe import LossConfig, StudentConfig, TrainingConfig
 from distillkit.student.build import build_student
 from distillkit.student.states import LearnsStates, StatesLoss, with_states
-from distillkit.student.train import DistillationTask, prepare
+from distillkit.student.train import DistillationTask, prepare, training_rows
 from distillkit.training.inference import predict_logits
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan
@@ -118,13 +118,11 @@ def test_a_student_that_learns_states_as_well_ends_nearer_to_them(bert):
             [], LABELS, StudentConfig("transformer", hidden_size=0, layers=2), 1, teacher=bert
         )
         loss = LossConfig(hidden=weight, attention=weight)
-        fit(
-            *prepare(
-                DistillationTask(
-                    student, tokenizer, table, logits, table, loss, how, 1, teacher_model=bert[0]
-                )
-            )
+        learnt = training_rows(student, tokenizer, table, logits, loss, how)
+        task = DistillationTask(
+            student, tokenizer, learnt, table, loss, how, 1, teacher_model=bert[0]
         )
+        fit(*prepare(task))
         # the student alone
         assert [*dict(student.named_parameters())] == [*dict(cut(bert).named_parameters())]
         left[weight] = (
