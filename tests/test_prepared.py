@@ -120,7 +120,7 @@ def test_one_process_prepares_without_files(tmp_path, train_table):
 
 
 def test_another_trainings_folder_stays(tmp_path, train_table):
-    other = tmp_path / ".student.rows-10k.training"
+    other = tmp_path / ".student.rows-000000000000-more.training"
     other.mkdir()
     meeting = threading.Barrier(1)
     process = Process(0, meeting, [])
