@@ -24,6 +24,7 @@ from distillkit import pipeline
 from distillkit.data.content import texts_of
 from distillkit.data.files import SUMS, replaceable, whole_folder
 from distillkit.data.gold import gold_of
+from distillkit.data.labels import labels_of
 from distillkit.data.tables import read_table
 from distillkit.doctor.text import check_student_vocabulary, check_truncation
 from distillkit.errors import InputError
@@ -38,13 +39,7 @@ from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE as SHIPPED
 from distillkit.runs.folder import stages_of
 from distillkit.runtime.bundle import read_bundle, write_bundle
-from distillkit.teacher.checkpoint import (
-    labels_of,
-    load_classifier,
-    max_tokens_of,
-    names_a_path,
-    task_of,
-)
+from distillkit.teacher.checkpoint import load_classifier, max_tokens_of, names_a_path, task_of
 
 BUNDLE = "bundle"
 

@@ -22,7 +22,7 @@ from distillkit.compress.target import NotMetError, find_plans
 from distillkit.data.content import Texts, paired, texts_of
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, gold_of
-from distillkit.data.labels import task_of_model
+from distillkit.data.labels import labels_of, task_of_model
 from distillkit.data.logits import joined_labels
 from distillkit.data.memory import source_of
 from distillkit.data.scores import dev_score
@@ -38,7 +38,7 @@ from distillkit.processes import log, rank
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, dump
 from distillkit.runtime import Predictor
 from distillkit.student.train import DistillationTask, prepare, training_rows
-from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
+from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
 

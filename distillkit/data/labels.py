@@ -53,6 +53,13 @@ def task_of_model(config: Any) -> Task:
     return "regression" if config.num_labels == 1 else "classification"
 
 
+def labels_of(model: Any) -> list[str]:
+    """List a model's labels in the order of its logits; of a regression, "score" alone."""
+    if task_of_model(model.config) == "regression":
+        return [SCORE]
+    return [model.config.id2label[i] for i in range(model.config.num_labels)]
+
+
 def task_of_labels(kind: pa.DataType) -> Task:
     """Say which kind of task a canonical `label` column of this type is of."""
     return next(task for task, label_type in LABEL_TYPES.items() if label_type == kind)

@@ -12,6 +12,7 @@ from distillkit import pipeline
 from distillkit.data.batches import encode
 from distillkit.data.content import texts_of
 from distillkit.data.gold import class_counts, label_ids, label_names
+from distillkit.data.labels import labels_of
 from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
 from distillkit.data.own_tables import raw_columns
 from distillkit.data.tables import read_blocks, read_table, take_rows
@@ -44,13 +45,7 @@ from distillkit.runs import with_data
 from distillkit.runs.first_labels import labelled_data
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.student.vocabulary import build_tokenizer
-from distillkit.teacher.checkpoint import (
-    labels_of,
-    load_classifier,
-    match_labels,
-    max_tokens_of,
-    resolve,
-)
+from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, resolve
 from distillkit.training.inference import predict_logits
 
 Report = dict[str, Any]

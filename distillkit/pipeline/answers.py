@@ -11,7 +11,7 @@ from scipy.special import softmax
 from distillkit.data.batches import encode, word_pieces
 from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
-from distillkit.data.labels import task_of_model
+from distillkit.data.labels import labels_of, task_of_model
 from distillkit.data.memory import source_of
 from distillkit.data.scratch import TEMPORARY
 from distillkit.data.tables import BLOCK_ROWS, blocks_of, mask_of, read_table
@@ -24,13 +24,7 @@ from distillkit.recipe import ColumnsConfig, Task
 from distillkit.runtime.answers import answers, check_finite, groups
 from distillkit.runtime.bundle import is_bundle, read_bundle
 from distillkit.runtime.explain import explain
-from distillkit.teacher.checkpoint import (
-    labels_of,
-    load_classifier,
-    match_labels,
-    max_tokens_of,
-    task_of,
-)
+from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, task_of
 from distillkit.training.inference import predict_logits
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from distillkit.data.batches import encode
 from distillkit.data.content import paired, texts_of
 from distillkit.data.files import hold, replaceable, whole_file, whole_folder
 from distillkit.data.gold import check_labels_known
-from distillkit.data.labels import task_of_model
+from distillkit.data.labels import labels_of, task_of_model
 from distillkit.data.memory import source_of
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
@@ -32,7 +32,7 @@ from distillkit.runtime.bundle import (
     write_bundle,
 )
 from distillkit.student.model import PairStudent, StudentModel
-from distillkit.teacher.checkpoint import labels_of, load_classifier, max_tokens_of
+from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
 from distillkit.training.inference import predict_logits
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from distillkit.data.batches import Encoded
-from distillkit.data.checked import save_array
+from distillkit.data.checked import save_array, save_pretrained
 from distillkit.data.files import disk_errors, remove_folder, whole_file
 from distillkit.errors import InputError
-from distillkit.processes import rank, without_foreign_bars
+from distillkit.processes import rank
 from distillkit.student.register import register
 from distillkit.student.train import TrainingRows
+from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.strategies.base import Strategy
 
 _LOOK_EVERY, _SEEN_WITHIN = 0.2, 120  # seconds; a network's file system shows new names late
@@ -49,9 +49,7 @@ class Prepared:
 
     def save(self, folder: Path) -> None:
         """Write it for `load`, the arrays as files that can be mapped; _FACTS comes last."""
-        with without_foreign_bars():
-            self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+        save_pretrained(folder, self.model, self.tokenizer)
         for name, tensor in self._tensors().items():
             if tensor is not None:
                 with (folder / f"{name}.npy").open("wb") as sink:
@@ -89,9 +87,7 @@ class Prepared:
         types, counted = _mapped(folder, "types"), _mapped(folder, "counted")
         tokens = Encoded(ids, types, offsets, facts["pad_id"], counted=counted)
         rest = (_mapped(folder, name) for name in ("targets", "gold", "sampling_weights"))
-        with without_foreign_bars(str(folder)):
-            model = AutoModelForSequenceClassification.from_pretrained(folder)
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+        model, tokenizer = load_classifier(str(folder))
         for name in facts["frozen"]:
             model.get_parameter(name).requires_grad_(False)
         rows = TrainingRows(tokens, *rest)

@@ -58,9 +58,10 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         output=Path(job.output),
     )
     with replaceable(job.output, "student.yaml"):
-        dev = read_table(job.dev, job.columns, task=_kind_of_task(job))
+        kind = _kind_of_task(job)
+        dev = read_table(job.dev, job.columns, task=kind)
         strategy = start(_length(job))
-        with shared(strategy, job.output, lambda: _prepared(job, dev)) as prepared:
+        with shared(strategy, job.output, lambda: _prepared(job, kind, dev)) as prepared:
             task = _task(job, prepared, dev)
             result = fit(*prepare(task), strategy)
             if rank() == 0:
@@ -75,9 +76,8 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
     )
 
 
-def _prepared(job: StudentJob, dev: pa.Table) -> Prepared:
+def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
     """Read the transfer set, join the logits, build the student, tokenise."""
-    kind = _kind_of_task(job)
     labels = "required" if job.logits is None else "optional"
     scratch = Scratch(job.output.parent)
     table = read_table(job.transfer_set, job.columns, task=kind, labels=labels, scratch=scratch)

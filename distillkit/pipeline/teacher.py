@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distillkit.data.checked import fingerprint
 from distillkit.data.files import replaceable, whole_folder
+from distillkit.data.labels import labels_of
 from distillkit.data.memory import source_of
 from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
@@ -25,7 +26,7 @@ from distillkit.recipe import (
     dump,
 )
 from distillkit.teacher import adapt, fine_tune
-from distillkit.teacher.checkpoint import SCRATCH, labels_of, task_of
+from distillkit.teacher.checkpoint import SCRATCH, task_of
 from distillkit.teacher.endpoint.label import label_from_endpoint, plan_endpoint
 from distillkit.teacher.label import label_from_file, label_table
 from distillkit.teacher.logits_file import LogitsFile

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from distillkit.data.content import texts_of
 from distillkit.data.files import whole_file
+from distillkit.data.labels import labels_of
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
@@ -28,7 +29,7 @@ from distillkit.report import charts, figures
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE
 from distillkit.runtime.bundle import TOKENIZER, read_bundle
-from distillkit.teacher.checkpoint import labels_of, load_classifier
+from distillkit.teacher.checkpoint import load_classifier
 
 Summary = dict[str, Any]
 

@@ -9,6 +9,7 @@ from typing import Any
 from distillkit import pipeline
 from distillkit.data.content import paired, texts_of
 from distillkit.data.gold import gold_of
+from distillkit.data.labels import labels_of
 from distillkit.data.tables import read_table
 from distillkit.measure.baselines import FrozenBaseline, TfidfBaseline, majority_logits
 from distillkit.measure.cost import (
@@ -24,7 +25,7 @@ from distillkit.processes import log
 from distillkit.recipe import Recipe
 from distillkit.runs.folder import BUNDLE, RunFolder, Summary
 from distillkit.runs.stages import Taught
-from distillkit.teacher.checkpoint import labels_of, load_classifier
+from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.text_vectors import TextVectors
 from distillkit.training.inference import on_threads
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from distillkit.data.batches import Encoded, encode
 from distillkit.data.content import Texts, texts_of
 from distillkit.data.gold import check_labels_known, gold_of
-from distillkit.data.labels import task_of_model
+from distillkit.data.labels import labels_of, task_of_model
 from distillkit.data.scores import dev_score
 from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.data.tables import blocks_of
@@ -86,7 +86,7 @@ def training_rows(
     )
     gold = None
     if loss.asks_labels and "label" in table.column_names:
-        labels, kind = _labels(model), task_of_model(model.config)
+        labels, kind = labels_of(model), task_of_model(model.config)
         parts = (gold_of(_without_made_labels(block), labels, kind) for block in blocks_of(table))
         gold = torch.from_numpy(scratch.stacked(parts))
     return TrainingRows(
@@ -138,7 +138,7 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
             the task has no meaning for.
     """
     model, tokenizer, dev = task.model, task.tokenizer, task.dev
-    labels, kind = _labels(model), task_of_model(model.config)
+    labels, kind = labels_of(model), task_of_model(model.config)
     check_labels_known(dev, labels, "dev")
     dev_gold, by = gold_of(dev, labels, kind), task.training.score_of(kind)
 
@@ -158,10 +158,6 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
         sampling_weights=task.rows.sampling_weights,
     )
     return with_states(model, task.teacher_model, task.loss) if by_states else model, plan
-
-
-def _labels(model: Any) -> list[str]:
-    return [model.config.id2label[i] for i in range(model.config.num_labels)]
 
 
 def _loss_of_rows(task: DistillationTask, *, by_states: bool) -> LossOfRows:

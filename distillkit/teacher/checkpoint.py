@@ -10,7 +10,7 @@ from typing import Any
 
 from distillkit import shelf
 from distillkit.data.checked import check_sealed
-from distillkit.data.labels import PROBLEM_TYPES, SCORE, task_of_model
+from distillkit.data.labels import PROBLEM_TYPES, task_of_model
 from distillkit.errors import InputError, checkpoint_errors, library_errors
 from distillkit.processes import without_foreign_bars
 from distillkit.recipe import Task, TeacherConfig, load_config
@@ -153,13 +153,6 @@ def own_labels(model: str) -> list[str]:
 def task_of(model: str) -> Task:
     """Return what kind of task a checkpoint says it was trained for."""
     return task_of_model(load_config_of(model))
-
-
-def labels_of(model: Any) -> list[str]:
-    """List a model's labels in the order of its logits; of a regression, "score" alone."""
-    if task_of_model(model.config) == "regression":
-        return [SCORE]
-    return [model.config.id2label[i] for i in range(model.config.num_labels)]
 
 
 def max_tokens_of(model: Any, tokenizer: Any) -> int:

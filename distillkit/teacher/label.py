@@ -15,7 +15,7 @@ from distillkit.data.batches import Encoded, encode, word_pieces
 from distillkit.data.checked import fingerprint
 from distillkit.data.content import texts_of
 from distillkit.data.gold import label_names
-from distillkit.data.labels import HEADS, SCORE, task_of_labels, task_of_model
+from distillkit.data.labels import HEADS, SCORE, labels_of, task_of_labels, task_of_model
 from distillkit.data.logits import (
     FORMAT,
     MANIFEST,
@@ -28,13 +28,7 @@ from distillkit.data.tables import mask_of, take_rows
 from distillkit.data.workers import each
 from distillkit.recipe import Engine, LabelConfig, Task
 from distillkit.teacher.chance import has_labels, refuse_chance
-from distillkit.teacher.checkpoint import (
-    labels_of,
-    load_classifier,
-    match_labels,
-    max_tokens_of,
-    resolve,
-)
+from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, resolve
 from distillkit.teacher.logits_file import LogitsFile, logits_in
 from distillkit.teacher.shards import Shard
 from distillkit.teacher.store import Write, check_manifest, fill_store, write_here

@@ -18,6 +18,7 @@ from distillkit.data.checked import (
     fingerprint,
     read_array,
     read_arrow,
+    save_array,
     seal,
     write_array,
     write_arrow,
@@ -575,3 +576,11 @@ def test_a_sealed_file_that_has_changed_or_is_gone_is_one_line(tmp_path):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"tokenizer\.json: cannot be read.*No such file"):
         check_sealed(folder)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_an_array_that_the_disk_has_no_room_for_is_one_line():
+    message = r"mine: no space left on the disk"
+    refused = pytest.raises(InputError, match=message)
+    with refused, disk_errors(Path("mine")), Path("/dev/full").open("wb") as sink:
+        save_array(np.zeros(1_000_000), sink)

@@ -7,14 +7,9 @@ import pytest
 import torch
 
 from distillkit.cli import main
+from distillkit.data.labels import labels_of
 from distillkit.errors import InputError, checkpoint_errors
-from distillkit.teacher.checkpoint import (
-    labels_of,
-    load_classifier,
-    match_labels,
-    max_tokens_of,
-    resolve,
-)
+from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, resolve
 
 
 def test_a_folder_and_a_hub_name_stay_as_they_are(encoder_folder):

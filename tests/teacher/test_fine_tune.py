@@ -3,9 +3,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from distillkit.data.labels import labels_of
 from distillkit.errors import InputError
 from distillkit.recipe import TeacherConfig, TrainingConfig
-from distillkit.teacher.checkpoint import labels_of, load_classifier
+from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.fine_tune import fine_tune, save
 
 

@@ -1,5 +1,7 @@
 """The order of rows is drawn pool by pool, and each row comes as often as it should."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -66,6 +68,21 @@ def test_rows_of_all_places_meet_in_a_pool(pools):
 def test_a_part_takes_no_pool_with_it_to_another_process(pools):
     for group in order_of().epoch(1):
         assert all(part.untyped_storage().nbytes() == part.nbytes for part in group)
+
+
+def test_one_pool_is_held_at_a_time(pools, monkeypatch):
+    drawn, draw = [], module.Epoch._draw
+
+    def watched(epoch, pool):
+        assert [number for number, rows in drawn if rows() is not None] == []
+        found = draw(epoch, pool)
+        drawn.append((pool, weakref.ref(found[0])))
+        return found
+
+    monkeypatch.setattr(module.Epoch, "_draw", watched)
+    assert len(list(order_of().epoch(1))) > 1
+    assert [number for number, _ in drawn] == list(range(len(drawn)))
+    assert len(drawn) > 2
 
 
 def test_an_epoch_is_gone_on_with_at_any_step(pools):
