@@ -584,7 +584,10 @@ def test_an_array_that_the_disk_has_no_room_for_says_so(tmp_path):
     # A file may be cut short as on a full disk, in the midst of the numbers.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
-        with pytest.raises(OSError) as refused, (tmp_path / "a.npy").open("wb") as sink:
+        with (
+            pytest.raises(OSError, match="File too large") as refused,
+            (tmp_path / "a.npy").open("wb") as sink,
+        ):
             save_array(np.zeros(1_000_000), sink)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
