@@ -61,7 +61,7 @@ def train(checkpoints=None, callbacks=(), seed=3, loss=None, **options):
     model = Network(dropout=0.5)
 
     def cross_entropy(batch, logits):
-        return torch.nn.functional.cross_entropy(logits, gold[batch])
+        return torch.nn.functional.cross_entropy(logits, gold.to(logits.device)[batch])
 
     watch = {
         "dev": rows(6),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from distillkit.training.lamb import Lamb, foreach, fused, optimizer, slots
 from distillkit.training.lamb import apex as apex_module
@@ -523,6 +524,14 @@ def test_scaled_gradients_step_as_plain_ones_and_overflow_changes_nothing(
     assert float(optimizer.state[params[0]]["step"]) == 3
 
 
+class NothingIsRead(TorchDispatchMode):
+    """Refuses to read a tensor's number, for which Python would wait on a GPU."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function is not torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_overflow_that_only_the_device_knows_changes_nothing(options):
     """What a GPU does, where nobody waits for the flag; here the flag is a tensor of the CPU."""
@@ -535,7 +544,7 @@ def test_overflow_that_only_the_device_knows_changes_nothing(options):
         if step % 2 == 0:
             params[1].grad[0], params[0].grad[1] = math.inf, math.nan
         before = copy.deepcopy(params)
-        with torch.no_grad():
+        with torch.no_grad(), NothingIsRead():
             optimizer._update(scale, torch.tensor(step % 2 == 0))
         if step % 2 == 0:
             assert all(map(torch.equal, params, before))

@@ -162,6 +162,7 @@ def test_lamb_leaves_clipping_to_the_loop():
 
 def test_apexs_lamb_is_chosen_by_its_name_and_refused_where_it_cannot_run(monkeypatch):
     config = TrainingConfig(optimizer="lamb-apex")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
         InputError, match=r"^training\.optimizer lamb-apex needs a GPU; choose lamb,"
     ):

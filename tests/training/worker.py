@@ -126,7 +126,7 @@ def train(
     passes = []
 
     def loss(batch, logits):
-        found = nn.functional.cross_entropy(logits, gold[batch])
+        found = nn.functional.cross_entropy(logits, gold.to(logits.device)[batch])
         passes.append([batch.tolist(), found.item()])
         time.sleep(pause)
         if stop == "pass" and len(passes) == 2 and rank() == world() - 1:

@@ -35,7 +35,8 @@ def step_foreach(slots: list[Slot], divisor: Tensor | None, skip: Tensor | None)
         if here is not None:
             # Gradients of 0 and the factors below leave everything as it is.
             grads = [grad.masked_fill(here, 0) for grad in grads]
-        torch._foreach_add_(steps, _unless(here, 1.0, 0.0))
+        # A list: of one tensor _foreach_add_ reads the number, and waits.
+        torch._foreach_add_(steps, [_unless(here, 1.0, 0.0)] * len(steps))
         if not group["adam_w_mode"] and decay:
             grads = list(
                 torch._foreach_add(grads, torch._foreach_mul(weights, _unless(here, decay, 0.0)))
