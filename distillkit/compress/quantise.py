@@ -23,7 +23,7 @@ class Codes(NamedTuple):
     Attributes:
         codes: (R, N) uint8.
         codebook: (K,) float32, K at most 256.
-        scale: (R, 1) float32; None: 1.
+        scale: (R, 1) float32 of float16 numbers; None: 1.
     """
 
     codes: Tensor
@@ -57,7 +57,7 @@ def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
         return Codes((rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), scale)
     steps = _STEPS[storage]
     scale = _scale(rows, steps)
-    codes = (rows / scale).round() + steps
+    codes = (rows / scale).round().clamp(-steps, steps) + steps
     return Codes(codes.to(torch.uint8), torch.arange(-steps, steps + 1, dtype=torch.float32), scale)
 
 
@@ -174,19 +174,26 @@ def stored_weights(
 
 
 def _scale(rows: Tensor, steps: int) -> Tensor:
-    return (rows.abs().amax(1, keepdim=True) / steps).clamp(min=torch.finfo(torch.float32).tiny)
+    found = rows.abs().amax(1, keepdim=True) / steps
+    return _half(found.clamp(min=2.0**-24))  # float16's smallest
 
 
 def _mean_size(rows: Tensor) -> Tensor:
-    """Return the mean size of each row's weights that are not zero, (R, 1)."""
-    return rows.abs().sum(1, keepdim=True) / (rows != 0).sum(1, keepdim=True).clamp(min=1)
+    """Return the mean size of each row's weights that are not zero, (R, 1), in float16 numbers."""
+    found = rows.abs().sum(1, keepdim=True) / (rows != 0).sum(1, keepdim=True).clamp(min=1)
+    return _half(found)
+
+
+def _half(scale: Tensor) -> Tensor:
+    return scale.clamp(max=torch.finfo(torch.float16).max).half().float()
 
 
 def _rounded(rows: Tensor, storage: Storage) -> Tensor:
     if storage == "binary":
         return rows.sign() * _mean_size(rows)
-    scale = _scale(rows, _STEPS[storage])
-    return (rows / scale).round() * scale
+    steps = _STEPS[storage]
+    scale = _scale(rows, steps)
+    return (rows / scale).round().clamp(-steps, steps) * scale
 
 
 def _nearest(values: Tensor, codebook: Tensor) -> Tensor:

@@ -102,7 +102,10 @@ def _decoded(
     last = f"{name}.values"
     if found.scale is not None:
         then("Reshape", constant("rows", np.array(rows.shape)))
-        then("Mul", constant("scale", found.scale.numpy()))
+        stored, cast = _half(f"{name}.scale", found.scale.numpy())
+        parts |= stored
+        nodes += cast
+        then("Mul", f"{name}.scale")
     then("Reshape", constant("shape", np.array(matrix.shape)))
     if across:
         then("Transpose", perm=[1, 0])

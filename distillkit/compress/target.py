@@ -39,7 +39,7 @@ def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
     for module, name, storage in stored_weights(model.network, compress):
         weight = getattr(module, name)
         total += weight.numel() * _BITS[storage] // 8
-        total += 4 * len(weight) if storage in ("int8", "int4", "binary") else 0
+        total += 2 * len(weight) if storage in ("int8", "int4", "binary") else 0
     return total / 1e6
 
 
