@@ -16,8 +16,8 @@ from distillkit.student.words import WordEmbedding
 def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) -> Any:
     """Remove a model's rarest tokens, in place, and return the tokenizer of the others.
 
-    Special tokens, single characters and subwords (`##ing`) stay, because removed words are read as
-    these.
+    Special tokens and single characters stay, because removed words are read as these. Subwords
+    (`##ing`) stay as far as they take at most half of the other places.
 
     Args:
         model: A classifier whose tables have a row a token.
@@ -43,11 +43,16 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
     special = {token["id"] for token in state["added_tokens"]}
     special |= {vocabulary[token] for token in tokenizer.all_special_tokens if token in vocabulary}
     part = state["model"].get("continuing_subword_prefix") or "\0"
-    must = special | {
-        i for token, i in vocabulary.items() if token.startswith(part) or len(token) == 1
-    }
-    rest = sorted((i for i in vocabulary.values() if i not in must), key=lambda i: (-counts[i], i))
-    kept = sorted(must | set(rest[: max(size - len(must), 0)]))
+    must = special | {i for token, i in vocabulary.items() if len(token.removeprefix(part)) == 1}
+    words: list[int] = []
+    subwords: list[int] = []
+    for i, token in sorted((i, token) for token, i in vocabulary.items() if i not in must):
+        (subwords if token.startswith(part) else words).append(i)
+    for tokens in (words, subwords):
+        tokens.sort(key=lambda i: -counts[i])
+    room = max(size - len(must), 0)
+    subwords = subwords[: max(room // 2, room - len(words))]
+    kept = sorted({*must, *subwords, *words[: room - len(subwords)]})
     new = {old: i for i, old in enumerate(kept)}
     state["model"]["vocab"] = {
         token: new[i]

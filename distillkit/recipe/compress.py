@@ -13,7 +13,7 @@ class CompressConfig:
     """What a model is to lose, in the order of the fields; 0 leaves a thing as it is."""
 
     vocabulary_size: CountOrZero = 0
-    """Tokens kept: special ones, parts of words, and the most used."""
+    """Tokens kept: special ones, single characters, and the most used words and parts of words."""
     layers: CountOrZero = 0
     """Layers kept of a transformer, evenly spaced, the last among them."""
     heads: FractionBelowOne = 0.0

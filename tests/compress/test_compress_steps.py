@@ -135,6 +135,19 @@ def test_words_that_go_are_read_by_their_subwords(student):
     assert fewer.unk_token_id not in fewer("unlucky")["input_ids"]
 
 
+def test_where_few_tokens_stay_half_of_them_are_words(student):
+    text = ["unhappy unlucky happy lucky happily luckily un happy"] * 3
+    vocabulary = VocabularyConfig(unit="word", size=60, subwords=30)
+    model, tokenizer = student("bilstm", texts=text, vocabulary=vocabulary)
+    letters = {token for token in tokenizer.get_vocab() if len(token.removeprefix("##")) == 1}
+    counts = Reading(["happy happy lucky"], None).counts(Model(model, tokenizer))
+    fewer = prune_vocabulary(model, tokenizer, counts, len(letters) + 2 + 4)
+    rest = set(fewer.get_vocab()) - letters - {"[PAD]", "[UNK]"}
+    assert {"happy", "lucky"} == {token for token in rest if not token.startswith("##")}
+    assert len(rest) == 4
+    assert fewer.unk_token_id not in fewer("unhappy luckily")["input_ids"]
+
+
 def test_a_transformers_special_tokens_keep_their_meaning_under_new_numbers(bert, tmp_path):
     network, tokenizer = copy.deepcopy(bert[0]), bert[1]
     words = ["x", *(f"word{i}" for i in range(4))]
