@@ -56,8 +56,8 @@ def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
             return Codes((rows.sign() + 1).to(torch.uint8), torch.tensor([-1.0, 0.0, 1.0]), scale)
         return Codes((rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), scale)
     steps = _STEPS[storage]
-    scale = _scale(rows, steps)
-    codes = (rows / scale).round().clamp(-steps, steps) + steps
+    numbers, scale = _in_steps(rows, steps)
+    codes = numbers + steps
     return Codes(codes.to(torch.uint8), torch.arange(-steps, steps + 1, dtype=torch.float32), scale)
 
 
@@ -173,9 +173,11 @@ def stored_weights(
     return found
 
 
-def _scale(rows: Tensor, steps: int) -> Tensor:
+def _in_steps(rows: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Return rows (R, N) in whole steps, -steps to steps, and the size of a row's step, (R, 1)."""
     found = rows.abs().amax(1, keepdim=True) / steps
-    return _half(found.clamp(min=2.0**-24))  # float16's smallest
+    scale = _half(found.clamp(min=2.0**-24))  # float16's smallest
+    return (rows / scale).round().clamp(-steps, steps), scale
 
 
 def _mean_size(rows: Tensor) -> Tensor:
@@ -191,9 +193,8 @@ def _half(scale: Tensor) -> Tensor:
 def _rounded(rows: Tensor, storage: Storage) -> Tensor:
     if storage == "binary":
         return rows.sign() * _mean_size(rows)
-    steps = _STEPS[storage]
-    scale = _scale(rows, steps)
-    return (rows / scale).round().clamp(-steps, steps) * scale
+    numbers, scale = _in_steps(rows, _STEPS[storage])
+    return numbers * scale
 
 
 def _nearest(values: Tensor, codebook: Tensor) -> Tensor:
