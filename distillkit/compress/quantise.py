@@ -1,4 +1,4 @@
-"""Quantised weights (int8, int4, signs, clusters), as stored and as training sees them."""
+"""Quantised weights (int8, int4, signs, clusters, products), as stored and as training sees them."""
 
 import warnings
 from typing import NamedTuple
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from distillkit.compress.product import FEWEST_ROWS, product_coded, product_values
 from distillkit.recipe import CompressConfig, Storage
 
 # Steps from 0 to a row's largest weight.
@@ -105,21 +106,39 @@ class Stored(nn.Module):
     Args:
         weight: Before training.
         storage: As for `coded`; fp16 and fp32 are not rounded in training.
-        clusters: Values of kmeans, which are trained too.
+        clusters: Values of kmeans, which are trained too; so are the centres of pq, whose codes stay.
         sparse: Keep zeros at zero.
+        counts: As for `product_coded`.
     """
 
-    def __init__(self, weight: Tensor, storage: Storage, clusters: int, *, sparse: bool) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        storage: Storage,
+        clusters: int,
+        *,
+        sparse: bool,
+        counts: np.ndarray | None = None,
+    ) -> None:
         super().__init__()
         self.storage = storage
         self.mask: Tensor | None
+        self.codes: Tensor | None
         self.register_buffer("mask", (weight != 0) if sparse else None)
-        self.codebook = nn.Parameter(codebook_of(weight, clusters)) if storage == "kmeans" else None
+        codes, codebook = None, None
+        if storage == "kmeans":
+            codebook = codebook_of(weight, clusters)
+        elif storage == "pq":
+            codes, codebook = product_coded(weight, counts)
+        self.register_buffer("codes", codes)
+        self.codebook = None if codebook is None else nn.Parameter(codebook)
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight as it would be stored, in its own shape."""
         if self.mask is not None:
             weight = weight * self.mask
+        if self.codes is not None and self.codebook is not None:
+            return product_values(self.codes, self.codebook) + (weight - weight.detach())
         if self.codebook is not None:
             found = self.codebook[_nearest(weight.detach(), self.codebook.detach())]
             found = found + (weight - weight.detach())
@@ -131,11 +150,20 @@ class Stored(nn.Module):
         return weight + rounded
 
 
-def quantise_in_training(model: nn.Module, compress: CompressConfig) -> None:
-    """Let training see tables and matrices as they will be stored, until `keep_quantised`."""
+def quantise_in_training(
+    model: nn.Module, compress: CompressConfig, counts: np.ndarray | None = None
+) -> None:
+    """Let training see tables and matrices as they will be stored, until `keep_quantised`.
+
+    Args:
+        model: Changed in place.
+        compress: Says how they are stored.
+        counts: How often each token is used, (V,); None: all alike.
+    """
+    sparse = compress.sparsity > 0
     for module, name, storage in stored_weights(model, compress):
-        weight = getattr(module, name)
-        part = Stored(weight.detach(), storage, compress.clusters, sparse=compress.sparsity > 0)
+        weight = getattr(module, name).detach()
+        part = Stored(weight, storage, compress.clusters, sparse=sparse, counts=counts)
         parametrize.register_parametrization(module, name, part)
 
 
@@ -146,13 +174,17 @@ def keep_quantised(model: nn.Module) -> None:
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def round_weights(model: nn.Module, compress: CompressConfig) -> None:
-    """Round a model's tables and matrices to what will be stored."""
+def round_weights(
+    model: nn.Module, compress: CompressConfig, counts: np.ndarray | None = None
+) -> None:
+    """Round a model's tables and matrices to what will be stored; `counts` as above."""
     with torch.no_grad():
         for module, name, storage in stored_weights(model, compress):
             weight = getattr(module, name)
             if storage == "fp16":
                 weight.copy_(weight.half())
+            elif storage == "pq":
+                weight.copy_(product_coded(weight, counts).values())
             elif storage != "fp32":
                 rows = clipped(weight.flatten(1), storage)
                 weight.copy_(coded(rows, storage, compress.clusters).values().view_as(weight))
@@ -164,13 +196,30 @@ def stored_weights(
     """List a model's tables and matrices, not its biases and norms: module, name, storage."""
     found: list[tuple[nn.Module, str, Storage]] = []
     for module in model.modules():
-        storage = compress.embeddings if isinstance(module, nn.Embedding) else compress.weights
+        table = isinstance(module, nn.Embedding)
         found += [
-            (module, name, storage)
+            (module, name, table_storage(len(weight), compress) if table else compress.weights)
             for name, weight in module.named_parameters(recurse=False)
             if weight.ndim > 1
         ]
     return found
+
+
+def table_storage(rows: int, compress: CompressConfig) -> Storage:
+    """Return how a table of so many rows is stored; pq costs a small one more than int8."""
+    few = compress.embeddings == "pq" and rows < FEWEST_ROWS
+    return "int8" if few else compress.embeddings
+
+
+def stored_numbers(model: nn.Module, compress: CompressConfig) -> int:
+    """Return how many numbers a model has as it is stored: of pq its codes and centres."""
+    total = sum(weight.numel() for weight in model.parameters())
+    for module, name, storage in stored_weights(model, compress):
+        if storage == "pq":
+            weight = getattr(module, name)
+            codes, centres = product_coded(weight)
+            total += codes.numel() + centres.numel() - weight.numel()
+    return total
 
 
 def _in_steps(rows: Tensor, steps: int) -> tuple[Tensor, Tensor]:

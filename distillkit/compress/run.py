@@ -14,9 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit import __version__
-from distillkit.compress.quantise import keep_quantised, quantise_in_training
+from distillkit.compress.quantise import keep_quantised, quantise_in_training, stored_numbers
 from distillkit.compress.report import steps_table
-from distillkit.compress.steps import Model, Reading, check_fits, make_zeros, shrink, store
+from distillkit.compress.steps import (
+    Model,
+    Reading,
+    check_fits,
+    make_zeros,
+    shrink,
+    store,
+    token_counts,
+)
 from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import NotMetError, find_plans
 from distillkit.data.content import Texts, paired, texts_of
@@ -207,7 +215,7 @@ class _Steps:
                 SCORES[self.task]: score,
                 "agreement": agreement(self.task, found, self.first),
                 "megabytes": written["megabytes"],
-                "parameters": sum(weight.numel() for weight in model.network.parameters()),
+                "parameters": stored_numbers(model.network, stored or CompressConfig()),
                 "parity": written["parity"]["largest"],
             }
         )
@@ -225,14 +233,14 @@ class _Steps:
                 self.retrain(model, sparse, f"round {number}", 1)
         whole = copy.deepcopy(model.network)
         if settings.changes_storage:
-            self.measure(store(model, settings), model, settings)
+            self.measure(store(model, settings, self.reading), model, settings)
         if not retrains:
             return
         cut, score = model.network, self.done[-1][SCORES[self.task]]
         model.network = whole  # training starts from the weights that are not rounded
         self.retrain(model, settings, "at last", self.job.training.epochs)
         if settings.changes_storage:
-            store(model, settings)
+            store(model, settings, self.reading)
         self.measure("trained again", model, settings)
         if self.done[-1][SCORES[self.task]] < score:
             model.network = cut
@@ -247,7 +255,8 @@ class _Steps:
         }
         # Other plans have other folders.
         place = checkpoint_folder(self.job.output) / f"{digest(asdict(settings))[:8]}-{name}"
-        quantise_in_training(model.network, settings)
+        counts = token_counts(model, settings, self.reading)
+        quantise_in_training(model.network, settings, counts)
         training, progress = self.job.training.by_epochs(epochs), f"compress: {name}"
         rows = training_rows(
             model.network,

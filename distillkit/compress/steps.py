@@ -156,10 +156,15 @@ def make_zeros(
     return f"{100 * fraction:.3g} % zeros"
 
 
-def store(model: Model, compress: CompressConfig) -> str:
+def store(model: Model, compress: CompressConfig, reading: Reading) -> str:
     """Round tables and matrices to what will be stored, in place, and return the step's name."""
-    round_weights(model.network, compress)
+    round_weights(model.network, compress, token_counts(model, compress, reading))
     return f"embeddings {compress.embeddings}, weights {compress.weights}"
+
+
+def token_counts(model: Model, compress: CompressConfig, reading: Reading) -> np.ndarray | None:
+    """Return how often each token is used, (V,), where rounding asks for it."""
+    return reading.counts(model) if compress.embeddings == "pq" else None
 
 
 def _saliency(

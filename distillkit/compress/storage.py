@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from distillkit.compress.quantise import Codes, coded
+from distillkit.compress.product import product_coded
+from distillkit.compress.quantise import Codes, coded, table_storage
 from distillkit.recipe import CompressConfig, Storage
 
 # Both directions of an LSTM are one matrix here, with the kmeans clusters of both.
@@ -38,7 +39,8 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
             continue
         users = readers[weight.name]
         kinds = {node.op_type for node in users}
-        storage = compress.embeddings if "Gather" in kinds else compress.weights
+        table = "Gather" in kinds
+        storage = table_storage(weight.dims[0], compress) if table else compress.weights
         bias = any(node.op_type == "LSTM" and node.input[3] == weight.name for node in users)
         if storage == "fp32" or bias:  # an LSTM's biases are two rows here
             continue
@@ -47,6 +49,8 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
         model.graph.initializer.remove(weight)
         if storage == "fp16":
             parts, nodes = _half(weight.name, values)
+        elif storage == "pq":
+            parts, nodes = _products(weight.name, values)
         else:
             parts, nodes = _decoded(weight.name, values, across, "Conv" in kinds, storage)
         model.graph.initializer.extend(
@@ -64,6 +68,30 @@ def _half(name: str, values: np.ndarray) -> tuple[dict[str, np.ndarray], list[An
 
     cast = helper.make_node("Cast", [f"{name}.half"], [name], to=TensorProto.FLOAT)
     return {f"{name}.half": values.astype(np.float16)}, [cast]
+
+
+def _products(name: str, values: np.ndarray) -> tuple[dict[str, np.ndarray], list[Any]]:
+    """Return the codes and centres of a table (V, W), and the operators that make it of them."""
+    from onnx import TensorProto, helper
+
+    codes, centres = product_coded(torch.from_numpy(values.copy()))
+    most = centres.shape[1]
+    stored, cast = _half(f"{name}.centres", centres.flatten(0, 1).numpy())
+    parts = {
+        f"{name}.codes": codes.numpy(),
+        f"{name}.first": most * np.arange(len(centres), dtype=np.int32),
+        f"{name}.shape": np.array(values.shape),
+        **stored,
+    }
+    nodes = [
+        *cast,
+        helper.make_node("Cast", [f"{name}.codes"], [f"{name}.0"], to=TensorProto.INT32),
+        helper.make_node("Add", [f"{name}.0", f"{name}.first"], [f"{name}.1"]),
+        helper.make_node("Gather", [f"{name}.centres", f"{name}.1"], [f"{name}.2"]),
+        helper.make_node("Transpose", [f"{name}.2"], [f"{name}.3"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", [f"{name}.3", f"{name}.shape"], [name]),
+    ]
+    return parts, nodes
 
 
 def _decoded(
