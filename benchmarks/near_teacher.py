@@ -31,6 +31,7 @@ from distillkit.recipe import (
     MixConfig,
     Recipe,
     StudentConfig,
+    Task,
     load_config,
 )
 from distillkit.runs import Taught, at_work, teach
@@ -82,42 +83,47 @@ SETS = {
 
 
 class Experiment:
-    """One recipe's data and teacher, and the folder of all that is measured.
+    """One teacher, and the folder of all that is measured with it.
 
     Args:
-        recipe: Data, teacher, student, batches.
         task: What `runs.teach` left.
+        kind: Of the recipe's task.
         folder: Holds results.json, the logit store and the transfer sets.
-        raw: Source of raw text.
-        whose: Stands before the names of the results of another student than the first.
     """
 
-    def __init__(self, recipe: Recipe, task: Taught, folder: Path, raw: str, whose: str) -> None:
-        self.recipe, self.task, self.folder, self.raw, self.whose = recipe, task, folder, raw, whose
-        self.source = "" if raw == "wordnet" else f"-{Path(raw).stem}"
+    def __init__(self, task: Taught, kind: Task, folder: Path) -> None:
+        self.task, self.folder = task, folder
         self.results = folder / "results.json"
-        dev = read_table(task.path["dev"], task.columns, task=recipe.data.task)
+        dev = read_table(task.path["dev"], task.columns, task=kind)
         names = [name for name in ("text", "text_pair") if name in dev.column_names]
         self.probe = Probe(task.model, {"dev": dev.select(names)})
         self.done: dict[str, dict[str, float]] = {}
         if self.results.is_file():
             self.done = json.loads(self.results.read_text(encoding="utf-8"))
 
-    def student(self, name: str, seed: int) -> dict[str, float]:
-        """Return what one student scores; train it if it is not there."""
-        key = f"{self.whose}{name}{self.source if SETS[name].raw else ''} {seed}"
+    def student(self, name: str, recipe: Recipe, seed: int, rows: str) -> dict[str, float]:
+        """Return what one student scores; train it if it is not there.
+
+        Args:
+            name: Of the student, among this folder's.
+            recipe: What it is, and how it learns.
+            seed: Of the student.
+            rows: Name of the recipe's transfer set; gold: the training rows and their labels.
+        """
+        key = f"{name} {seed}"
         if key not in self.done:
             self.done[key] = self._train(
-                name, seed, self.folder / "students" / key.replace(" ", "-")
+                recipe, seed, rows, self.folder / "students" / key.replace(" ", "-")
             )
             with whole_file(self.results) as unfinished:
                 unfinished.write_text(json.dumps(self.done, indent=1) + "\n", encoding="utf-8")
         return self.done[key]
 
-    def _train(self, name: str, seed: int, model: Path) -> dict[str, float]:
-        gold = name == "gold"
-        recipe = SETS[name].of(self.recipe, self.raw)
-        transfer_set, labelling = (self.task.path["train"], 0.0) if gold else self._transfer(name)
+    def _train(self, recipe: Recipe, seed: int, rows: str, model: Path) -> dict[str, float]:
+        gold = rows == "gold"
+        transfer_set, labelling = (
+            (self.task.path["train"], 0.0) if gold else self._transfer(recipe, rows)
+        )
         training, began = recipe.training, time.monotonic()
         if gold:
             training = replace(
@@ -140,7 +146,7 @@ class Experiment:
             )
         )
         log = (model / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        scores = {
+        return {
             "score": 100 * found[f"dev_{training.score_of(recipe.data.task)}"],
             "missed": 100 * self.probe.gaps(str(model))["dev"],
             "rows": len(read_table(transfer_set, self.task.columns, labels="ignored")),
@@ -148,14 +154,13 @@ class Experiment:
             "labelling": labelling / 60,
             "training": (time.monotonic() - began) / 60,
         }
-        return scores
 
-    def _transfer(self, name: str) -> tuple[str, float]:
+    def _transfer(self, recipe: Recipe, name: str) -> tuple[str, float]:
         """Make and label a transfer set; return its path, and the seconds that labelling took."""
-        target = self.folder / f"{name}{self.source if SETS[name].raw else ''}.parquet"
+        target = self.folder / f"{name}.parquet"
         took = target.with_suffix(".seconds")
         if not took.is_file():
-            recipe, task, unlabelled = SETS[name].of(self.recipe, self.raw), self.task, []
+            task, unlabelled = self.task, []
             if recipe.data.unlabelled:
                 here = replace(
                     recipe.data,
@@ -227,20 +232,25 @@ def main() -> None:
         recipe = replace(recipe, student=load_config("students", given.student, StudentConfig()))
     with at_work(Path("runs") / "near" / name) as home:
         task = teach(recipe, home, home.folder / "recipe.yaml")
-        experiment = Experiment(
-            recipe, task, home.folder, given.raw, f"{given.student} " if given.student else ""
-        )
+        experiment = Experiment(task, recipe.data.task, home.folder)
+        whose = f"{given.student} " if given.student else ""
+        source = "" if given.raw == "wordnet" else f"-{Path(given.raw).stem}"
         found: dict[str, list[dict[str, float]]] = {}
         for seed in given.seeds:
             for one in dict.fromkeys(["gold", *given.sets]):
-                found.setdefault(one, []).append(experiment.student(one, seed))
+                rows = f"{one}{source if SETS[one].raw else ''}"
+                found.setdefault(one, []).append(
+                    experiment.student(
+                        f"{whose}{rows}", SETS[one].of(recipe, given.raw), seed, rows
+                    )
+                )
         teacher = 100 * task.teacher[f"dev_{recipe.teacher.training.score_of(recipe.data.task)}"]
         print(table(rows_of(found, teacher)))
-        rows: list[dict[str, Any]] = [{"dev": "teacher", "score": round(teacher, 2)}]
+        saved: list[dict[str, Any]] = [{"dev": "teacher", "score": round(teacher, 2)}]
         for one, cells in found.items():
             lists = {key: [round(cell[key], 2) for cell in cells] for key in cells[0]}
-            rows.append({"dev": one, **lists})
-        save_results(f"near-{name}", f"dev score by transfer set, {name}", given.seeds, rows)
+            saved.append({"dev": one, **lists})
+        save_results(f"near-{name}", f"dev score by transfer set, {name}", given.seeds, saved)
 
 
 if __name__ == "__main__":
