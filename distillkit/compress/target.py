@@ -25,7 +25,7 @@ _WIDTHS = (128, 96, 64, 48, 32, 24, 16)
 _UNITS = (0.0, 0.3, 0.5)
 _LAYERS = (1.0, 0.67, 0.5, 0.34)  # fractions of a transformer's layers
 _STORED: tuple[tuple[Storage, Storage], ...]  # the finest first
-_STORED = (("int8", "int8"), ("int4", "int8"), ("pq", "int8"), ("int4", "int4"))
+_STORED = (("int8", "int8"), ("int4", "int8"), ("int4", "int4"), ("pq", "int8"))
 _LARGE = 0.6  # of the wanted size; smaller plans have lost more than they had to
 _OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither weights nor words
 
