@@ -44,11 +44,6 @@ def product_values(codes: Tensor, centres: Tensor) -> Tensor:
     return found.transpose(1, 2).reshape(len(codes), -1)
 
 
-def most_centres(rows: int) -> int:
-    """Return how many centres each part of a table of so many rows has at most."""
-    return min(_CENTRES, -(-rows // _ROWS_EACH))
-
-
 def product_coded(rows: Tensor, counts: np.ndarray | None = None) -> ProductCodes:
     """Find the centres of a table's parts, and each row's codes.
 
@@ -69,7 +64,7 @@ def product_coded(rows: Tensor, counts: np.ndarray | None = None) -> ProductCode
         )
     table = rows.detach().cpu().numpy()
     zero = ~table.any(axis=1)  # of padding, which must stay so
-    most = most_centres(len(table))
+    most = min(_CENTRES, -(-len(table) // _ROWS_EACH))
     weights = None if counts is None else np.maximum(counts[: len(table)], 1)[~zero]
     centres = np.zeros((table.shape[1] // PART, most, PART), np.float32)
     codes = np.zeros((len(table), len(centres)), np.uint8)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from distillkit.compress.product import PART, most_centres
 from distillkit.compress.quantise import stored_weights
 from distillkit.compress.steps import Model, Reading, shrink, store
 from distillkit.errors import InputError
@@ -19,13 +18,13 @@ from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
 from distillkit.training.inference import predict_logits
 
-_BITS = {"fp32": 32, "fp16": 16, "int8": 8, "int4": 4, "kmeans": 4, "binary": 1, "pq": 2}
+_BITS = {"fp32": 32, "fp16": 16, "int8": 8, "int4": 4, "kmeans": 4, "binary": 1}
 _TOKENS = (1.0, 0.75, 0.5, 0.35)  # fractions of the vocabulary
 _WIDTHS = (128, 96, 64, 48, 32, 24, 16)
 _UNITS = (0.0, 0.3, 0.5)
 _LAYERS = (1.0, 0.67, 0.5, 0.34)  # fractions of a transformer's layers
-_STORED: tuple[tuple[Storage, Storage], ...]  # the finest first
-_STORED = (("int8", "int8"), ("int4", "int8"), ("int4", "int4"), ("pq", "int8"))
+_STORED: tuple[tuple[Storage, Storage], ...]
+_STORED = (("int8", "int8"), ("int4", "int8"), ("int4", "int4"))
 _LARGE = 0.6  # of the wanted size; smaller plans have lost more than they had to
 _OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither weights nor words
 
@@ -39,23 +38,13 @@ def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
     total = _OVERHEAD + len(zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 9))
     for module, name, storage in stored_weights(model.network, compress):
         weight = getattr(module, name)
-        total += _stored_bytes(len(weight), weight[0].numel(), storage)
+        total += weight.numel() * _BITS[storage] // 8
+        total += 2 * len(weight) if storage in ("int8", "int4", "binary") else 0
     return total / 1e6
 
 
-def _stored_bytes(rows: float, width: float, storage: Storage) -> int:
-    """Return the bytes of a matrix as stored, with its scales or centres."""
-    found = rows * width * _BITS[storage] / 8
-    found += 2 * rows if storage in ("int8", "int4", "binary") else 0
-    found += 2 * width * most_centres(round(rows)) if storage == "pq" else 0
-    return round(found)
-
-
-def plans(model: Model, base: CompressConfig, *, retrains: bool) -> Iterator[CompressConfig]:
-    """List settings for the kind of model, those that remove least first, upon `base`.
-
-    pq is one of them only where the model is trained again, which makes good what it loses.
-    """
+def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
+    """List settings for the kind of model, those that remove least first, upon `base`."""
     network, size = model.network, len(model.tokenizer)
     possible = kind_of_model(network).compress
     words = getattr(getattr(network, "encoder", None), "embedding", None)
@@ -70,11 +59,7 @@ def plans(model: Model, base: CompressConfig, *, retrains: bool) -> Iterator[Com
         count = network.config.num_hidden_layers
         layers = sorted({round(share * count) or 1 for share in _LAYERS} - {count}, reverse=True)
         layers = [0, *layers]
-    tables = (words.frozen_table, words.table) if isinstance(words, WordEmbedding) else ()
-    whole = bool(tables) and all(one.embedding_dim % PART == 0 for one in tables if one is not None)
     for kept, width, share, deep, stored in product(tokens, widths, units, layers, _STORED):
-        if stored[0] == "pq" and not (retrains and (width or whole)):
-            continue
         yield replace(
             base,
             vocabulary_size=kept,
@@ -118,7 +103,7 @@ def find_plans(
     cut: dict[CompressConfig, Model] = {}
     fits: set[CompressConfig] = set()
 
-    listed = list(plans(model, base, retrains=retrains))
+    listed = list(plans(model, base))
     for plan in progress_bar(listed, desc="compress: plans", unit="plan"):
         shape = replace(plan, embeddings="fp32", weights="fp32")
         if retrains and shape in fits:
@@ -167,10 +152,9 @@ def _guess(model: Model, plan: CompressConfig) -> float:
     deep = plan.layers / network.config.num_hidden_layers if plan.layers else 1.0
     for module, name, storage in stored_weights(network, plan):
         weight = getattr(module, name)
-        rows, width = len(weight), weight[0].numel()
-        if rows == network.config.vocab_size:
-            total += _stored_bytes(kept * rows, narrow * width, storage)
-        else:
-            share = (1 - plan.units) * deep * (narrow if name == "weight_ih_l0" else 1)
-            total += _stored_bytes(share * rows, width, storage)
+        table = weight.shape[0] == network.config.vocab_size
+        share = kept * narrow if table else (1 - plan.units) * deep
+        if name == "weight_ih_l0":
+            share *= narrow
+        total += share * weight.numel() * _BITS[storage] / 8
     return total / 1e6

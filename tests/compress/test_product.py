@@ -1,7 +1,6 @@
 """Product quantisation: few values a part, the same when stored again, trained and shipped as stored."""
 
 import json
-import zlib
 
 import numpy as np
 import pytest
@@ -11,12 +10,9 @@ from sklearn.cluster import KMeans
 from distillkit.cli import main
 from distillkit.compress.product import product_coded
 from distillkit.compress.quantise import Stored, round_weights, stored_numbers, table_storage
-from distillkit.compress.steps import Model, Reading
 from distillkit.compress.storage import stored_graph
-from distillkit.compress.target import estimated_megabytes, find_plans
 from distillkit.errors import InputError
 from distillkit.pipeline.export import export_model
-from distillkit.pipeline.graphs import onnx_graphs
 from distillkit.recipe import CompressConfig, EmbeddingConfig
 from distillkit.runtime import Predictor
 from tests.compress.test_compress_run import command, work
@@ -135,28 +131,6 @@ def test_a_graph_of_product_codes_answers_as_torch_does(student, tmp_path, small
     found = product_coded(table.detach())
     kept = found.codes.numel() + found.centres.numel()
     assert stored_numbers(model, compress) == numbers - table.numel() + kept
-
-
-def test_a_size_may_be_met_by_it_where_training_follows(student, small_tables, monkeypatch):
-    monkeypatch.setattr("distillkit.compress.product._ROWS_EACH", 16)
-    texts = [" ".join(f"w{10 * row + number}" for number in range(10)) for row in range(40)]
-    vectors = EmbeddingConfig(source="random", dimension=64)
-    model = Model(*student("bilstm", embeddings=vectors, texts=texts))
-    reading, size = Reading(texts, None), {}
-    for storage in ("int8", "int4", "pq"):
-        size[storage] = estimated_megabytes(
-            model, CompressConfig(embeddings=storage, weights="int8")
-        )
-    assert size["pq"] < size["int4"] < size["int8"]
-    between = (size["pq"] + size["int4"]) / 2
-    of = model, CompressConfig(), between, reading, reading, 1
-    whole = CompressConfig(embeddings="pq", weights="int8")
-    assert find_plans(*of, retrains=True)[0] == whole  # nothing is cut
-    assert all(plan.embeddings != "pq" for plan in find_plans(*of, retrains=False))
-    round_weights(model.network, whole)
-    stored = stored_graph(onnx_graphs(model.network, model.tokenizer)["model.onnx"], whole)
-    words = zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 9)
-    assert size["pq"] == pytest.approx((len(stored) + len(words)) / 1e6, abs=0.03)
 
 
 def test_a_student_is_compressed_so(work, tmp_path, capsys, small_tables):
