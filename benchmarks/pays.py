@@ -6,7 +6,8 @@ python benchmarks/pays.py --show
 All students of a data set have one teacher, and take 1,500 steps of 128 rows of a transfer set with four
 variants a row. So an ingredient of the transfer set replaces a part of the variants. A student differs
 from the base in one line of INGREDIENTS. Finished students stay in runs/pays/NAME, so it can be stopped
-and started again. `--show` makes the table of all data sets, and benchmarks/results/pays.json.
+and started again. `--show` makes the table of all data sets, and runs/pays.json, a file for
+benchmarks/results/.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from near_teacher import Experiment
+from scipy.stats import t as student_t
 from tables import save_results
 
 from distillkit.cli import parse
@@ -28,8 +30,6 @@ FOLDER = Path("runs") / "pays"
 BASE = (
     "--student bilstm-subwords --augment.n-iter 4 --training.steps 1500 --training.batch-size 128"
 )
-# The 95 % quantile of Student's t by seeds: the difference is paired, seed by seed.
-QUANTILE = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
 INGREDIENTS = {
     "base": "",
     "without masking": "--augment.p-mask 0",
@@ -61,7 +61,7 @@ INGREDIENTS = {
 }
 
 
-def measure(name: str, given: argparse.Namespace) -> None:
+def measure(given: argparse.Namespace) -> None:
     """Train the students of one data set that are not there yet."""
 
     def recipe_of(ingredient: str) -> Recipe:
@@ -70,7 +70,7 @@ def measure(name: str, given: argparse.Namespace) -> None:
 
     base = recipe_of("base")
     base = replace(base, data=replace(base.data, unlabelled=(), unlabelled_rows=0))
-    with at_work(FOLDER / name) as home:
+    with at_work(FOLDER / given.name) as home:
         task = teach(base, home, home.folder / "recipe.yaml")
         experiment = Experiment(task, base.data.task, home.folder)
         for seed in given.seeds:
@@ -91,17 +91,17 @@ def show() -> None:
     seeds: set[int] = set()
     for file in sorted(FOLDER.glob("*/results.json")):
         done = json.loads(file.read_text(encoding="utf-8"))
-        base = _seeds(done, "base")
+        name, base = file.parent.name, _seeds(done, "base")
         for row in rows:
             found = _seeds(done, row["ingredient"])
             pairs = [(found[seed], base[seed]) for seed in found.keys() & base.keys()]
             seeds |= found.keys()
             if not pairs:
                 continue
-            row[f"{file.parent.name}"] = [round(one["score"], 2) for one, _ in pairs]
-            row[f"{file.parent.name}: missed"] = round(mean(one["missed"] for one, _ in pairs), 1)
+            row[name] = [round(one["score"], 2) for one, _ in pairs]
+            row[f"{name}: missed"] = round(mean(one["missed"] for one, _ in pairs), 1)
             if len(pairs) > 1 and row["ingredient"] != "base":
-                row[f"{file.parent.name}: gain"] = _interval(
+                row[f"{name}: gain"] = _interval(
                     [one["score"] - other["score"] for one, other in pairs]
                 )
     headings = list(dict.fromkeys(key for row in rows for key in row))
@@ -119,7 +119,8 @@ def _seeds(done: dict[str, dict[str, float]], name: str) -> dict[int, dict[str, 
 
 
 def _interval(gains: list[float]) -> str:
-    half = QUANTILE[len(gains)] * stdev(gains) / len(gains) ** 0.5
+    """Return the mean of differences seed by seed, and its 95 % interval by Student's t."""
+    half = student_t.ppf(0.975, len(gains) - 1) * stdev(gains) / len(gains) ** 0.5
     return f"{mean(gains):+.1f} ({mean(gains) - half:+.1f} to {mean(gains) + half:+.1f})"
 
 
@@ -140,7 +141,7 @@ def main() -> None:
     parser.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="of distillkit run")
     given = parser.parse_args()
     if given.name:
-        measure(given.name, given)
+        measure(given)
     if given.show:
         show()
 

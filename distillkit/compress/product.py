@@ -51,7 +51,8 @@ def product_coded(rows: Tensor, counts: np.ndarray | None = None) -> ProductCode
 
     Args:
         rows: The table, (V, W) float32.
-        counts: How often each row is used, (V,); 0 counts as 1. None: all alike.
+        counts: How often each token is used, (V,); 0 counts as 1. None, or of another length, as
+            for a table of positions: all rows alike.
 
     Raises:
         InputError: W is no multiple of 4.
@@ -65,7 +66,9 @@ def product_coded(rows: Tensor, counts: np.ndarray | None = None) -> ProductCode
     table = rows.detach().cpu().numpy()
     zero = ~table.any(axis=1)  # of padding, which must stay so
     most = min(_CENTRES, -(-len(table) // _ROWS_EACH))
-    weights = None if counts is None else np.maximum(counts[: len(table)], 1)[~zero]
+    if counts is not None and len(counts) != len(table):
+        counts = None
+    weights = None if counts is None else np.maximum(counts, 1)[~zero]
     centres = np.zeros((table.shape[1] // PART, most, PART), np.float32)
     codes = np.zeros((len(table), len(centres)), np.uint8)
     for number, of_part in enumerate(centres):

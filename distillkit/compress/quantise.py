@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from distillkit.compress.product import FEWEST_ROWS, product_coded, product_values
-from distillkit.recipe import CompressConfig, Storage
+from distillkit.recipe import CompressConfig, Storage, TableStorage
 
 # Steps from 0 to a row's largest weight.
 _STEPS = {"int8": 127, "int4": 7}
@@ -114,7 +114,7 @@ class Stored(nn.Module):
     def __init__(
         self,
         weight: Tensor,
-        storage: Storage,
+        storage: TableStorage,
         clusters: int,
         *,
         sparse: bool,
@@ -137,10 +137,12 @@ class Stored(nn.Module):
         """Return the weight as it would be stored, in its own shape."""
         if self.mask is not None:
             weight = weight * self.mask
-        if self.codes is not None and self.codebook is not None:
-            return product_values(self.codes, self.codebook) + (weight - weight.detach())
         if self.codebook is not None:
-            found = self.codebook[_nearest(weight.detach(), self.codebook.detach())]
+            found = (
+                self.codebook[_nearest(weight.detach(), self.codebook.detach())]
+                if self.codes is None
+                else product_values(self.codes, self.codebook)
+            )
             found = found + (weight - weight.detach())
             return found if self.mask is None else found * self.mask
         if self.storage not in ("int8", "int4", "binary"):
@@ -192,9 +194,9 @@ def round_weights(
 
 def stored_weights(
     model: nn.Module, compress: CompressConfig
-) -> list[tuple[nn.Module, str, Storage]]:
+) -> list[tuple[nn.Module, str, TableStorage]]:
     """List a model's tables and matrices, not its biases and norms: module, name, storage."""
-    found: list[tuple[nn.Module, str, Storage]] = []
+    found: list[tuple[nn.Module, str, TableStorage]] = []
     for module in model.modules():
         table = isinstance(module, nn.Embedding)
         found += [
@@ -205,7 +207,7 @@ def stored_weights(
     return found
 
 
-def table_storage(rows: int, compress: CompressConfig) -> Storage:
+def table_storage(rows: int, compress: CompressConfig) -> TableStorage:
     """Return how a table of so many rows is stored; pq costs a small one more than int8."""
     few = compress.embeddings == "pq" and rows < FEWEST_ROWS
     return "int8" if few else compress.embeddings

@@ -22,7 +22,7 @@ from distillkit.recipe.augment import (
     SentencesConfig,
     WaysConfig,
 )
-from distillkit.recipe.compress import CompressConfig, Storage
+from distillkit.recipe.compress import CompressConfig, Storage, TableStorage
 from distillkit.recipe.data import SCORES, ColumnsConfig, DataConfig, Missing, Task
 from distillkit.recipe.endpoint import EndpointConfig
 from distillkit.recipe.experiment import Engine, EvaluationConfig, Recipe
@@ -68,6 +68,7 @@ __all__ = [
     "Storage",
     "StudentConfig",
     "StudentJob",
+    "TableStorage",
     "Task",
     "TeacherConfig",
     "TextConfig",

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import Count, CountOrZero, FractionBelowOne, Range, check
 
-Storage = Literal["fp32", "fp16", "int8", "int4", "kmeans", "binary", "pq"]
+Storage = Literal["fp32", "fp16", "int8", "int4", "kmeans", "binary"]
+TableStorage = Literal[Storage, "pq"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class CompressConfig:
     rounds: Count = 1
     """Rounds in which weights become zero, ever fewer, with an epoch of training after each (Zhu
     and Gupta 2017)."""
-    embeddings: Storage = "fp32"
+    embeddings: TableStorage = "fp32"
     """How tables of vectors are stored: int8, int4: a scale a row; kmeans: `clusters` values in all
     (Han et al. 2016); binary: signs (or zeros, where pruned), and a scale a row; pq: product
-    quantisation (Jégou et al. 2011), a byte for four numbers; tables alone."""
+    quantisation (Jégou et al. 2011), a byte for four numbers."""
     weights: Storage = "fp32"
     """How all other matrices are stored."""
     clusters: Annotated[int, Range(2, 128)] = 16
@@ -69,10 +70,6 @@ class CompressConfig:
 
     def __post_init__(self) -> None:
         check(self, "compress")
-        if self.weights == "pq":
-            raise InputError(
-                "compress.weights is pq, which is for tables of vectors: expected it in compress.embeddings"
-            )
         if self.embeddings == "pq" and self.sparsity:
             raise InputError(
                 f"compress.embeddings is pq, which keeps no zeros, but compress.sparsity is {self.sparsity:g}: expected 0, or other embeddings"

@@ -74,6 +74,8 @@ def test_rows_in_use_are_nearer():
     used, alike = (product_coded(table, given).values() - table for given in (counts, None))
     assert used[:40].square().sum() < 0.3 * alike[:40].square().sum()
     assert used[40:].square().sum() > alike[40:].square().sum()
+    positions = product_coded(table, counts[:100]).values()  # not the tokens' table
+    assert torch.equal(positions, product_coded(table).values())
 
 
 def test_training_sees_the_stored_form_and_moves_the_centres():
@@ -90,7 +92,7 @@ def test_training_sees_the_stored_form_and_moves_the_centres():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"weights": "pq"}, "compress.weights is pq, which is for tables of vectors"),
+        ({"weights": "pq"}, "compress.weights is 'pq': expected one of fp32"),
         ({"embeddings": "pq", "sparsity": 0.5}, "compress.sparsity is 0.5: expected 0"),
     ],
 )
