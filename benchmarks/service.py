@@ -32,12 +32,11 @@ from distillkit.recipe import ColumnsConfig, EndpointConfig, Recipe
 from distillkit.runs import Taught, at_work, run, teach
 from distillkit.runtime.answers import softmax
 
-PORT = 8765  # the same each time: a run's settings have the address
 LEAST = 1e-9
 FEW = 0.2  # share of the calls
 
 
-def service(shares: Mapping[str, Sequence[float]]) -> ThreadingHTTPServer:
+def service(shares: Mapping[str, Sequence[float]], port: int) -> ThreadingHTTPServer:
     """Return a server of chat completions that knows each text's probabilities of the C labels."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -64,7 +63,7 @@ def service(shares: Mapping[str, Sequence[float]]) -> ThreadingHTTPServer:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
@@ -87,10 +86,13 @@ def main() -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.5, 1])
     parser.add_argument("--answers", nargs="+", default=["all", "top-2", "hard"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of the runs")
+    # A run's settings have the address: to go on, give the same one.
+    parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="of distillkit run")
     given = parser.parse_args()
     name = given.name or Path(given.recipe).stem
     recipe: Recipe = parse("run", [given.recipe, *given.options]).settings  # type: ignore[attr-defined]
+    recipe = replace(recipe, data=replace(recipe.data, unlabelled=()))
     folder = Path("runs") / "service" / name
     with at_work(folder) as home:
         task = teach(recipe, home, folder / "recipe.yaml")
@@ -98,7 +100,7 @@ def main() -> None:
         rows, shares = answers_of(task, recipe, folder)
     texts = folder / "texts.parquet"
     write_table(rows.select(["text"]), texts)
-    server = service(dict(zip(rows["text"].to_pylist(), shares, strict=True)))
+    server = service(dict(zip(rows["text"].to_pylist(), shares, strict=True)), given.port)
     found: dict[tuple[str, int], list[dict[str, float]]] = {}
     for share in sorted({*given.shares, 1.0}, reverse=True):  # all calls are the yardstick
         calls = round(share * len(rows))
@@ -120,7 +122,9 @@ def main() -> None:
                     label=replace(
                         recipe.label,
                         budget=calls if share < 1 else 0,
-                        endpoint=EndpointConfig(url=f"http://127.0.0.1:{PORT}/v1", model=answers),
+                        endpoint=EndpointConfig(
+                            url=f"http://127.0.0.1:{given.port}/v1", model=answers
+                        ),
                     ),
                     evaluation=replace(recipe.evaluation, gold_epochs=0),
                     ship=replace(recipe.ship, form="none"),

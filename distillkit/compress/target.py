@@ -5,12 +5,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from math import inf
+from operator import ge
 from typing import Any
 
 import numpy as np
 
-from distillkit.compress.quantise import stored_weights
+from distillkit.compress.quantise import clipped, coded, stored_weights
 from distillkit.compress.steps import Model, Reading, shrink, store
+from distillkit.compress.storage import packed_codes
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import CompressConfig, Storage
@@ -18,15 +21,15 @@ from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
 from distillkit.training.inference import predict_logits
 
-_BITS = {"fp32": 32, "fp16": 16, "int8": 8, "int4": 4, "kmeans": 4, "binary": 1}
-_TOKENS = (1.0, 0.75, 0.5, 0.35)  # fractions of the vocabulary
+_BITS = {"fp32": 32, "fp16": 16, "int8": 7.2, "int4": 3.3}  # of a weight, about, when deflated
+_TOKENS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.12)  # fractions of the vocabulary
 _WIDTHS = (128, 96, 64, 48, 32, 24, 16)
-_UNITS = (0.0, 0.3, 0.5)
+_UNITS = (0.0, 0.3, 0.5, 0.67, 0.8)
 _LAYERS = (1.0, 0.67, 0.5, 0.34)  # fractions of a transformer's layers
 _STORED: tuple[tuple[Storage, Storage], ...]
 _STORED = (("int8", "int8"), ("int4", "int8"), ("int4", "int4"))
 _LARGE = 0.6  # of the wanted size; smaller plans have lost more than they had to
-_OVERHEAD = 30_000  # bytes of graph, manifest and tokenizer that are neither weights nor words
+_OVERHEAD = 7_000  # bytes of graph and manifest, deflated
 
 
 class NotMetError(InputError):
@@ -35,12 +38,19 @@ class NotMetError(InputError):
 
 def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
     """Estimate the size of a model's one-file bundle, stored so, in MB (10^6 bytes)."""
-    total = _OVERHEAD + len(zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 9))
+    total = _OVERHEAD + _deflated(model.tokenizer.backend_tokenizer.to_str().encode())
     for module, name, storage in stored_weights(model.network, compress):
-        weight = getattr(module, name)
-        total += weight.numel() * _BITS[storage] // 8
-        total += 2 * len(weight) if storage in ("int8", "int4", "binary") else 0
+        rows = getattr(module, name).detach().flatten(1)
+        if storage not in ("int8", "int4"):
+            total += rows.numel() * _BITS[storage] // 8
+            continue
+        codes, _ = packed_codes(coded(clipped(rows, storage), storage))
+        total += _deflated(codes.tobytes()) + 2 * len(rows)
     return total / 1e6
+
+
+def _deflated(data: bytes) -> int:
+    return len(zlib.compress(data))
 
 
 def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
@@ -101,29 +111,28 @@ def find_plans(
     own = predict_logits(model.network, texts.rows(model)).numpy()
     sizes: list[tuple[float, CompressConfig, float]] = []
     cut: dict[CompressConfig, Model] = {}
-    fits: set[CompressConfig] = set()
-
+    fits: list[CompressConfig] = []
     listed = list(plans(model, base))
     for plan in progress_bar(listed, desc="compress: plans", unit="plan"):
-        shape = replace(plan, embeddings="fp32", weights="fp32")
-        if retrains and shape in fits:
+        if any(_keeps_more(other, plan, retrains=retrains) for other in fits):
             continue
         guess = _guess(model, plan)
         if guess > 1.15 * max_mb:  # too far above to be worth making
-            sizes.append((guess, plan, np.inf))
+            sizes.append((guess, plan, inf))
             continue
         large = any(_LARGE * max_mb <= size <= max_mb for size, _, _ in sizes)
         if large and guess < _LARGE * max_mb:
             continue
+        shape = replace(plan, embeddings="fp32", weights="fp32")
         if shape not in cut:
             cut.clear()  # plans that differ in storage alone follow each other
             cut[shape] = copy.deepcopy(model)
             list(shrink(cut[shape], plan, reading, seed))
         small = cut[shape]
         size = estimated_megabytes(small, plan)
-        error = np.inf
+        error = inf
         if size <= max_mb:
-            fits.add(shape)
+            fits.append(plan)
             if not retrains:
                 small = copy.deepcopy(small)
                 store(small, plan, reading)
@@ -141,14 +150,23 @@ def find_plans(
     return [sizes[number][1] for _, _, number in fitting]
 
 
+def _keeps_more(one: CompressConfig, other: CompressConfig, *, retrains: bool) -> bool:
+    """Say whether a plan keeps at least what another does, so that its logits are no farther off."""
+    finest = [_STORED.index((plan.embeddings, plan.weights)) for plan in (one, other)]
+    sizes = [
+        (plan.vocabulary_size or inf, plan.embedding_size or inf, -plan.units, plan.layers or inf)
+        for plan in (one, other)
+    ]
+    return (retrains or finest[0] <= finest[1]) and all(map(ge, *sizes))
+
+
 def _guess(model: Model, plan: CompressConfig) -> float:
     """Guess a plan's size from the model as it is."""
     network, tokens = model.network, len(model.tokenizer)
     kept = min(1.0, (plan.vocabulary_size or tokens) / tokens)
     words: Any = getattr(getattr(network, "encoder", None), "embedding", None)
     narrow = plan.embedding_size / words.width if plan.embedding_size else 1.0
-    words_file = zlib.compress(model.tokenizer.backend_tokenizer.to_str().encode(), 1)
-    total = _OVERHEAD + kept * len(words_file)
+    total = _OVERHEAD + kept * _deflated(model.tokenizer.backend_tokenizer.to_str().encode())
     deep = plan.layers / network.config.num_hidden_layers if plan.layers else 1.0
     for module, name, storage in stored_weights(network, plan):
         weight = getattr(module, name)

@@ -24,7 +24,7 @@ from distillkit.data.batches import encode
 from distillkit.errors import InputError
 from distillkit.pipeline.export import export_model
 from distillkit.pipeline.graphs import onnx_graphs
-from distillkit.recipe import CompressConfig, VocabularyConfig
+from distillkit.recipe import CompressConfig, EmbeddingConfig, VocabularyConfig
 from distillkit.runtime import Predictor
 from distillkit.student.model import PairStudent
 from distillkit.student.static import StaticEncoder
@@ -550,15 +550,23 @@ def test_steps_come_in_their_order_and_each_upon_the_last(student, tmp_path):
 
 
 def test_a_model_that_is_trained_again_is_planned_by_what_it_loses_not_by_its_rounding(student):
-    model, tokenizer = student("bilstm", unit="word")
+    vectors = EmbeddingConfig(source="random", dimension=32)
+    model, tokenizer = student("bilstm", unit="word", hidden_size=32, embeddings=vectors)
     reading = Reading(TEXTS, None)
-    of = Model(model, tokenizer), CompressConfig(), 1.0, reading, reading, 1
 
-    def cuts(plans):
-        return [replace(plan, embeddings="fp32", weights="fp32") for plan in plans]
+    def found(max_mb, *, retrains):
+        of = Model(model, tokenizer), CompressConfig(), max_mb, reading, reading, 1
+        return [
+            (plan.embedding_size or 32, 1 - plan.units, plan.embeddings, plan.weights)
+            for plan in find_plans(*of, retrains=retrains)
+        ]
 
-    rounded, trained = find_plans(*of, retrains=False), find_plans(*of, retrains=True)
-    assert set(cuts(trained)) == set(cuts(rounded))
-    assert len(cuts(trained)) == len(set(cuts(trained))) < len(rounded)
-    assert {plan.weights for plan in trained} == {"int8"}  # the finest, and it fits
-    assert cuts(trained)[0] == CompressConfig()  # nothing lost is best
+    assert found(0.028, retrains=True) == [(32, 1.0, "int8", "int8")]  # nothing lost is best
+    rounded, trained = found(0.016, retrains=False), found(0.016, retrains=True)
+    assert {plan[2] for plan in rounded} == {"int8", "int4"}
+    assert {plan[2:] for plan in trained} == {("int4", "int4")}
+    # None keeps at least what another does.
+    for plans in (trained, [plan for plan in rounded if plan[2] == "int8"]):
+        widths, units = zip(*(plan[:2] for plan in plans), strict=True)
+        assert len(plans) == len({*widths}) == len({*units}) > 1
+        assert sorted(plans)[::-1] == sorted(plans, key=lambda plan: plan[1])
