@@ -118,8 +118,10 @@ class Labelled(Result):
     micro_f1_on_labelled: float | None = None
     pearson_on_labelled: float | None = None
     calls: int | None = None
-    """Of a service, over all of the store; as the next three."""
+    """Of a service, over all of the store; as the next four."""
     tokens: int | None = None
+    hard: int | None = None
+    """Answers without log-probabilities."""
     unanswered: int | None = None
     """Prompts whose answer was no label."""
     cost: float | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distillkit.data.checked import fingerprint
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.labels import labels_of
+from distillkit.data.logits import join_logits, joined_labels
 from distillkit.data.memory import source_of
 from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
@@ -84,7 +85,13 @@ TEACHER_VERSION = 1
 
 
 def train_teacher(
-    data: DataConfig, teacher: TeacherConfig, output: Path, seed: int = 1, *, resume: bool = True
+    data: DataConfig,
+    teacher: TeacherConfig,
+    output: Path,
+    seed: int = 1,
+    *,
+    resume: bool = True,
+    answers: Path | None = None,
 ) -> Trained:
     """Fine-tune an encoder on labelled text and save the checkpoint that is best on dev.
 
@@ -96,23 +103,26 @@ def train_teacher(
         seed: Draws the head, the order of rows, dropout.
         resume: Go on from the checkpoints that a killed training of the same settings left; False:
             start over.
+        answers: Logit store with a service's log-probabilities of every training row, which are learnt
+            in place of the labels.
     """
     with replaceable(output, "teacher.yaml"):
         tables = read_data(data, seed)
-        labels = tables["train"]["label"].to_pylist()
+        train = tables["train"]
+        given = None if answers is None else (join_logits(train, answers), joined_labels(answers))
         made_from = {
             "teacher": {"model": teacher.model, "max_tokens": teacher.max_tokens},
-            "labels (SHA-256)": digest(labels),
+            "labels (SHA-256)": digest(train["label"].to_pylist() if given is None else given[0]),
         }
         checkpoints = Checkpoints(checkpoint_folder(output), made_from, resume=resume)
         model, tokenizer, result = fine_tune.fine_tune(
-            tables["train"], tables["dev"], teacher, seed, checkpoints
+            train, tables["dev"], teacher, seed, checkpoints, given
         )
         if rank() == 0:
             with whole_folder(output) as folder:
                 fine_tune.save(model, tokenizer, folder, teacher.max_tokens)
                 (folder / "teacher.yaml").write_text(dump(teacher), encoding="utf-8")
-                write_note(folder, pairs="text_pair" in tables["train"].column_names)
+                write_note(folder, pairs="text_pair" in train.column_names)
                 checkpoints.hand_over(folder)
             checkpoints.discard()
     return Trained(

@@ -20,6 +20,7 @@ from distillkit.runs.asked import ask_service
 from distillkit.runs.folder import RunFolder, Summary, relative
 
 FIRST_LABELS = "first-labels"
+ANSWERS = "store"
 _TRAIN = "train.parquet"
 
 
@@ -65,7 +66,8 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
 
     Returns:
         Where the labelled text now is, and a summary: `by`, `texts` that there are, `rows` that
-            got a label, `dev_by`: whose labels dev has; empty: its own.
+            got a label, `log_probabilities`: whether a service gave most answers with them, `dev_by`:
+            whose labels dev has; empty: its own.
     """
     data, label = recipe.data, recipe.label
     by = label.zero_shot or f"{label.endpoint.url} ({label.endpoint.model})"
@@ -74,11 +76,13 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
         texts, chosen = chosen_texts(recipe)
         source = out / "texts.parquet"
         write_table(chosen, source)
-        store, columns = out / "store", ColumnsConfig()
+        store, columns = out / ANSWERS, ColumnsConfig()
+        doubt = False
         if label.zero_shot:
             pipeline.label(str(source), store, label.zero_shot, label, labels=data.labels)
         else:
-            ask_service(recipe, home.folder, str(source), columns, data.labels, "", store)
+            asked = ask_service(recipe, home.folder, str(source), columns, data.labels, "", store)
+            doubt = asked["hard"] < asked["calls"] / 2
         logits = join_logits(chosen, store)
         answered = np.ptp(logits, axis=1) > 0
         names = np.array(joined_labels(store))[logits.argmax(1)]
@@ -89,7 +93,13 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
                 f"{by}: none of {len(train):,} texts is called {', '.join(none)}; say what the labels mean with label.descriptions, or raise label.budget"
             )
         write_table(train, out / _TRAIN)
-        return {"by": by, "texts": len(texts), "rows": len(train), "dev_by": "" if data.dev else by}
+        return {
+            "by": by,
+            "texts": len(texts),
+            "rows": len(train),
+            "log_probabilities": doubt,
+            "dev_by": "" if data.dev else by,
+        }
 
     settings: list[Any] = [data.settings(), label.settings(), label.budget, recipe.seed]
     settings += [label.zero_shot, label.descriptions]

@@ -33,7 +33,12 @@ from distillkit.recipe import (
     dump,
 )
 from distillkit.runs.asked import ask_service, check_service
-from distillkit.runs.first_labels import FIRST_LABELS, check_first_labels, with_first_labels
+from distillkit.runs.first_labels import (
+    ANSWERS,
+    FIRST_LABELS,
+    check_first_labels,
+    with_first_labels,
+)
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
@@ -100,9 +105,14 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         inputs |= home.keys("adapted")
         model = str(home.folder / "adapted" / "model")
 
+    answers = None
+    if prepared.get("first_labels", {}).get("log_probabilities"):
+        answers = home.folder / FIRST_LABELS / ANSWERS
+        inputs |= home.keys(FIRST_LABELS)
+
     def teacher(out: Path) -> Mapping[str, Any]:
         own = replace(config, model=model)
-        return pipeline.train_teacher(here, own, out / "model", recipe.seed)
+        return pipeline.train_teacher(here, own, out / "model", recipe.seed, answers=answers)
 
     settings = [asdict(config), [recipe.data.task, asdict(columns)], recipe.seed]
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))

@@ -1,8 +1,10 @@
 """Fine-tune an encoder on labelled text: cross-entropy or, for scores, squared distance."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, gold_of, label_names
 from distillkit.data.labels import task_of_labels
 from distillkit.data.scores import dev_score
-from distillkit.loss import gold_loss
+from distillkit.loss import gold_loss, soft_target_loss
 from distillkit.recipe import TeacherConfig
 from distillkit.teacher.checkpoint import load_classifier, own_labels
 from distillkit.training.checkpoints import Checkpoints
@@ -27,6 +29,7 @@ def fine_tune(
     config: TeacherConfig,
     seed: int,
     checkpoints: Checkpoints | None = None,
+    answers: tuple[np.ndarray, Sequence[str]] | None = None,
 ) -> tuple[Any, Any, FitResult]:
     """Fine-tune a checkpoint and keep the epoch that is best on dev.
 
@@ -36,6 +39,8 @@ def fine_tune(
         config: Which checkpoint, and how.
         seed: Draws the new head, the order of rows, dropout.
         checkpoints: Where training keeps what it needs to go on after a kill.
+        answers: Of a classification, log-probabilities for the rows of `train`, (N, C), and the C
+            labels in their order: what to learn in place of the labels.
 
     Returns:
         The model (eval mode), its tokenizer, and how training went; the score is
@@ -54,10 +59,15 @@ def fine_tune(
     rows = encode(tokenizer, *texts_of(train), config.max_tokens)
     dev_rows = encode(tokenizer, *texts_of(dev), config.max_tokens)
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
+    if answers is not None:
+        found, names = answers
+        gold = torch.from_numpy(found[:, [names.index(label) for label in labels]])
 
     def loss(numbers: Tensor, logits: Tensor) -> Tensor:
         nonlocal gold
         gold = gold.to(logits.device)
+        if answers is not None:
+            return soft_target_loss(logits, gold[numbers])
         return gold_loss(task, logits, gold[numbers])
 
     how = config.for_rows(len(train)).training

@@ -1,3 +1,4 @@
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -22,6 +23,10 @@ def state(model):
 @pytest.fixture(scope="module")
 def fine_tuned(encoder_folder, train_table, dev_table):
     return fine_tune(train_table, dev_table, config(encoder_folder, weight_decay=0.0), 1)
+
+
+def gold(table):
+    return table["label"].to_pylist()
 
 
 def first_logits(model, tokenizer):
@@ -53,6 +58,19 @@ def test_fine_tuning_learns_the_task(encoder_folder, train_table, dev_table):
     assert labels_of(model) == ["negative", "positive"]
     kind, unkind = first_logits(model, tokenizer)
     assert kind < 0 < unkind
+
+
+def test_a_services_doubt_is_learnt_with_its_answer(encoder_folder, train_table, dev_table):
+    names = ["positive", "negative"]  # not in the teacher's order
+    said = np.log([[0.7, 0.3] if label == names[0] else [0.3, 0.7] for label in gold(train_table)])
+    how = config(encoder_folder, epochs=10, learning_rate=1e-2)
+    answers = said.astype(np.float32), names
+    model, tokenizer, result = fine_tune(train_table, dev_table, how, 1, answers=answers)
+    assert result.best_score > 0.9
+    inputs = tokenizer(train_table["text"].to_pylist(), return_tensors="pt", padding=True)
+    with torch.inference_mode():
+        sure = model(**inputs).logits.softmax(1).amax(1)
+    assert sure.mean() == pytest.approx(0.7, abs=0.04)
 
 
 def test_the_seed_fixes_the_head_the_order_and_dropout(

@@ -113,5 +113,6 @@ def spending(spent: Spent, config: EndpointConfig) -> dict[str, float]:
     """Return totals as the summary has them."""
     tokens = (spent.prompt_tokens, spent.answer_tokens)
     cost = cost_of(tokens, config)
-    found = {"calls": spent.calls, "tokens": sum(tokens), "unanswered": spent.unanswered}
+    found = {"calls": spent.calls, "tokens": sum(tokens)}
+    found |= {"hard": spent.hard, "unanswered": spent.unanswered}
     return found | ({} if cost is None else {"cost": cost})

@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from distillkit import runs
+from distillkit import pipeline, runs
 from distillkit.api import Run
 from distillkit.data.logits import join_logits, read_store
 from distillkit.errors import InputError
 from distillkit.recipe import EndpointConfig, load_recipe
 from distillkit.report import write_report
 from distillkit.runs.asked import check_service
+from distillkit.runtime.answers import confidence
 
 
 def asking(recipe, url, model="tiny", data=None, **options):
@@ -99,7 +100,13 @@ def test_a_service_labels_the_first_texts_of_a_run_without_labels(
     recipe = without_labels(tiny_recipe, server.url, texts, tiny_recipe.data.dev, budget=80)
     result = runs.run(recipe, tmp_path / "run")
     said = result["data"]["first_labels"]
-    assert said == {"by": f"{server.url} (tiny)", "texts": 96, "rows": 80, "dev_by": ""}
+    assert said == {
+        "by": f"{server.url} (tiny)",
+        "texts": 96,
+        "rows": 80,
+        "log_probabilities": True,
+        "dev_by": "",
+    }
     assert sum(server.asked.values()) == server.calls == 80
     asked = {text.lower() for text in server.asked}
     assert not asked & {text.lower() for text in dev_table["text"].to_pylist()}
@@ -113,6 +120,29 @@ def test_a_service_labels_the_first_texts_of_a_run_without_labels(
     assert runs.run(again, tmp_path / "run") == result
     assert server.calls == 80
     assert "how often the student is right is unknown" not in str(Run(tmp_path / "run", result))
+
+
+def test_the_teacher_learns_how_sure_the_service_is(
+    server, tiny_recipe, texts, train_table, tmp_path
+):
+    gold = dict(zip(*(train_table[name].to_pylist() for name in ("text", "label")), strict=True))
+    confident = []
+    for share, top in ((0.99, 20), (0.6, 20), (0.6, 0)):
+
+        def distribution(text, _classes, share=share):
+            shares = [share, 1 - share]
+            return np.log(shares if gold.get(text) == "negative" else shares[::-1]).tolist()
+
+        folder = tmp_path / f"{share}-{top}"
+        server.distribution, server.most_top = distribution, top
+        recipe = without_labels(tiny_recipe, server.url, texts, tiny_recipe.data.dev)
+        with runs.at_work(folder) as home:
+            task = runs.teach(recipe, home, folder / "recipe.yaml")
+        logits, _ = pipeline.classify(task.model, train_table, "train")
+        confident.append(confidence(logits).mean())
+    assert confident[0] > 0.8
+    assert confident[1] == pytest.approx(0.6, abs=0.08)
+    assert confident[2] > 0.8  # no log-probabilities, no doubt
 
 
 def test_without_held_out_labels_no_accuracy_is_said(server, tiny_recipe, texts, tmp_path):
