@@ -208,7 +208,7 @@ class Stopped(Exception):
     """Where a test needs no more of a run."""
 
 
-def _stop(*_):
+def _stop(*_, **__):
     raise Stopped
 
 
