@@ -114,7 +114,7 @@ def find_plans(
     fits: list[CompressConfig] = []
     listed = list(plans(model, base))
     for plan in progress_bar(listed, desc="compress: plans", unit="plan"):
-        if any(_keeps_more(other, plan, retrains=retrains) for other in fits):
+        if any(_keeps_more(other, plan) for other in fits):
             continue
         guess = _guess(model, plan)
         if guess > 1.15 * max_mb:  # too far above to be worth making
@@ -150,14 +150,14 @@ def find_plans(
     return [sizes[number][1] for _, _, number in fitting]
 
 
-def _keeps_more(one: CompressConfig, other: CompressConfig, *, retrains: bool) -> bool:
-    """Say whether a plan keeps at least what another does, so that its logits are no farther off."""
+def _keeps_more(one: CompressConfig, other: CompressConfig) -> bool:
+    """Say whether a plan keeps at least what another does, and as finely."""
     finest = [_STORED.index((plan.embeddings, plan.weights)) for plan in (one, other)]
     sizes = [
         (plan.vocabulary_size or inf, plan.embedding_size or inf, -plan.units, plan.layers or inf)
         for plan in (one, other)
     ]
-    return (retrains or finest[0] <= finest[1]) and all(map(ge, *sizes))
+    return finest[0] <= finest[1] and all(map(ge, *sizes))
 
 
 def _guess(model: Model, plan: CompressConfig) -> float:
