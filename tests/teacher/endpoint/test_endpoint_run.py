@@ -142,7 +142,7 @@ def test_the_teacher_learns_how_sure_the_service_is(
         confident.append(confidence(logits).mean())
     assert confident[0] > 0.8
     assert confident[1] == pytest.approx(0.6, abs=0.08)
-    assert confident[2] > 0.8  # no log-probabilities, no doubt
+    assert confident[2] > 0.95  # no log-probabilities, no doubt
 
 
 def test_without_held_out_labels_no_accuracy_is_said(server, tiny_recipe, texts, tmp_path):
