@@ -210,7 +210,7 @@ def test_a_size_at_too_high_a_price_is_refused_with_the_nearest(
     assert len(set(own)) == 2
     # The model is right on all of its own answers. Rounding changes the closest of them.
     dev = written(tmp_path, "own.tsv", pa.table({"text": texts, "label": own}))
-    asked = "--max-mb 0.06 --max-drop 0.01"
+    asked = "--max-mb 0.02 --max-drop 0.01"
     assert main(command(work, tmp_path / "out", asked, taught=False, dev=dev)) == 1
     err = capsys.readouterr().err
     nearest = r"the nearest: 0.0\d MB with \d+.\d\d points lost; "
