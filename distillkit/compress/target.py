@@ -21,7 +21,7 @@ from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
 from distillkit.training.inference import predict_logits
 
-_BITS = {"fp32": 32, "fp16": 16, "int8": 7.2, "int4": 3.3}  # of a weight, about, when deflated
+_BITS = {"int8": 7.2, "int4": 3.3}  # of a weight, about, when deflated
 _TOKENS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.12)  # fractions of the vocabulary
 _WIDTHS = (128, 96, 64, 48, 32, 24, 16)
 _UNITS = (0.0, 0.3, 0.5, 0.67, 0.8)
@@ -37,13 +37,11 @@ class NotMetError(InputError):
 
 
 def estimated_megabytes(model: Model, compress: CompressConfig) -> float:
-    """Estimate the size of a model's one-file bundle, stored so, in MB (10^6 bytes)."""
+    """Estimate the size of a model's one-file bundle in int8 or int4, in MB (10^6 bytes)."""
     total = _OVERHEAD + _deflated(model.tokenizer.backend_tokenizer.to_str().encode())
     for module, name, storage in stored_weights(model.network, compress):
+        assert storage != "pq"  # as no plan is
         rows = getattr(module, name).detach().flatten(1)
-        if storage not in ("int8", "int4"):
-            total += rows.numel() * _BITS[storage] // 8
-            continue
         codes, _ = packed_codes(coded(clipped(rows, storage), storage))
         total += _deflated(codes.tobytes()) + 2 * len(rows)
     return total / 1e6
