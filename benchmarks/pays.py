@@ -12,6 +12,8 @@ benchmarks/results/.
 
 import argparse
 import json
+import re
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -22,14 +24,18 @@ from scipy.stats import t as student_t
 from tables import save_results
 
 from distillkit.cli import parse
+from distillkit.errors import InputError
 from distillkit.measure.report import table
+from distillkit.processes import log
 from distillkit.recipe import Recipe
 from distillkit.runs import at_work, teach
 
 FOLDER = Path("runs") / "pays"
-BASE = (
-    "--student bilstm-subwords --augment.n-iter 4 --training.steps 1500 --training.batch-size 128"
-)
+BASE = "--augment.mix.rules 1 --augment.mix.markov 0 --augment.mix.pairs 0 --augment.n-iter 4 --training.steps 1500 --training.batch-size 128"
+RAW = "10,000 raw texts"
+LAYERS = "three layers of the teacher"  # with what it is compared, not with the base
+LAYERS_OPTIONS = "--student transformer-tiny --training.learning-rate 2e-4"
+ADAPTED = "teacher adapted to the training texts:"
 INGREDIENTS = {
     "base": "",
     "without masking": "--augment.p-mask 0",
@@ -38,7 +44,9 @@ INGREDIENTS = {
     "half of the variants: infill": "--augment.mix.rules 1 --augment.mix.infill 1",
     "half of the variants: neighbours": "--augment.mix.rules 1 --augment.mix.neighbours 1",
     "half of the variants: Markov chain": "--augment.mix.rules 1 --augment.mix.markov 1",
-    "10,000 texts of WordNet": "--data.unlabelled wordnet --data.unlabelled-rows 10000",
+    "half of the variants: new pairs": "--augment.mix.rules 1 --augment.mix.pairs 1",
+    RAW: "--data.unlabelled {raw} --data.unlabelled-rows 10000",
+    "training rows three times as often": "--training.sampling-weights original=3",
     "EMA 0.999": "--training.ema-decay 0.999",
     "cosine schedule": "--training.schedule cosine",
     "no dropout": "--student.dropout 0",
@@ -58,31 +66,74 @@ INGREDIENTS = {
     "last states in place of max": "--student.pooling last",
     "attention in place of max": "--student.pooling attention",
     "two layers": "--student.layers 2",
+    LAYERS: LAYERS_OPTIONS,
+    f"{LAYERS}, hidden states": f"{LAYERS_OPTIONS} --loss.hidden 1",
+    f"{LAYERS}, attention": f"{LAYERS_OPTIONS} --loss.attention 1",
+    **{
+        f"{ADAPTED} {name}": f"--adapt.text.sources {{train}} --adapt.text.column {{column}} --adapt.training.epochs 2 {options}"
+        for name, options in (
+            ("tokens", "--adapt.masking.strategy token"),
+            ("whole words", "--adapt.masking.strategy whole-word"),
+            ("n-grams", "--adapt.masking.strategy n-gram"),
+            ("MacBERT", "--adapt.masking.strategy macbert"),
+            ("spans", "--adapt.masking.strategy span"),
+            (
+                "words that decide",
+                "--adapt.masking.strategy task-guided --adapt.masking.guide {guide}",
+            ),
+            ("replaced tokens", "--adapt.objectives.mlm 0 --adapt.objectives.rtd 1"),
+        )
+    },
 }
 
 
 def measure(given: argparse.Namespace) -> None:
     """Train the students of one data set that are not there yet."""
-
-    def recipe_of(ingredient: str) -> Recipe:
-        options = f"{BASE} {INGREDIENTS[ingredient]}".split()
-        return parse("run", [given.recipe, *given.options, *options]).settings  # type: ignore[attr-defined]
-
-    base = recipe_of("base")
-    base = replace(base, data=replace(base.data, unlabelled=(), unlabelled_rows=0))
-    with at_work(FOLDER / given.name) as home:
-        task = teach(base, home, home.folder / "recipe.yaml")
-        experiment = Experiment(task, base.data.task, home.folder)
+    base = recipe_of(given, "base")
+    folder = FOLDER / given.name
+    with ExitStack() as stack:
+        experiments = {"": experiment_of(base, folder, stack)}
         for seed in given.seeds:
             for ingredient, options in INGREDIENTS.items():
                 if given.only and ingredient not in ("base", *given.only):
                     continue
-                recipe = recipe_of(ingredient)
-                if "--data" not in options:
-                    recipe = replace(recipe, data=base.data)
-                own = "--data" in options or "--augment" in options
-                rows = ingredient.replace(" ", "-") if own else "rows"
-                experiment.student(ingredient, recipe, seed, rows)
+                try:
+                    recipe = recipe_of(given, ingredient, experiments[""].task.model)
+                    teacher = ingredient if ingredient.startswith(ADAPTED) else ""
+                    if teacher not in experiments:
+                        experiments[teacher] = experiment_of(
+                            recipe, folder / file_name(teacher), stack
+                        )
+                    own = "--data" in options or "--augment" in options
+                    rows = file_name(ingredient) if own else "rows"
+                    experiments[teacher].student(ingredient, recipe, seed, rows)
+                except InputError as error:  # not every ingredient is for every task and student
+                    log(f"{ingredient}: left out, {error}")
+
+
+def recipe_of(given: argparse.Namespace, ingredient: str, guide: str = "") -> Recipe:
+    """Return the recipe of an ingredient; `guide` is the base's teacher."""
+    start: Recipe = parse("run", [given.recipe, *given.options]).settings  # type: ignore[attr-defined]
+    student = "" if "--student " in INGREDIENTS[ingredient] else f"--student {given.student}"
+    options = f"{student} {BASE} {INGREDIENTS[ingredient]}".format(
+        raw=given.raw, train=start.data.train, column=start.data.columns.text, guide=guide
+    )
+    recipe: Recipe = parse("run", [given.recipe, *given.options, *options.split()]).settings  # type: ignore[attr-defined]
+    if ingredient != RAW:
+        recipe = replace(recipe, data=replace(recipe.data, unlabelled=(), unlabelled_rows=0))
+    return recipe
+
+
+def experiment_of(recipe: Recipe, folder: Path, stack: ExitStack) -> Experiment:
+    """Return the experiments with one teacher, which is fine-tuned if it is not there."""
+    home = stack.enter_context(at_work(folder))
+    task = teach(recipe, home, folder / "recipe.yaml")
+    return Experiment(task, recipe.data.task, folder)
+
+
+def file_name(ingredient: str) -> str:
+    """Return an ingredient's name without spaces and signs."""
+    return re.sub(r"\W+", "-", ingredient)
 
 
 def show() -> None:
@@ -91,19 +142,23 @@ def show() -> None:
     seeds: set[int] = set()
     for file in sorted(FOLDER.glob("*/results.json")):
         done = json.loads(file.read_text(encoding="utf-8"))
-        name, base = file.parent.name, _seeds(done, "base")
+        for other in file.parent.glob("*/results.json"):
+            done |= json.loads(other.read_text(encoding="utf-8"))
+        name = file.parent.name
         for row in rows:
-            found = _seeds(done, row["ingredient"])
-            pairs = [(found[seed], base[seed]) for seed in found.keys() & base.keys()]
+            compared = LAYERS if row["ingredient"].startswith(LAYERS) else "base"
+            found, base = _seeds(done, row["ingredient"]), _seeds(done, compared)
             seeds |= found.keys()
-            if not pairs:
+            if not found:
                 continue
-            row[name] = [round(one["score"], 2) for one, _ in pairs]
-            row[f"{name}: missed"] = round(mean(one["missed"] for one, _ in pairs), 1)
-            if len(pairs) > 1 and row["ingredient"] != "base":
-                row[f"{name}: gain"] = _interval(
-                    [one["score"] - other["score"] for one, other in pairs]
-                )
+            if row["ingredient"] == compared:
+                row[name] = [round(one["score"], 2) for one in found.values()]
+                row[f"{name}, missed"] = [round(one["missed"], 1) for one in found.values()]
+                continue
+            pairs = [(found[seed], base[seed]) for seed in sorted(found.keys() & base.keys())]
+            for key, heading in (("score", name), ("missed", f"{name}, missed")):
+                row[heading] = _interval([one[key] - other[key] for one, other in pairs])
+    rows = [row for row in rows if len(row) > 1]
     headings = list(dict.fromkeys(key for row in rows for key in row))
     lines = [[_text(row.get(key, "")) for key in headings] for row in rows]
     print(table([headings, *lines]))
@@ -119,9 +174,11 @@ def _seeds(done: dict[str, dict[str, float]], name: str) -> dict[int, dict[str, 
 
 
 def _interval(gains: list[float]) -> str:
-    """Return the mean of differences seed by seed, and its 95 % interval by Student's t."""
+    """Return the mean of differences seed by seed, and half of its 95 % interval by Student's t."""
+    if len(gains) < 3:
+        return f"{mean(gains):+.1f} ({len(gains)} seeds)" if gains else ""
     half = student_t.ppf(0.975, len(gains) - 1) * stdev(gains) / len(gains) ** 0.5
-    return f"{mean(gains):+.1f} ({mean(gains) - half:+.1f} to {mean(gains) + half:+.1f})"
+    return f"{mean(gains):+.1f} ± {half:.1f}"
 
 
 def _text(value: Any) -> str:
@@ -135,6 +192,8 @@ def main() -> None:
         "name", nargs="?", default="", help="of the data set: a folder of runs/pays"
     )
     parser.add_argument("--recipe", default="quickstart", help="of its data and teacher")
+    parser.add_argument("--student", default="bilstm-subwords", help="on the shelf")
+    parser.add_argument("--raw", default="wordnet", help="raw text, a source")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of the students")
     parser.add_argument("--only", nargs="+", default=[], help="ingredients; empty: all")
     parser.add_argument("--show", action="store_true", help="make the table")
