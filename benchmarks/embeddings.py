@@ -20,7 +20,6 @@ from statistics import mean, stdev
 from torch import Tensor
 
 from distillkit.data.content import texts_of
-from distillkit.data.contexts import Contexts
 from distillkit.data.logits import join_logits, joined_labels
 from distillkit.data.tables import mask_of, read_table
 from distillkit.measure.report import table
@@ -38,14 +37,11 @@ from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.loop import fit
 
-# What the table's rows are called: source and weighting. GloVe is a file of 50 numbers a word.
+# GloVe is a file of 50 numbers a word.
 STARTS = {
     "random": EmbeddingConfig("random"),
     "glove": EmbeddingConfig("glove"),
     "teacher": EmbeddingConfig("teacher"),
-    "teacher, weighted": EmbeddingConfig("teacher", weighting="frequency"),
-    "teacher-context": EmbeddingConfig("teacher-context"),
-    "teacher-context, weighted": EmbeddingConfig("teacher-context", weighting="frequency"),
 }
 # Start, width and seed in; rows, dev accuracy, 0 to 1, and seconds until training began, out.
 Train = Callable[[str, int, int], tuple[int, float, float]]
@@ -110,17 +106,15 @@ def _student(arguments: argparse.Namespace) -> Train:
         weight_decay=0.01,
     )
     teacher = load_classifier(arguments.teacher)
-    # what the teacher said: both weightings and all widths start from it
-    kept: dict[tuple[bool, int], Tensor] = {}
+    kept: list[Tensor] = []  # what the teacher said: all widths start from it
+
+    def ask(words: Sequence[str]) -> Tensor:
+        if not kept:
+            kept.append(word_vectors(*teacher, words))
+        return kept[0]
 
     def train(start: str, width: int, seed: int) -> tuple[int, float, float]:
-        def ask(words: Sequence[str], contexts: Contexts | None) -> Tensor:
-            key = (contexts is not None, 0 if contexts is None else seed)
-            if key not in kept:
-                kept[key] = word_vectors(*teacher, words, contexts)
-            return kept[key]
-
-        embeddings = replace(STARTS[start], dimension=width, context_texts=arguments.context_texts)
+        embeddings = replace(STARTS[start], dimension=width)
         if start == "glove":
             embeddings = replace(embeddings, source=arguments.glove)
         began = time.perf_counter()
@@ -192,7 +186,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--widths", type=int, nargs="+", default=[50, 300])
     parser.add_argument("--starts", nargs="+", choices=list(STARTS), default=list(STARTS))
-    parser.add_argument("--context-texts", type=int, default=EmbeddingConfig().context_texts)
     parser.add_argument("--pieces", type=int, default=0, help="of the vocabulary, word pieces")
     parser.add_argument(
         "--min-count", type=int, default=1, help="rarer words are unknown, or made of pieces"

@@ -116,7 +116,7 @@ def test_a_trials_recipe_gives_its_results(searched, tmp_path):
     assert student.embeddings.dimension == settings["embedding_dimension"]
     assert student.vocabulary.size == settings["vocabulary_size"]
     assert recipe.training.learning_rate == settings["learning_rate"]
-    for name in ("hidden_size", "layers", "word_dropout"):
+    for name in ("hidden_size", "layers"):
         assert getattr(student, name) == settings[name]
     # In the same folder data, teacher and logits are kept, and the student is the trial's.
     shutil.copytree(folder, tmp_path / "run")
@@ -381,7 +381,7 @@ def test_the_chosen_one_is_fast_and_small_within_the_tolerance():
     assert choose(_trials((0.8, 2, 2), (0.9, 2, 2)), 20)["trial"] == 1
 
 
-_ALL = ["hidden_size", "layers", "embedding_dimension", "vocabulary_size", "word_dropout"]
+_ALL = ["hidden_size", "layers", "embedding_dimension", "vocabulary_size"]
 
 
 @pytest.mark.parametrize(
@@ -392,11 +392,11 @@ _ALL = ["hidden_size", "layers", "embedding_dimension", "vocabulary_size", "word
         ({"kind": "static"}, "hidden_size layers"),
         (
             {"kind": "transformer", "hidden_size": 128},
-            "embedding_dimension vocabulary_size word_dropout",
+            "embedding_dimension vocabulary_size",
         ),
         (
             {"kind": "transformer", "hidden_size": 0},
-            "hidden_size embedding_dimension vocabulary_size word_dropout",
+            "hidden_size embedding_dimension vocabulary_size",
         ),
         ({"vocabulary": VocabularyConfig(unit="teacher")}, "vocabulary_size"),
         ({"embeddings": EmbeddingConfig(source="glove.txt")}, "embedding_dimension"),
@@ -471,7 +471,6 @@ def test_a_hyperparameter_with_one_value_is_left_out_or_refused():
         ("--study ../data", "--study '../data': expected letters"),
         ("--search.layers 3 1", "search.layers is 3 1: expected LOW HIGH"),
         ("--search.hidden-size 0 10", "search.hidden_size is 0 10"),
-        ("--search.word-dropout 0 1", "search.word_dropout is 0.0 1.0: expected HIGH less than 1"),
         ("--search.learning-rate 0 0.1", "search.learning_rate is 0.0 0.1: expected LOW above 0"),
         ("--search.sampling-weights -1 nan", "search.sampling_weights is -1.0 nan"),
         ("--search.hyperparameters widht", "widht, which is no hyperparameter: expected some of"),

@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from distillkit.errors import InputError
-from distillkit.student.words import WordEmbedding
 
 
 def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) -> Any:
@@ -96,8 +95,6 @@ def _cut_tables(model: Any, kept: list[int]) -> None:
             module.num_embeddings = len(kept)
             if module.padding_idx is not None:
                 module.padding_idx = kept.index(module.padding_idx)
-        if isinstance(module, WordEmbedding):
-            module.unknown = kept.index(module.unknown)
     config.vocab_size = len(kept)
     for name in ("pad", "unk", "bos", "eos", "cls", "sep"):
         old = getattr(config, f"{name}_token_id", None)

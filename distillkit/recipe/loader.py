@@ -194,7 +194,7 @@ class _Loader:
             old = key_node.value
             key = self._today(key_node, known, prefix)
             scalar = isinstance(value_node, yaml.ScalarNode)
-            if scalar and did_nothing(prefix + key, value_node.value):
+            if scalar and did_nothing(f"{self.root}{prefix}{key}", value_node.value):
                 continue
             if key not in known:
                 mend = _nearest(key, known, prefix, default)

@@ -30,7 +30,15 @@ FLAGS: dict[str, dict[str, str]] = {
 }
 
 # Recipe keys that are gone, and the value with which each did nothing.
-REMOVED = {"loss.alpha_end": "-1.0", "loss.temperature_end": "0.0", "loss.label_smoothing": "0.0"}
+REMOVED = {
+    "loss.alpha_end": "-1.0",
+    "loss.temperature_end": "0.0",
+    "loss.label_smoothing": "0.0",
+    "student.word_dropout": "0.0",
+    "student.vocabulary.mask": "unknown",
+    "student.embeddings.weighting": "none",
+    "student.embeddings.context_texts": "20000",
+}
 
 
 def did_nothing(path: str, value: object) -> bool:

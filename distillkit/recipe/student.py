@@ -29,9 +29,6 @@ class VocabularyConfig:
     teacher_words: bool = False
     """Fill what `size` leaves with the whole words of the teacher's tokenizer, its first ones
     first: words that the text lacks, with the teacher's vectors; for unit word or character."""
-    mask: Literal["unknown", "own"] = "unknown"
-    """How the student reads the transfer set's mask: as its unknown word, or as a token of its
-    own."""
 
     def __post_init__(self) -> None:
         check(self, "student.vocabulary")
@@ -54,24 +51,18 @@ class EmbeddingConfig:
     """Where the student's word vectors start."""
 
     source: str = "teacher"
-    """teacher (each word alone through the teacher), teacher-context (mean of the teacher's states
-    wherever the word stands in the transfer text), both with PCA to `dimension`; random; or a
-    word-vector text file (GloVe or word2vec form), scaled to the spread of random ones."""
+    """teacher (each word through the teacher, then PCA to `dimension`); random; or a word-vector
+    text file (GloVe or word2vec form), scaled to the spread of random ones."""
     dimension: Count = 300
     """Embedding dimension; that of a vector file must be the same."""
     channels: Literal["single", "frozen", "multi"] = "single"
     """single: one trainable table; frozen: one that stays as it starts, so that words outside of
     the training text are still among their like; multi: one of each side by side (Kim 2014)."""
-    weighting: Literal["none", "frequency"] = "none"
-    """What a word counts in the PCA of a teacher's vectors: all alike, or as often as it stands in
-    the transfer text."""
-    context_texts: Count = 20_000
-    """Transfer texts that teacher-context reads, drawn by the seed; all where there are no more."""
 
     @property
     def asks_teacher(self) -> bool:
         """Whether the vectors are a teacher's."""
-        return self.source in ("teacher", "teacher-context")
+        return self.source == "teacher"
 
     def __post_init__(self) -> None:
         check(self, "student.embeddings")
@@ -103,8 +94,6 @@ class StudentConfig:
     """Units of the ReLU layer before the logits."""
     dropout: FractionBelowOne = 0.1
     """Dropout on embeddings and on the ReLU layer's input, 0 to 1."""
-    word_dropout: FractionBelowOne = 0.0
-    """Share of words that training makes unknown, 0 to 1."""
     vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
     """The student's own words."""
     embeddings: EmbeddingConfig = field(default_factory=EmbeddingConfig)
@@ -195,7 +184,7 @@ class StudentConfig:
     def _check_words(self) -> None:
         if self.vocabulary.teacher_words and self.embeddings.source == "random":
             raise InputError(
-                "student.vocabulary.teacher_words is set, but embeddings.source is random: expected teacher or teacher-context"
+                "student.vocabulary.teacher_words is set, but embeddings.source is random: expected teacher"
             )
         if self.vocabulary.unit == "hashed" and (
             self.embeddings.source != "random" or self.embeddings.channels != "single"

@@ -323,7 +323,7 @@ def look_ahead(recipe: Recipe) -> Models:
         and not Path(vectors).is_file()
     ):
         raise InputError(
-            f"student.embeddings.source {vectors!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
+            f"student.embeddings.source {vectors!r}: no such file; expected teacher, random, or a word-vector text file"
         )
     if recipe.augment.n_iter and recipe.augment.tagger != "auto":
         load_tagger(recipe.augment.tagger, [])

@@ -49,7 +49,7 @@ def build_student(
         texts, config.vocabulary, config.max_tokens, mask, teacher[1] if teacher else None
     )
     model = _word_student(tokenizer, labels, config)
-    vectors = _vectors(tokenizer, texts, config.embeddings, ask, seed, mask)
+    vectors = _vectors(tokenizer, config.embeddings, ask)
     if vectors is not None:
         model.set_word_vectors(vectors)
     return model.eval(), tokenizer
@@ -66,7 +66,6 @@ def _word_student(tokenizer: Any, labels: Sequence[str], config: StudentConfig) 
         "hashed": hashed,
         "head_size": config.head_size,
         "dropout": config.dropout,
-        "word_dropout": config.word_dropout,
         "pad_token_id": tokenizer.pad_token_id,
         "unk_token_id": tokenizer.unk_token_id,
     }
@@ -90,14 +89,7 @@ def _from_teacher(
     return model.eval(), tokenizer
 
 
-def _vectors(
-    tokenizer: Any,
-    texts: Sequence[str],
-    config: EmbeddingConfig,
-    ask: VectorsOfWords | None,
-    seed: int,
-    mask: str,
-) -> Tensor | None:
+def _vectors(tokenizer: Any, config: EmbeddingConfig, ask: VectorsOfWords | None) -> Tensor | None:
     if config.source == "random":
         return None
     if not config.asks_teacher:
@@ -106,4 +98,4 @@ def _vectors(
         raise InputError(
             f"student.embeddings.source is {config.source}, but no teacher was given: give --teacher, or choose random or a word-vector file"
         )
-    return from_teacher(tokenizer, texts, config, ask, seed, mask)
+    return from_teacher(tokenizer, config.dimension, ask)

@@ -18,7 +18,6 @@ class WordConfig(PretrainedConfig):
         pooling: How a text's vector comes from its words': last, max, mean or attention.
         head_size: Units of the ReLU layer.
         dropout: On embeddings and on the ReLU layer's input, 0 to 1.
-        word_dropout: Share of words that training makes unknown, 0 to 1.
     """
 
     def __init__(
@@ -30,7 +29,6 @@ class WordConfig(PretrainedConfig):
         pooling: str = "last",
         head_size: int = 200,
         dropout: float = 0.1,
-        word_dropout: float = 0.0,
         pad_token_id: int = 0,
         unk_token_id: int = 1,
         **kwargs: Any,
@@ -42,7 +40,6 @@ class WordConfig(PretrainedConfig):
         self.pooling = pooling
         self.head_size = head_size
         self.dropout = dropout
-        self.word_dropout = word_dropout
         self.unk_token_id = unk_token_id
         super().__init__(pad_token_id=pad_token_id, **kwargs)
 

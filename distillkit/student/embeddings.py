@@ -8,46 +8,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distillkit.data.batches import encode, word_pieces
-from distillkit.data.contexts import Contexts
 from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
-from distillkit.recipe import EmbeddingConfig
 from distillkit.student.vocabulary import PAD, UNKNOWN, words_of
 
-# Words in, and where texts are to be read the texts; one vector each out: how a teacher is asked
-# without the student's code knowing what one is.
-VectorsOfWords = Callable[[Sequence[str], Contexts | None], Tensor]
+# Words in, one vector each out: how a teacher is asked without the student's code knowing what one is.
+VectorsOfWords = Callable[[Sequence[str]], Tensor]
 
 # Standard deviation of the numbers in the table: that of Kim's uniform [-0.25, 0.25] for unknown
 # words.
 _SCALE = 0.25 / 3**0.5
-_TEXTS = 65_536  # counted together
 
 
-def from_teacher(
-    tokenizer: Any,
-    texts: Sequence[str],
-    config: EmbeddingConfig,
-    ask: VectorsOfWords,
-    seed: int,
-    mask: str = "",
-) -> Tensor:
+def from_teacher(tokenizer: Any, dimension: int, ask: VectorsOfWords) -> Tensor:
     """Give each word the teacher's vector for it, reduced by PCA.
 
     Args:
         tokenizer: The student's, of V words; its special tokens get zeros, which is the mean word.
-        texts: Transfer text: where words are met, and counted.
-        config: Which vectors, how reduced; `dimension` is at most the teacher's hidden size.
-            n words span n components; what `dimension` has beyond them starts as zeros.
+        dimension: At most the teacher's hidden size. n words span n components; what `dimension`
+            has beyond them starts as zeros.
         ask: The teacher's vectors of words, (n, H). A subword is asked without the signs that
             mark it as one.
-        seed: Draws the texts that the teacher reads.
-        mask: The transfer set's mask word.
 
     Returns:
         (V, dimension) float32, mean 0, standard deviation over all components that of uniform
-        [-0.25, 0.25]; both over the words as `weighting` counts them.
+        [-0.25, 0.25].
 
     Raises:
         InputError: `dimension` is too large.
@@ -55,34 +40,19 @@ def from_teacher(
     words = words_of(tokenizer)
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     known = [i for i, word in enumerate(words) if word not in special]
-    contexts = None
-    if config.source == "teacher-context":
-        contexts = Contexts(_some(texts, config.context_texts, seed), tokenizer, known, mask)
-    vectors = ask([_spelt(tokenizer, words[i]) for i in known], contexts).numpy().astype(np.float64)
-    if config.dimension > vectors.shape[1]:
+    vectors = ask([_spelt(tokenizer, words[i]) for i in known]).numpy().astype(np.float64)
+    if dimension > vectors.shape[1]:
         raise InputError(
-            f"student.embeddings.dimension is {config.dimension}: expected at most {vectors.shape[1]}, the teacher's hidden size"
+            f"student.embeddings.dimension is {dimension}: expected at most {vectors.shape[1]}, the teacher's hidden size"
         )
     if not np.ptp(vectors, axis=0).any():
         raise InputError(
             "student.embeddings: the teacher has one and the same vector for all of the student's words; does it read this language?"
         )
-    weights = np.ones(len(known))
-    if config.weighting == "frequency":
-        weights = count_words(tokenizer, texts, mask)[known].astype(np.float64)
-    table = np.zeros((len(words), config.dimension))
-    width = min(config.dimension, len(known))
-    table[known, :width] = _SCALE * principal_components(vectors, width, weights)
+    table = np.zeros((len(words), dimension))
+    width = min(dimension, len(known))
+    table[known, :width] = _SCALE * principal_components(vectors, width)
     return torch.from_numpy(table).float()
-
-
-def _some(texts: Sequence[str], most: int, seed: int) -> Sequence[str]:
-    if len(texts) <= most:
-        return texts
-    return [
-        texts[i]
-        for i in np.sort(np.random.default_rng(seed).choice(len(texts), most, replace=False))
-    ]
 
 
 def _spelt(tokenizer: Any, word: str) -> str:
@@ -90,38 +60,23 @@ def _spelt(tokenizer: Any, word: str) -> str:
     return tokenizer.convert_tokens_to_string([word]).strip().removeprefix("##") or word
 
 
-def count_words(tokenizer: Any, texts: Sequence[str], mask: str = "") -> np.ndarray:
-    """Count each entry of a tokenizer's vocabulary in texts, cut where it cuts them, (V,) int64."""
-    limit, counts = tokenizer.model_max_length, np.zeros(len(tokenizer), np.int64)
-    pieces = word_pieces(tokenizer, limit)
-    for start in range(0, len(texts), _TEXTS):
-        rows = encode(
-            tokenizer, texts[start : start + _TEXTS], None, limit, mask=mask, pieces=pieces
-        )
-        counts += np.bincount(rows.ids.numpy(), minlength=len(tokenizer))
-    return counts
-
-
-def principal_components(vectors: np.ndarray, width: int, weights: np.ndarray) -> np.ndarray:
-    """Reduce vectors by weighted PCA: each counts as if it stood there `weights` times.
+def principal_components(vectors: np.ndarray, width: int) -> np.ndarray:
+    """Reduce vectors by PCA.
 
     Args:
         vectors: (n, H) float64.
         width: Components, at most n and H.
-        weights: (n,) float64, at least 0 and not all 0.
 
     Returns:
-        (n, width) float64, the largest component first, weighted mean 0, weighted standard
-        deviation over all numbers 1. The same bits every time.
+        (n, width) float64, the largest component first, mean 0, standard deviation over all
+        numbers 1. The same bits every time.
     """
-    share = weights / weights.sum()
-    centred = vectors - share @ vectors
-    # (H, width)
-    axes = np.linalg.eigh(centred.T @ (centred * share[:, None]))[1][:, : -width - 1 : -1]
+    centred = vectors - vectors.mean(0)
+    axes = np.linalg.eigh(centred.T @ centred / len(vectors))[1][:, : -width - 1 : -1]  # (H, width)
     # An axis points either way: here, where its largest number is positive.
     axes = axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(width)])
     reduced = centred @ axes
-    return reduced / np.sqrt((share @ reduced**2).mean())
+    return reduced / np.sqrt((reduced**2).mean())
 
 
 def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, float]:
@@ -143,7 +98,7 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
     """
     if not path.is_file():
         raise InputError(
-            f"student.embeddings.source {str(path)!r}: no such file; expected teacher, teacher-context, random, or a word-vector text file"
+            f"student.embeddings.source {str(path)!r}: no such file; expected teacher, random, or a word-vector text file"
         )
     numbers, found = read_vectors(
         path, words, width, "set --student.embeddings.dimension to the file's own"

@@ -12,7 +12,7 @@ from distillkit.errors import InputError
 from distillkit.recipe import VocabularyConfig
 from distillkit.student.words import FIRST_BYTE
 
-PAD, UNKNOWN, MASK = "[PAD]", "[UNK]", "[MASK]"
+PAD, UNKNOWN = "[PAD]", "[UNK]"
 _BEGINS = (
     "\u0120",
     "\u2581",
@@ -33,12 +33,12 @@ def build_tokenizer(
         config: Words, characters, subwords or bytes; how many, how frequent.
         max_tokens: Where the tokenizer truncates.
         mask: The transfer set's mask word. The student reads it as its unknown word, so masking
-            trains that word's vector; unless `config.mask` is own.
+            trains that word's vector.
         teacher: The teacher's fast tokenizer, for unit teacher and for `teacher_words`.
 
     Returns:
         A transformers fast tokenizer, lower-casing (but for unit teacher); `[PAD]` is 0, `[UNK]`,
-        also its mask token unless that is its own, is 1. The second text of a pair has token type
+        also its mask token, is 1. The second text of a pair has token type
         1; nothing is added to a text.
 
     Raises:
@@ -57,7 +57,7 @@ def build_tokenizer(
         )
     if config.unit == "teacher":
         return _of_teacher(teacher, max_tokens)
-    special = [PAD, UNKNOWN, *([MASK] if config.mask == "own" else [])]
+    special = [PAD, UNKNOWN]
     if config.unit == "hashed":
         tokenizer = _of_bytes(special)
     else:
@@ -88,7 +88,7 @@ def build_tokenizer(
         entries = list(dict.fromkeys([*words_of(tokenizer), *subwords, *theirs]))[: config.size]
         tokenizer.model = _word_piece(entries) if subwords else _words(entries)
     return _wrapped(
-        tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": special[-1]}
+        tokenizer, max_tokens, {"pad_token": PAD, "unk_token": UNKNOWN, "mask_token": UNKNOWN}
     )
 
 

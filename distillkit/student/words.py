@@ -70,16 +70,11 @@ class WordEmbedding(Embedding):
         if config.channels != "frozen":
             self.table = nn.Embedding(size, width, padding_idx=padding)
         self.width = width * (2 if config.channels == "multi" else 1)
-        self.word_dropout, self.unknown = config.word_dropout, config.unk_token_id
         self.dropout = Dropout(config.dropout)
 
     def look_up(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tables' rows, (T, B, W); each token is a word."""
         ids = input_ids.t()
-        if self.training and self.word_dropout:
-            ids = ids.masked_fill(
-                torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown
-            )
         # Detached as well: from_pretrained gives every parameter its gradient back.
         found = [] if self.frozen_table is None else [self.frozen_table(ids).detach()]
         if self.table is not None:
@@ -111,7 +106,6 @@ class HashedEmbedding(Embedding):
         super().__init__()
         self.table = nn.Embedding(config.vocab_size, config.embedding_size)
         self.width = config.embedding_size
-        self.word_dropout = config.word_dropout
         self.dropout = Dropout(config.dropout)
 
     def look_up(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,10 +123,7 @@ class HashedEmbedding(Embedding):
         parts = vectors.new_zeros(steps * size + 1).index_add(
             0, place, torch.ones_like(vectors[:, 0])
         )
-        x = (total / parts.clamp(min=1)[:, None])[:-1].view(steps, size, self.width)
-        if self.training and self.word_dropout:
-            x = x * (torch.rand(steps, size, 1, device=x.device) >= self.word_dropout)
-        return x, count
+        return (total / parts.clamp(min=1)[:, None])[:-1].view(steps, size, self.width), count
 
     def _rows(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hash, for each byte, its word as far as that byte and the n-grams about it.

@@ -18,7 +18,7 @@ _RENAMED = {
     "width": "embedding_dimension",
     "origins": "sampling_weights",
 }
-_AT_LEAST = {"word_dropout": 0, "learning_rate": 0, "sampling_weights": 0, "vocabulary_size": 3}
+_AT_LEAST = {"learning_rate": 0, "sampling_weights": 0, "vocabulary_size": 3}
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,6 @@ class SearchConfig:
     vocabulary_size: tuple[int, int] = (2000, 30000)
     """student.vocabulary.size, unless the vocabulary is the teacher's; at most the transfer set's
     own words."""
-    word_dropout: tuple[float, float] = (0.0, 0.3)
-    """student.word_dropout; of students with word vectors of their own."""
     learning_rate: tuple[float, float] = (0.0, 0.0)
     """training.learning_rate; 0 0: a quarter of the recipe's to four times that."""
     sampling_weights: tuple[float, float] = (0.0, 2.0)
@@ -115,7 +113,6 @@ def hyperparameters_of(recipe: Recipe) -> list[str]:
         "embedding_dimension": student.reads_words
         and (student.embeddings.asks_teacher or student.embeddings.source == "random"),
         "vocabulary_size": student.reads_words and student.vocabulary.unit != "teacher",
-        "word_dropout": student.reads_words,
         "learning_rate": True,
         "sampling_weights": True,
     }
@@ -143,10 +140,6 @@ def check_search(recipe: Recipe, search: SearchConfig) -> None:
             raise InputError(
                 f"search.{name} is {low} {high}: expected LOW HIGH, LOW {least} or more, HIGH no less"
             )
-    if not search.word_dropout[1] < 1:
-        raise InputError(
-            f"search.word_dropout is {_shown(search.word_dropout)}: expected HIGH less than 1"
-        )
     if search.learning_rate[1] and not search.learning_rate[0]:
         raise InputError(
             f"search.learning_rate is {_shown(search.learning_rate)}: expected LOW above 0, for it is searched by factors; or 0 0"
@@ -213,8 +206,6 @@ def _range(
     if name == "learning_rate":
         ends = (low, high) if high else (own / _FACTOR, own * _FACTOR)
         return Hyperparameter(*ends, log=True)
-    if name == "word_dropout":
-        return Hyperparameter(low, high)
     if name == "hidden_size" and (step := student.of_kind.hidden_step) > 1:
         return Hyperparameter(-(-low // step) * step, high // step * step, True, step=step)
     if name == "layers":
@@ -267,7 +258,6 @@ def own_parameters(
         "layers": student.layers,
         "embedding_dimension": student.embeddings.dimension,
         "vocabulary_size": size if student.vocabulary.unit == "hashed" else min(size, words),
-        "word_dropout": student.word_dropout,
         "learning_rate": recipe.training.learning_rate,
     }
     return {

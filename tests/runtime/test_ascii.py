@@ -27,8 +27,8 @@ def texts(seed, count):
 
 @pytest.fixture(
     scope="module",
-    params=[{"subwords": 40}, {}, {"mask": "own"}],
-    ids=["subwords", "words", "mask"],
+    params=[{"subwords": 40}, {}],
+    ids=["subwords", "words"],
 )
 def tokens(request):
     config = VocabularyConfig(unit="word", size=60, **request.param)

@@ -251,17 +251,6 @@ def test_dropout_acts_in_training_only(student, kind):
 
 
 @pytest.mark.parametrize("kind", WORDS)
-@pytest.mark.parametrize("unit", ["word", "hashed"])
-def test_word_dropout_acts_in_training_only(student, kind, unit):
-    model, tokenizer = student(kind, unit=unit, dropout=0.0, word_dropout=0.5)
-    plain, _ = student(kind, unit=unit, dropout=0.0)
-    expected = logits_of(plain, tokenizer, kind, [0])
-    assert torch.equal(logits_of(model, tokenizer, kind, [0]), expected)
-    model.train()
-    assert not torch.equal(logits_of(model, tokenizer, kind, [0]), expected)
-
-
-@pytest.mark.parametrize("kind", WORDS)
 @pytest.mark.parametrize("channels", ["single", "frozen", "multi"])
 def test_word_vectors_start_every_channel_and_padding_stays_zero(student, kind, channels):
     model, tokenizer = student(kind, channels)

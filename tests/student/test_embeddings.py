@@ -9,7 +9,7 @@ from distillkit.data.content import texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
 from distillkit.student.build import build_student
-from distillkit.student.embeddings import count_words, from_file, from_teacher, principal_components
+from distillkit.student.embeddings import from_file, from_teacher, principal_components
 from distillkit.student.vocabulary import build_tokenizer, words_of
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
@@ -23,7 +23,7 @@ TEXTS = [
 ]
 
 
-def ask(words, contexts=None):
+def ask(words):
     torch.manual_seed(0)
     return torch.randn(len(words), 12) * torch.arange(1, 13)
 
@@ -32,10 +32,8 @@ def tokens(texts=TEXTS, mask="[M]", **options):
     return build_tokenizer(texts, VocabularyConfig(**{"unit": "word"} | options), 16, mask)
 
 
-def start(width, answer=ask, source="teacher", seed=1, texts=TEXTS, mask="[M]", **options):
-    return from_teacher(
-        tokens(), texts, EmbeddingConfig(source, width, **options), answer, seed, mask
-    )
+def start(width, answer=ask):
+    return from_teacher(tokens(), width, answer)
 
 
 def numbers(rows, columns, seed=0):
@@ -68,29 +66,16 @@ def test_pca_to_full_rank_keeps_the_distances_between_words():
     )
 
 
-def test_uniform_weights_are_plain_pca():
+def test_the_reduction_is_pca():
     vectors = numbers(40, 9)
     expected = PCA(4, svd_solver="full").fit_transform(vectors)
-    for weight in (1.0, 3.5):
-        up_to_signs(
-            principal_components(vectors, 4, np.full(40, weight)), expected / expected.std()
-        )
-
-
-def test_whole_weights_are_the_pca_of_vectors_that_stand_there_so_often():
-    vectors, counts = numbers(30, 8), np.random.default_rng(1).integers(0, 6, size=30)
-    assert (counts == 0).any()
-    repeated = np.repeat(vectors, counts, axis=0)
-    model = PCA(5, svd_solver="full").fit(repeated)
-    found = principal_components(vectors, 5, counts.astype(float))
-    up_to_signs(found, model.transform(vectors) / model.transform(repeated).std())
-    assert np.abs(np.abs(found) - np.abs(principal_components(vectors, 5, np.ones(30)))).max() > 0.1
+    up_to_signs(principal_components(vectors, 4), expected / expected.std())
 
 
 def test_components_are_the_same_to_the_last_bit_and_point_one_way():
     vectors = numbers(200, 30)
-    first = principal_components(vectors, 10, np.ones(200))
-    assert np.array_equal(first, principal_components(vectors.copy(), 10, np.ones(200)))
+    first = principal_components(vectors, 10)
+    assert np.array_equal(first, principal_components(vectors.copy(), 10))
     axes = np.linalg.lstsq(vectors - vectors.mean(0), first, rcond=None)[0]  # (H, width)
     assert (axes[np.abs(axes).argmax(0), np.arange(10)] > 0).all()
 
@@ -98,28 +83,15 @@ def test_components_are_the_same_to_the_last_bit_and_point_one_way():
 def test_fewer_words_than_the_teachers_width_are_reduced_too():
     vectors = numbers(6, 20)
     expected = PCA(5, svd_solver="full").fit_transform(vectors)
-    up_to_signs(principal_components(vectors, 5, np.ones(6)), expected / expected.std())
-
-
-def test_words_count_as_often_as_the_transfer_text_has_them_and_the_mask_never():
-    words = words_of(tokens())
-    counts = dict(zip(words, count_words(tokens(), TEXTS, "[M]").tolist(), strict=True))
-    assert counts == {"[PAD]": 0, "[UNK]": 2, "good": 6, "film": 4, "bad": 4, "dull": 2, "plot": 1}
-    weights = np.array([counts[word] for word in words[2:]], float)
-    expected = principal_components(ask(words[2:]).numpy().astype(float), 3, weights)
-    found = start(3, weighting="frequency")
-    np.testing.assert_allclose(found[2:].numpy(), expected * 0.25 / 3**0.5, rtol=1e-5)
-    assert not found[:2].any()
-    assert not torch.equal(found, start(3))
+    up_to_signs(principal_components(vectors, 5), expected / expected.std())
 
 
 def test_the_teacher_is_asked_for_words_only_and_each_gets_its_own_row():
     asked = []
     tokenizer = tokens(["good bad bad"], mask="")
-    config = EmbeddingConfig("teacher", 1)
-    from_teacher(tokenizer, [], config, lambda words, _: asked.extend(words) or ask(words), 1)
+    from_teacher(tokenizer, 1, lambda words: asked.extend(words) or ask(words))
     assert asked == ["bad", "good"]
-    table = from_teacher(tokenizer, [], config, lambda *_: torch.tensor([[1.0, 0], [3.0, 0]]), 1)
+    table = from_teacher(tokenizer, 1, lambda _: torch.tensor([[1.0, 0], [3.0, 0]]))
     assert float(table[2]) == pytest.approx(-float(table[3]))
     assert float(table[2]) != 0
 
@@ -128,13 +100,7 @@ def test_a_piece_is_asked_for_by_the_letters_that_it_stands_for():
     asked = []
     texts = ["goodness badness", "sadness gladness"]
     tokenizer = tokens(texts, unit="word-piece", size=60, mask="")
-    from_teacher(
-        tokenizer,
-        texts,
-        EmbeddingConfig("teacher", 2),
-        lambda words, _: asked.extend(words) or ask(words),
-        1,
-    )
+    from_teacher(tokenizer, 2, lambda words: asked.extend(words) or ask(words))
     pieces = words_of(tokenizer)[2:]
     assert any(piece.startswith("##") for piece in pieces)
     assert asked == [piece.removeprefix("##") for piece in pieces]
@@ -142,9 +108,8 @@ def test_a_piece_is_asked_for_by_the_letters_that_it_stands_for():
 
 def test_special_tokens_of_the_teachers_own_tokenizer_are_zero(encoder_folder):
     model, teacher = load_classifier(encoder_folder, ["a", "b"])
-    config = EmbeddingConfig("teacher", 4)
     tokenizer = build_tokenizer([], VocabularyConfig(unit="teacher"), 16, "", teacher)
-    table = from_teacher(tokenizer, [], config, partial(word_vectors, model, teacher), 1)
+    table = from_teacher(tokenizer, 4, partial(word_vectors, model, teacher))
     zero = {
         word for word, vector in zip(words_of(tokenizer), table, strict=True) if not vector.any()
     }
@@ -161,79 +126,35 @@ def test_fewer_words_than_dimensions_leave_zeros():
 
 def test_a_teacher_that_knows_none_of_the_words_is_refused():
     with pytest.raises(InputError, match="one and the same vector for all of the student's words"):
-        start(2, lambda words, _: torch.ones(len(words), 3))
+        start(2, lambda words: torch.ones(len(words), 3))
 
 
-@pytest.mark.parametrize("options", [{"dimension": 0}, {"context_texts": 0}])
-def test_sizes_below_one_are_refused(options):
+def test_a_dimension_below_one_is_refused():
     with pytest.raises(InputError, match="is 0: expected at least 1"):
-        EmbeddingConfig(**options)
+        EmbeddingConfig(dimension=0)
 
 
-def test_a_teacher_reads_a_part_of_the_texts_that_the_seed_draws():
-    texts = [f"good bad film plot dull {i}" for i in range(50)]
-
-    def read(seed, most):
-        asked = []
-        start(
-            2,
-            lambda words, contexts: asked.append(contexts) or ask(words),
-            "teacher-context",
-            seed,
-            texts,
-            context_texts=most,
-        )
-        assert asked[0].mask == "[M]"
-        assert asked[0].tokenizer.convert_ids_to_tokens(asked[0].ids) == words_of(tokens())[2:]
-        return list(asked[0].texts)
-
-    some = read(1, 20)
-    assert len(set(some)) == 20
-    assert set(some) <= set(texts)
-    assert some == read(1, 20)
-    assert some != read(2, 20)
-    assert read(1, 50) == read(1, 99) == texts
-
-
-@pytest.mark.parametrize("source", ["teacher", "teacher-context"])
-@pytest.mark.parametrize("weighting", ["none", "frequency"])
 def test_a_student_starts_from_a_real_teachers_vectors_the_same_every_time(
-    source, weighting, encoder_folder, train_table
+    encoder_folder, train_table
 ):
     teacher = partial(word_vectors, *load_classifier(encoder_folder, ["a", "b"]))
     texts = texts_of(train_table)[0]
-    embeddings = EmbeddingConfig(source, 6, weighting=weighting, context_texts=40)
-    config = StudentConfig(hidden_size=4, head_size=4, embeddings=embeddings)
+    config = StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig("teacher", 6))
 
     def table():
         model, tokenizer = build_student(texts, ["a", "b"], config, 3, teacher)
         found = next(
             value for value in model.state_dict().values() if value.shape == (len(tokenizer), 6)
         )
-        assert torch.equal(found, from_teacher(tokenizer, texts, embeddings, teacher, 3))
+        assert torch.equal(found, from_teacher(tokenizer, 6, teacher))
         return found
 
     assert torch.equal(table(), table())
 
 
-def test_the_sources_and_weightings_differ(encoder_folder, train_table):
-    teacher = partial(word_vectors, *load_classifier(encoder_folder, ["a", "b"]))
-    texts = texts_of(train_table)[0]
-    tables = [
-        from_teacher(
-            tokens(texts), texts, EmbeddingConfig(source, 6, weighting=weighting), teacher, 1
-        )
-        for source in ("teacher", "teacher-context")
-        for weighting in ("none", "frequency")
-    ]
-    for i, table in enumerate(tables):
-        assert not any(torch.allclose(table, other, atol=1e-3) for other in tables[:i])
-
-
-@pytest.mark.parametrize("source", ["teacher", "teacher-context"])
-def test_a_teachers_vectors_without_a_teacher_are_refused(source, train_table):
-    config = StudentConfig(embeddings=EmbeddingConfig(source, 6))
-    with pytest.raises(InputError, match=f"source is {source}, but no teacher was given"):
+def test_a_teachers_vectors_without_a_teacher_are_refused(train_table):
+    config = StudentConfig(embeddings=EmbeddingConfig("teacher", 6))
+    with pytest.raises(InputError, match="source is teacher, but no teacher was given"):
         build_student(texts_of(train_table)[0], ["a", "b"], config, 1)
 
 
@@ -290,6 +211,6 @@ def test_a_file_without_any_number_for_our_words_has_no_scale_and_is_read(tmp_pa
 def test_a_missing_file_is_refused_with_what_else_is_known(tmp_path):
     with pytest.raises(
         InputError,
-        match="no such file; expected teacher, teacher-context, random, or a word-vector text file",
+        match="no such file; expected teacher, random, or a word-vector text file",
     ):
         from_file(WORDS, 2, tmp_path / "none.txt")
