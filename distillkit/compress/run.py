@@ -35,7 +35,7 @@ from distillkit.data.logits import joined_labels
 from distillkit.data.memory import source_of
 from distillkit.data.scores import dev_score
 from distillkit.data.scratch import Scratch
-from distillkit.data.tables import mask_of, read_table
+from distillkit.data.tables import mask_of, read_table, take_rows
 from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.measure.cost import milliseconds
@@ -43,16 +43,18 @@ from distillkit.measure.metrics import agreement
 from distillkit.pipeline.export import check_fast, check_installed, export_model
 from distillkit.pipeline.results import Compressed
 from distillkit.processes import log, rank
-from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, dump
+from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, TrainingConfig, dump
 from distillkit.runtime import Predictor
 from distillkit.student.train import DistillationTask, prepare, training_rows
 from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
+from distillkit.training.inference import predict_logits
 from distillkit.training.loop import fit
 
 BUNDLE, MODEL = "bundle.zip", "model"
 _TIMED = 200  # rows
 _TRIES = 3  # of a wanted size, from the plan that looks best
+_TRIAL_STEPS = 200  # of training, after which plans are compared
 
 
 def compress(job: CompressJob | str, *old: Any, **named: Any) -> Compressed:
@@ -94,6 +96,8 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> Compressed:
                 dev = Reading(*texts_of(steps.dev))
                 of = (model, settings, job.max_mb, steps.reading, dev, job.seed)
                 plans = find_plans(*of, retrains=job.retrains)
+                if job.retrains:
+                    plans = steps.ranked(model, plans)
                 settings, model = _met(steps, model, plans[:_TRIES])
             else:
                 steps.take(model, settings)
@@ -255,17 +259,65 @@ class _Steps:
         }
         # Other plans have other folders.
         place = checkpoint_folder(self.job.output) / f"{digest(asdict(settings))[:8]}-{name}"
+        checkpoints = Checkpoints(place, made_from, resume=self.job.resume)
+        self._fit(model, settings, self.job.training.by_epochs(epochs), name, checkpoints)
+
+    def ranked(self, model: Model, plans: list[CompressConfig]) -> list[CompressConfig]:
+        """Put first the plan that is nearest to the model's logits after a short training.
+
+        Training brings back what units that are gone did, but not what tokens did. So of each number of
+        units, and of layers, the best plan is tried: a round of successive halving (Jamieson and
+        Talwalkar 2016, arXiv 1502.07943).
+
+        Args:
+            model: To be compressed; left as it is.
+            plans: As `find_plans` orders them.
+        """
+        best: dict[tuple[float, int], CompressConfig] = {}
+        for plan in plans:
+            best.setdefault((plan.units, plan.layers), plan)
+        if len(best) < 2:
+            return plans
+        texts = Reading(*texts_of(self.dev))
+        own = predict_logits(model.network, texts.rows(model)).numpy()
+        training = replace(self.job.training, epochs=-1, steps=_TRIAL_STEPS)
+        errors: list[float] = []
+        for number, plan in enumerate(best.values(), 1):
+            trial = copy.deepcopy(model)
+            list(shrink(trial, plan, self.reading, self.job.seed))
+            self._fit(trial, plan, training, f"plan {number} of {len(best)}")
+            found = predict_logits(trial.network, texts.rows(trial)).numpy()
+            errors.append(float(np.square(found - own).mean()))
+        order = sorted(range(len(best)), key=errors.__getitem__)
+        first = [list(best.values())[number] for number in order]
+        return first + [plan for plan in plans if plan not in first]
+
+    def _fit(
+        self,
+        model: Model,
+        settings: CompressConfig,
+        training: TrainingConfig,
+        name: str,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        assert self.table is not None
+        assert self.targets is not None
+        table, targets = self.table, self.targets
+        if training.steps:
+            count = min(len(table), training.steps * training.batch_size)
+            drawn = np.random.default_rng(self.job.seed).choice(len(table), count, replace=False)
+            table, targets = take_rows(table, np.sort(drawn)), targets[np.sort(drawn)]
         counts = token_counts(model, settings, self.reading)
         quantise_in_training(model.network, settings, counts)
-        training, progress = self.job.training.by_epochs(epochs), f"compress: {name}"
+        progress = f"compress: {name}"
         rows = training_rows(
             model.network,
             model.tokenizer,
-            self.table,
-            self.targets,
+            table,
+            targets,
             self.job.loss,
             training,
-            mask=mask_of(self.table),
+            mask=mask_of(table),
             progress=progress,
             scratch=self.reading.scratch,
         )
@@ -278,7 +330,7 @@ class _Steps:
             training,
             self.job.seed,
             progress,
-            Checkpoints(place, made_from, resume=self.job.resume),
+            checkpoints,
         )
         fit(*prepare(task))
         keep_quantised(model.network.cpu())

@@ -1,6 +1,7 @@
 """`distillkit compress`: as small as asked, answers as they were, or a line that says why not."""
 
 import contextlib
+import copy
 import json
 import re
 from dataclasses import replace
@@ -8,16 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from distillkit import pipeline
 from distillkit.cli import main
-from distillkit.compress.run import compress
+from distillkit.compress.run import _Steps, compress
+from distillkit.compress.steps import Model
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.answers import Classifier
 from distillkit.recipe import (
     ColumnsConfig,
     CompressConfig,
+    CompressJob,
     EmbeddingConfig,
     LabelConfig,
     LossConfig,
@@ -190,6 +194,29 @@ def test_a_size_is_met_and_the_settings_are_said(work, tmp_path, capsys):
     assert steps[0]["accuracy"] - steps[-1]["accuracy"] <= 0.05
     chosen = load_config("students", str(tmp_path / "out" / "compress.yaml"), CompressConfig())
     assert chosen.embeddings in ("int8", "int4")
+
+
+def test_the_plan_that_training_brings_nearest_comes_first(work, tmp_path):
+    job = CompressJob(
+        str(work / "student"),
+        tmp_path / "out",
+        str(work / "dev.tsv"),
+        transfer_set=str(work / "transfer.parquet"),
+        logits=work / "logits",
+        training=replace(TRAINING, epochs=1),
+        max_mb=1,
+    )
+    network, tokenizer = load_classifier(job.model)
+    model, before = Model(network, tokenizer), copy.deepcopy(network.state_dict())
+    # Without its words the student cannot learn, without half of its units it can.
+    wordless = [CompressConfig(vocabulary_size=size, weights="int8") for size in (5, 4)]
+    narrow = CompressConfig(units=0.5, weights="int8")
+    steps = _Steps.of(job, model, tmp_path)
+    assert steps.ranked(model, [*wordless, narrow]) == [narrow, *wordless]
+    assert steps.ranked(model, wordless) == wordless
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_met_is_refused_and_nothing_is_written(work, tmp_path, capsys):
