@@ -47,8 +47,6 @@ INGREDIENTS = {
     "half of the variants: new pairs": "--augment.mix.rules 1 --augment.mix.pairs 1",
     RAW: "--data.unlabelled {raw} --data.unlabelled-rows 10000",
     "training rows three times as often": "--training.sampling-weights original=3",
-    "EMA 0.999": "--training.ema-decay 0.999",
-    "cosine schedule": "--training.schedule cosine",
     "no dropout": "--student.dropout 0",
     "dropout 0.3": "--student.dropout 0.3",
     "soft targets, temperature 1": "--loss.kind soft",

@@ -29,11 +29,13 @@ FLAGS: dict[str, dict[str, str]] = {
     },
 }
 
-# Recipe keys that are gone, and the value with which each did nothing.
+# Recipe keys that are gone, and the value with which each did nothing. As in KEYS, an entry counts
+# wherever a path ends with it.
 REMOVED = {
     "loss.alpha_end": "-1.0",
     "loss.temperature_end": "0.0",
     "loss.label_smoothing": "0.0",
+    "training.ema_decay": "0.0",
     "student.word_dropout": "0.0",
     "student.vocabulary.mask": "unknown",
     "student.embeddings.weighting": "none",
@@ -43,7 +45,9 @@ REMOVED = {
 
 def did_nothing(path: str, value: object) -> bool:
     """Say whether a saved recipe or training may have this key, as it is gone and did nothing."""
-    return REMOVED.get(path) == str(value)
+    return any(
+        f".{path}".endswith(f".{old}") and same == str(value) for old, same in REMOVED.items()
+    )
 
 
 def new_key(path: str) -> str | None:

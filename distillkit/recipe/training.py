@@ -10,7 +10,6 @@ from distillkit.recipe.bounds import (
     Count,
     CountOrZero,
     Fraction,
-    FractionBelowOne,
     NotNegative,
     Range,
     check,
@@ -116,8 +115,8 @@ class TrainingConfig:
     always adapts."""
     warmup_fraction: Fraction = 0.1
     """Share of the steps over which the learning rate rises from 0, 0 to 1."""
-    schedule: Literal["linear", "cosine", "polynomial", "constant"] = "linear"
-    """Learning rate after the warm-up: falls to 0 in a line, by half a cosine, as a power of what
+    schedule: Literal["linear", "polynomial", "constant"] = "linear"
+    """Learning rate after the warm-up: falls to 0 in a line, or as a power of what
     is left; or stays."""
     schedule_power: NotNegative = 0.5
     """Power of `polynomial`; 1 is a line, 0.5 is common with lamb."""
@@ -131,9 +130,6 @@ class TrainingConfig:
     correlation), or Spearman's correlation of a regression."""
     patience: CountOrZero = 0
     """Stop after this many epochs without a better dev score; 0: never."""
-    ema_decay: FractionBelowOne = 0.0
-    """Decay a step of an exponential moving average of the weights, which is what is scored and
-    kept; 0: none. 0.999 is usual."""
     strategy: str = "auto"
     """How several processes share the work: auto, ddp, dp, fsdp, deepspeed, local-sgd, horovod,
     tensor-parallel or pipeline; docs/training.md."""

@@ -1,7 +1,7 @@
 """Checkpoints from which a training continues exactly; each is whole or absent.
 
 FOLDER/checkpoint-000000500/state.json       where training stood, and what it was started with
-                           /rank-0.safetensors   weights, optimizer, moving average, random states
+                           /rank-0.safetensors   weights, optimizer, random states
                            (one file a process)
       /best/                                 the weights with the best dev score
       /log.jsonl, tensorboard/               how it went
@@ -79,9 +79,7 @@ class Checkpoints:
         self.folder, self.resume = folder, resume
         self._made_from = _flat(made_from or {})
 
-    def begin(
-        self, strategy: Strategy, made_from: Mapping[str, Any]
-    ) -> tuple[Position, dict[str, Tensor]]:
+    def begin(self, strategy: Strategy, made_from: Mapping[str, Any]) -> Position:
         """Restore a prepared strategy and every random state from the last whole checkpoint.
 
         Args:
@@ -89,7 +87,7 @@ class Checkpoints:
             made_from: What else the result depends on.
 
         Returns:
-            Where training stands, and the checkpoint's tensors; of a fresh start those are none.
+            Where training stands.
 
         Raises:
             InputError: That checkpoint is of other settings, or cannot be read.
@@ -108,7 +106,7 @@ class Checkpoints:
             )
         )
         if number < 0:
-            return Position(), {}
+            return Position()
         path = self._path(number)
         own = f"rank-{strategy.rank if strategy.separate else 0}.safetensors"
         with readable(path, _BEFORE):
@@ -129,20 +127,17 @@ class Checkpoints:
         if state["world"] == strategy.world:
             with readable(path, _BEFORE):
                 _set_random_state(load_file(path / f"rank-{strategy.rank}.safetensors"))
-        return Position(**state["position"]), tensors
+        return Position(**state["position"])
 
-    def save(
-        self, strategy: Strategy, position: Position, average: Mapping[str, Tensor], keep: int
-    ) -> None:
+    def save(self, strategy: Strategy, position: Position, keep: int) -> None:
         """Write a checkpoint, then remove the oldest; every process calls this.
 
         Args:
             strategy: Whose weights and state are kept.
             position: Where training stands.
-            average: Of the moving average; empty: there is none.
             keep: How many stay.
         """
-        tensors = {**strategy.weights(), **strategy.state(), **average}
+        tensors = {**strategy.weights(), **strategy.state()}
         if strategy.rank and not strategy.separate:
             tensors = {}
         about = {

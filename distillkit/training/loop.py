@@ -4,14 +4,12 @@ import itertools
 import math
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from distillkit.errors import Preempted
 from distillkit.processes import return_memory
-from distillkit.training.averaging import MovingAverage
 from distillkit.training.bad_steps import BadSteps, not_a_number
 from distillkit.training.checkpoints import Position
 from distillkit.training.dealing import PASS_TOKENS, Pass, deal
@@ -70,7 +68,6 @@ class _Trainer:
     def __init__(self, strategy: Strategy, plan: FitPlan) -> None:
         self.strategy, self.plan, rows = strategy, plan, plan.rows
         self.config = config = plan.config.for_rows(len(rows))
-        self.average: MovingAverage | None = None
         self.best: dict[str, Tensor] | None = None
         self.feed = Feed(rows, strategy.device, config.loader)
         self.lengths = rows.lengths
@@ -90,14 +87,10 @@ class _Trainer:
         strategy.example = self._example
         strategy.prepare(model, lambda network: make_optimizer(network, config))
         self.peaks = [group["lr"] for group in strategy.optimizer.param_groups]
-        if config.ema_decay:
-            self.average = MovingAverage(strategy.model, config.ema_decay)
         self.at = Position()
         if self.plan.checkpoints is not None:
             origin = made_from(config, self.plan.seed, self.plan.rows, self.sampling_weights)
-            self.at, tensors = self.plan.checkpoints.begin(strategy, origin)
-            if self.average is not None and tensors:
-                self.average.load(tensors)
+            self.at = self.plan.checkpoints.begin(strategy, origin)
         # Each shard keeps its own sum; what a checkpoint had summed up is the first one's.
         self.total = torch.tensor(
             self.at.loss if strategy.shard_index == 0 else 0.0, device=strategy.device
@@ -190,8 +183,6 @@ class _Trainer:
             self._stop_if_bad()
         strategy.step(at.step + 1)
         at.step, at.in_epoch = at.step + 1, at.in_epoch + 1
-        if self.average is not None:
-            self.average.update(at.step)
         self.reports.stepped(group)
         if at.step % LOOK_EVERY == 0:
             self._stop_if_bad()
@@ -233,16 +224,15 @@ class _Trainer:
         }
         if strategy.precision == "fp16":
             record["skipped_steps"] = int(self.bad_steps.skipped)
-        with self.average.in_place() if self.average is not None else nullcontext():
-            if self.plan.score is not None:
-                record["dev"] = self._dev_score()
-            at.history.append(record)
-            at.stale += 1
-            # Of equals the last: a small dev set is soon all right, long before the logits are
-            # worth learning.
-            if at.best_score is None or record.get("dev", 0.0) >= at.best_score:
-                at.best_score, at.best_epoch, at.stale = record.get("dev", 0.0), at.epoch, 0
-                self._keep_best()
+        if self.plan.score is not None:
+            record["dev"] = self._dev_score()
+        at.history.append(record)
+        at.stale += 1
+        # Of equals the last: a small dev set is soon all right, long before the logits are
+        # worth learning.
+        if at.best_score is None or record.get("dev", 0.0) >= at.best_score:
+            at.best_score, at.best_epoch, at.stale = record.get("dev", 0.0), at.epoch, 0
+            self._keep_best()
         self.reports.epoch({"step": at.step, **record})
         at.epoch, at.in_epoch = at.epoch + 1, 0
         self.total.zero_()
@@ -275,10 +265,7 @@ class _Trainer:
                 float(self.strategy.sum_over_shards(self.total)),
                 int(self.bad_steps.skipped),
             )
-            average = {} if self.average is None else self.average.state()
-            self.plan.checkpoints.save(
-                self.strategy, self.at, average, self.config.keep_checkpoints
-            )
+            self.plan.checkpoints.save(self.strategy, self.at, self.config.keep_checkpoints)
 
     def _preempted(self, interrupted: Interrupted) -> Preempted:
         return Preempted(

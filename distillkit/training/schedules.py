@@ -25,8 +25,4 @@ def rate_factor(config: TrainingConfig, step: int, steps: int) -> float:
     left = (steps - step) / max(1, steps - warmup)  # 1 down to 0
     if config.schedule == "linear":
         return left
-    if (
-        config.schedule == "cosine"
-    ):  # Loshchilov and Hutter 2017 (arXiv 1608.03983), without restarts
-        return 0.5 * (1 - math.cos(math.pi * left))
     return float(left**config.schedule_power) if config.schedule == "polynomial" else 1.0

@@ -81,9 +81,8 @@ def train(checkpoints=None, callbacks=(), seed=3, loss=None, **options):
 OPTIONS = [
     {"optimizer": "adamw"},
     {"optimizer": "lamb"},
-    {"optimizer": "adadelta", "schedule": "cosine"},
+    {"optimizer": "adadelta", "schedule": "constant"},
     {"optimizer": "sgd", "schedule": "polynomial"},
-    {"ema_decay": 0.9},
     {"patience": 2},
     {"steps": 9},
     {"precision": "bf16"},

@@ -349,23 +349,6 @@ def test_training_stops_after_so_many_epochs_without_a_better_score(patience, ep
     assert result.best_epoch == (6 if epochs == 8 else 3)
 
 
-def test_the_moving_average_is_what_is_scored_and_kept():
-    model, seen = Network(), []
-
-    def score(logits):
-        seen.append(state(model))
-        return 0.0
-
-    train(model, epochs=2, ema_decay=0.9, score=score)
-    plain, _ = train(epochs=2)
-    assert torch.equal(state(model), seen[-1])
-    assert not torch.allclose(state(model), state(plain), atol=1e-4)
-    # Eight steps of 0.01: the average lags behind, on the way from the start.
-    start, end = state(Network()), state(plain)
-    moved = (end - start).abs() > 1e-3
-    assert ((state(model) - start)[moved] / (end - start)[moved]).median() < 1
-
-
 def test_learning_rates_grow_with_the_batch_by_the_rule():
     heard = Heard()
     how = {

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 
 from distillkit.recipe import TrainingConfig
@@ -28,18 +26,13 @@ def test_a_constant_rate_stays_at_its_peak_after_the_warm_up():
     )
 
 
-def test_a_cosine_falls_slowly_fast_and_slowly_again():
-    expected = [0.5 * (1 + math.cos(math.pi * step / 4)) for step in range(4)]
-    assert factors(4, schedule="cosine") == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_a_polynomial_is_a_power_of_what_is_left(power):
     expected = [(left / 5) ** power for left in (5, 4, 3, 2, 1)]
     assert factors(5, schedule="polynomial", schedule_power=power) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "polynomial", "constant"])
+@pytest.mark.parametrize("schedule", ["linear", "polynomial", "constant"])
 def test_a_warm_up_of_every_step_reaches_the_peak_at_the_last(schedule):
     assert factors(4, warmup_fraction=1.0, schedule=schedule) == pytest.approx(
         [0.25, 0.5, 0.75, 1.0]

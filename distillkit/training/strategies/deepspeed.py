@@ -49,10 +49,6 @@ class DeepSpeed(Strategy):
             raise InputError(
                 "training.optimizer lamb: ZeRO makes one vector of all parameters, which leaves one trust ratio for all; choose adamw, or strategy fsdp"
             )
-        if config.ema_decay and config.zero_stage == 3:
-            raise InputError(
-                "training.ema_decay: with training.zero_stage 3 no process holds the weights to average; choose zero_stage 1 or 2, or ema_decay 0"
-            )
         super().__init__(config)
 
     def join(self) -> Accelerator:

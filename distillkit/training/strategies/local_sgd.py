@@ -5,8 +5,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
-from distillkit.errors import InputError
-from distillkit.recipe import TrainingConfig
 from distillkit.training.strategies.base import MakeOptimizer, Strategy
 
 
@@ -19,13 +17,6 @@ class LocalSGD(Strategy):
 
     separate = True
     alike = True
-
-    def __init__(self, config: TrainingConfig) -> None:
-        super().__init__(config)
-        if config.ema_decay and self.world > 1:
-            raise InputError(
-                "training.ema_decay: with local-sgd every process would average weights of its own; choose ddp, or 0"
-            )
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Give every process the weights of process 0."""

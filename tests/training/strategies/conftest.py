@@ -31,16 +31,15 @@ LAMB = BERT | {
     "n": 158,
     "epochs": 1,
 }
-EMA = BERT | {
-    "ema_decay": 0.9,
+UNEVEN = BERT | {
     "n": 163,
     "batch_size": 9,
     "dev": 1000,
 }  # AdamW; the last batch has one row
-SAME = {"steps": STEPS, "lamb": LAMB, "ema": EMA}
+SAME = {"steps": STEPS, "lamb": LAMB, "uneven": UNEVEN}
 OWN = {
     "fsdp": {
-        "linear": STEPS | {"model": "linear", "ema_decay": 0.9, "epochs": 3},
+        "linear": STEPS | {"model": "linear", "epochs": 3},
         "frozen": BERT | {"frozen": "bert.embeddings", "epochs": 1},
         "bf16": BF16,
     },
@@ -74,7 +73,7 @@ def runs(tmp_path_factory):
 def two(runs):
     configurations = {}
     for strategy, own in OWN.items():
-        stopped = EMA | {"checkpoints": str(runs / strategy), "stop": "report"}
+        stopped = UNEVEN | {"checkpoints": str(runs / strategy), "stop": "report"}
         own = (
             own
             | SAME
@@ -90,7 +89,7 @@ def two(runs):
 def again(runs, two):
     found = train(
         _made(runs / "again"),
-        *(EMA | {"strategy": name, "checkpoints": str(runs / name)} for name in OWN),
+        *(UNEVEN | {"strategy": name, "checkpoints": str(runs / name)} for name in OWN),
     )
     return dict(zip(OWN, found, strict=True))
 
@@ -100,7 +99,7 @@ def one(runs, two):
     configurations = SAME | {
         name: own[name] for own in OWN.values() for name in own if name not in REFUSED
     }
-    configurations |= {RESUMED: EMA | {"checkpoints": str(runs / "fsdp-alone")}}
+    configurations |= {RESUMED: UNEVEN | {"checkpoints": str(runs / "fsdp-alone")}}
     return dict(
         zip(
             configurations,

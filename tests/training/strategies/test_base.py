@@ -21,17 +21,15 @@ CONFIGURATIONS = {
         "accumulation_steps": 2,
     },  # in two parts; the last batch has one
     "lamb": STEPS | {"optimizer": "lamb"},
-    "ema": STEPS | {"ema_decay": 0.9},
     "fast": STEPS | {"learning_rate": 0.03},
     "fp16-hook": STEPS | {"learning_rate": 0.03, "gradient_compression": "fp16"},
     "powersgd": STEPS | {"learning_rate": 0.03, "gradient_compression": "powersgd"},
     "bf16-hook": STEPS | {"gradient_compression": "bf16"},
-    "local-sgd-ema": STEPS | {"ema_decay": 0.9, "strategy": "local-sgd"},
     "local-sgd": STEPS | {"learning_rate": 0.03, "strategy": "local-sgd", "local_sgd_steps": 4},
 }
-REFUSED = ["bf16-hook", "local-sgd-ema"]
+REFUSED = ["bf16-hook"]
 GO_ON = ["ddp", "local-sgd"]
-SAME = ["ddp", "accumulated", "uneven", "lamb", "ema"]
+SAME = ["ddp", "accumulated", "uneven", "lamb"]
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +118,6 @@ def test_what_saves_on_traffic_is_not_exact(two, name):
 def test_gloo_cannot_carry_bf16(two):
     for process in two["bf16-hook"]:
         assert "gradient_compression bf16 needs NCCL" in process["error"]
-
-
-def test_local_sgd_has_no_one_average(two):
-    for process in two["local-sgd-ema"]:
-        assert "with local-sgd every process would average weights of its own" in process["error"]
 
 
 @pytest.mark.parametrize("name", GO_ON)

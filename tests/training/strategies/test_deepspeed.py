@@ -41,10 +41,9 @@ PLAIN = {
     "adadelta": STEPS | {"optimizer": "adadelta", "learning_rate": 10.0, "epochs": 2},
     "bert": BERT,
     "bf16": BERT | {"precision": "bf16"},
-    "average": STEPS | {"ema_decay": 0.9, "epochs": 3},
 }
 ZERO = [(name, stage) for name in ("steps", "tails") for stage in (1, 2, 3)]
-ZERO += [("sgd", 2), ("adadelta", 1), ("bert", 3), ("bf16", 2), ("average", 2)]
+ZERO += [("sgd", 2), ("adadelta", 1), ("bert", 3), ("bf16", 2)]
 
 
 def zero(stage):
@@ -128,7 +127,6 @@ def test_checkpoints_are_taken_over_by_other_stages_strategies_and_numbers_of_pr
     ("options", "said"),
     [
         ({"optimizer": "lamb"}, "one trust ratio for all; choose adamw"),
-        ({"zero_stage": 3, "ema_decay": 0.9}, "choose zero_stage 1 or 2"),
     ],
 )
 def test_what_cannot_be_is_refused(options, said):

@@ -10,7 +10,7 @@ from tests.training.strategies.same import assert_goes_on, assert_loads, assert_
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["steps", "lamb", "ema", "linear", "frozen"])
+@pytest.mark.parametrize("name", ["steps", "lamb", "uneven", "linear", "frozen"])
 def test_two_processes_compute_what_one_does(one, two, name):
     assert_same(two["fsdp", name], one[name], weights_within=1e-6 if name == "steps" else 1e-5)
 
@@ -27,11 +27,11 @@ def test_the_model_is_saved_as_any_other(runs, two):
 
 
 def test_fresh_processes_go_on_exactly(two, again):
-    assert_goes_on(two["fsdp", "stopped"], again["fsdp"], two["fsdp", "ema"])
+    assert_goes_on(two["fsdp", "stopped"], again["fsdp"], two["fsdp", "uneven"])
 
 
 def test_one_process_goes_on_where_two_stopped(one, two):
     for name, tensor in one[RESUMED][0]["weights"].items():
         torch.testing.assert_close(
-            tensor, two["fsdp", "ema"][0]["weights"][name], atol=1e-6, rtol=0
+            tensor, two["fsdp", "uneven"][0]["weights"][name], atol=1e-6, rtol=0
         )
