@@ -351,8 +351,14 @@ def test_old_names_in_yaml_still_load_with_one_line_each(load, old_names, tmp_pa
 
 def test_a_key_that_is_gone_is_taken_where_it_did_nothing(load):
     assert load("loss:\n  alpha: 0.5\n  alpha_end: -1.0\n").loss == LossConfig(alpha=0.5)
-    with pytest.raises(InputError, match=r"r\.yaml:3: unknown key 'loss\.alpha_end'; did you mean"):
+    assert load("training:\n  ema_decay: 0.0\n").training == Recipe().training
+    gone = r"unknown key 'loss\.alpha_end'; distillkit no longer has it: leave it out"
+    with pytest.raises(InputError, match=rf"r\.yaml:3: {gone}"):
         load("loss:\n  alpha: 0.5\n  alpha_end: 0.0\n")
+    with pytest.raises(
+        InputError, match=r"'teacher\.training\.ema_decay'; distillkit no longer has"
+    ):
+        load("teacher:\n  training:\n    ema_decay: 0.999\n")
 
 
 def test_old_name_beside_the_new_one_is_refused(load, old_names):

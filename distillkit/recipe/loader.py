@@ -14,7 +14,7 @@ from distillkit.errors import InputError, library_errors, say_renamed
 from distillkit.recipe.augment import MixConfig
 from distillkit.recipe.experiment import Recipe
 from distillkit.recipe.kinds import load_methods
-from distillkit.recipe.renamed import did_nothing, new_key
+from distillkit.recipe.renamed import did_nothing, new_key, removed
 from distillkit.recipe.ship import ShipConfig
 from distillkit.recipe.student import AUTO_STUDENT, StudentConfig
 from distillkit.recipe.teacher import TeacherConfig
@@ -197,7 +197,12 @@ class _Loader:
             if scalar and did_nothing(f"{self.root}{prefix}{key}", value_node.value):
                 continue
             if key not in known:
-                mend = _nearest(key, known, prefix, default)
+                gone = removed(f"{self.root}{prefix}{key}") is not None
+                mend = (
+                    "distillkit no longer has it: leave it out"
+                    if gone
+                    else _nearest(key, known, prefix, default)
+                )
                 raise self._fail(key_node, f"unknown key '{prefix}{key}'; {mend}")
             if key in nodes:
                 also = "" if key == old else f", once by its old name '{prefix}{old}'"

@@ -43,11 +43,14 @@ REMOVED = {
 }
 
 
+def removed(path: str) -> str | None:
+    """Return the value with which a key that is gone did nothing; None: there was no such key."""
+    return next((same for old, same in REMOVED.items() if f".{path}".endswith(f".{old}")), None)
+
+
 def did_nothing(path: str, value: object) -> bool:
     """Say whether a saved recipe or training may have this key, as it is gone and did nothing."""
-    return any(
-        f".{path}".endswith(f".{old}") and same == str(value) for old, same in REMOVED.items()
-    )
+    return removed(path) == str(value)
 
 
 def new_key(path: str) -> str | None:
