@@ -136,6 +136,10 @@ def test_a_shelf_student_and_a_checkpoint_replace_those_of_a_recipe():
     ("args", "said"),
     [
         (["run", "quickstart", "--sed", "3"], "unknown option --sed; did you mean --seed?"),
+        (
+            ["run", "quickstart", "--teacher.training.ema-decay", "0.9"],
+            "unknown option --teacher.training.ema-decay; distillkit no longer has it: leave it out",
+        ),
         (["run", "--sed", "3", "quickstart"], "unknown option --sed; did you mean --seed?"),
         (
             ["run", "quickstart", "--epochs", "3"],

@@ -15,7 +15,7 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes
 
 from distillkit.cli.command import Command
-from distillkit.recipe.renamed import rename_flags
+from distillkit.recipe.renamed import removed, rename_flags
 
 # What people change in a recipe: --help shows these, --help-all every setting.
 USUAL = (
@@ -133,6 +133,8 @@ def _unknown(words: list[str], known: Mapping[str, tuple[str, str]]) -> str:
     flag = next((_flag(word) for word in words if word.startswith("-")), "")
     if not flag:
         return f"unexpected argument {words[0]!r}"
+    if removed(flag.lstrip("-").replace("-", "_")) is not None:
+        return f"unknown option {flag}; distillkit no longer has it: leave it out"
     last = flag.lstrip("-").rpartition(".")[2]
     same = [other for other in known if other.lstrip("-").rpartition(".")[2] == last]
     same.sort(key=lambda other: (other[2:] not in USUAL, len(other)))

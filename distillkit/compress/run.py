@@ -260,14 +260,15 @@ class _Steps:
         # Other plans have other folders.
         place = checkpoint_folder(self.job.output) / f"{digest(asdict(settings))[:8]}-{name}"
         checkpoints = Checkpoints(place, made_from, resume=self.job.resume)
-        self._fit(model, settings, self.job.training.by_epochs(epochs), name, checkpoints)
+        training = self.job.training.by_epochs(epochs)
+        self._fit(model, settings, training, self.table, self.targets, name, checkpoints)
 
     def ranked(self, model: Model, plans: list[CompressConfig]) -> list[CompressConfig]:
         """Put first the plan that is nearest to the model's logits after a short training.
 
-        Training brings back what units that are gone did, but not what tokens did. So of each number of
-        units, and of layers, the best plan is tried: a round of successive halving (Jamieson and
-        Talwalkar 2016, arXiv 1502.07943).
+        Training makes good the loss of units, but not that of tokens. So of each number of units, and of
+        layers, the best plan is tried: a round of successive halving (Jamieson and Talwalkar 2016,
+        arXiv 1502.07943).
 
         Args:
             model: To be compressed; left as it is.
@@ -281,32 +282,32 @@ class _Steps:
         texts = Reading(*texts_of(self.dev))
         own = predict_logits(model.network, texts.rows(model)).numpy()
         training = replace(self.job.training, epochs=-1, steps=_TRIAL_STEPS)
-        errors: list[float] = []
+        assert self.table is not None
+        assert self.targets is not None
+        count = min(len(self.table), training.steps * training.batch_size)
+        drawn = np.random.default_rng(self.job.seed).choice(len(self.table), count, replace=False)
+        drawn.sort()
+        table, targets = take_rows(self.table, drawn), self.targets[drawn]
+        errors: dict[CompressConfig, float] = {}
         for number, plan in enumerate(best.values(), 1):
             trial = copy.deepcopy(model)
             list(shrink(trial, plan, self.reading, self.job.seed))
-            self._fit(trial, plan, training, f"plan {number} of {len(best)}")
+            self._fit(trial, plan, training, table, targets, f"plan {number} of {len(best)}")
             found = predict_logits(trial.network, texts.rows(trial)).numpy()
-            errors.append(float(np.square(found - own).mean()))
-        order = sorted(range(len(best)), key=errors.__getitem__)
-        first = [list(best.values())[number] for number in order]
-        return first + [plan for plan in plans if plan not in first]
+            errors[plan] = float(np.square(found - own).mean())
+        tried = sorted(errors, key=errors.__getitem__)
+        return tried + [plan for plan in plans if plan not in errors]
 
     def _fit(
         self,
         model: Model,
         settings: CompressConfig,
         training: TrainingConfig,
+        table: pa.Table | None,
+        targets: np.ndarray | None,
         name: str,
         checkpoints: Checkpoints | None = None,
     ) -> None:
-        assert self.table is not None
-        assert self.targets is not None
-        table, targets = self.table, self.targets
-        if training.steps:
-            count = min(len(table), training.steps * training.batch_size)
-            drawn = np.random.default_rng(self.job.seed).choice(len(table), count, replace=False)
-            table, targets = take_rows(table, np.sort(drawn)), targets[np.sort(drawn)]
         counts = token_counts(model, settings, self.reading)
         quantise_in_training(model.network, settings, counts)
         progress = f"compress: {name}"
