@@ -41,7 +41,6 @@ INGREDIENTS = {
     "without masking": "--augment.p-mask 0",
     "without part-of-speech replacement": "--augment.p-pos 0",
     "without n-grams": "--augment.p-ng 0",
-    "half of the variants: infill": "--augment.mix.rules 1 --augment.mix.infill 1",
     "half of the variants: neighbours": "--augment.mix.rules 1 --augment.mix.neighbours 1",
     "half of the variants: Markov chain": "--augment.mix.rules 1 --augment.mix.markov 1",
     "half of the variants: new pairs": "--augment.mix.rules 1 --augment.mix.pairs 1",

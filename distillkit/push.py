@@ -246,7 +246,6 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
         augment=replace(
             augment,
             tagger=f"spacy:{_last(tagger)}" if tagger.startswith("spacy:") else tagger,
-            infill=_with_shown_model(augment.infill, run),
             generated=_with_shown_model(augment.generated, run),
             neighbours=replace(neighbours, vectors=_last(neighbours.vectors)),
         ),

@@ -337,8 +337,8 @@ def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
         ({"p_mask": 0.0}, "originals no-pos no-ngram full"),
         ({"p_mask": 0.0, "p_pos": 0.0}, "originals full"),
         (
-            {"mix": MixConfig(infill=0.5), "p_pos": 0.0, "p_ng": 0.0},
-            "originals no-rules no-infill full",
+            {"mix": MixConfig(neighbours=0.5), "p_pos": 0.0, "p_ng": 0.0},
+            "originals no-rules no-neighbours full",
         ),
         ({"mix": MixConfig(rules=0.0, neighbours=1.0)}, "originals full"),
     ],
@@ -375,7 +375,7 @@ def test_swapped_pairs_are_a_row_of_pair_tasks():
 @pytest.mark.parametrize(
     ("change", "named", "said"),
     [
-        ({}, {"ablations": ["no-infill"]}, "--ablations no-infill: this recipe's ladder has"),
+        ({}, {"ablations": ["no-neighbours"]}, "--ablations no-neighbours: this recipe's ladder has"),
         ({}, {"seeds": 0}, "--seeds is 0"),
         ({"training": TrainingConfig(epochs=0)}, {}, "training.epochs is 0"),
     ],

@@ -31,7 +31,7 @@ from distillkit.recipe import (
     DataConfig,
     EmbeddingConfig,
     EvaluationConfig,
-    InfillConfig,
+    GeneratedConfig,
     NeighboursConfig,
     Recipe,
     StudentConfig,
@@ -363,7 +363,7 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
         teacher=TeacherConfig(model="models/bert"),
         augment=AugmentConfig(
             tagger="spacy:/home/ada/tagger",
-            infill=InfillConfig(model="google-bert/bert-base-uncased"),
+            generated=GeneratedConfig(model="openai-community/gpt2"),
             neighbours=NeighboursConfig(vectors="/home/ada/glove.txt"),
         ),
         student=StudentConfig(embeddings=EmbeddingConfig(source="../glove.txt")),
@@ -376,9 +376,8 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
         recipe.data.test,
     )
     assert data.unlabelled == ("more.txt", "embedded:reviews/unlabelled", "datasets:saved:train")
-    assert (shown.teacher.model, augment.infill.model) == ("bert", recipe.augment.infill.model)
+    assert (shown.teacher.model, augment.generated.model) == ("bert", recipe.augment.generated.model)
     assert (augment.tagger, augment.neighbours.vectors) == ("spacy:tagger", "glove.txt")
-    assert augment.generated.model == "distilgpt2"
     assert shown.student.embeddings.source == "glove.txt"
     assert not re.search("home|bucket|models/", dump(shown))
     assert _without_paths(Recipe(), tmp_path / "runs" / "x") == Recipe()

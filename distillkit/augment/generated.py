@@ -13,15 +13,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from distillkit.augment.language_model import draw_tokens, load_language_model
 from distillkit.augment.method import RowsJob
 from distillkit.data.batches import Encoded
-from distillkit.data.checked import read_arrow, save_pretrained, write_arrow
+from distillkit.data.checked import check_sealed, read_arrow, save_pretrained, write_arrow
 from distillkit.data.content import paired, texts_of
 from distillkit.data.counter import draw, seed_key
 from distillkit.data.files import whole_folder
 from distillkit.data.workers import each, processes
-from distillkit.errors import InputError
+from distillkit.errors import InputError, checkpoint_errors
 from distillkit.processes import progress_bar
 from distillkit.recipe import AugmentConfig, GeneratedConfig, TrainingConfig
 from distillkit.training.inference import on_threads
@@ -131,6 +130,25 @@ def _write_shard(work: Path, wanted: int, config: AugmentConfig, seed: int, shar
     return str(path)
 
 
+def draw_tokens(logits: Tensor, temperature: float, u: np.ndarray) -> np.ndarray:
+    """Draw a token of each distribution by inverting its cumulative distribution.
+
+    Args:
+        logits: (M, V) float.
+        temperature: > 0.
+        u: (M,) uint64, of which the lower 32 bits are used.
+
+    Returns:
+        (M,) int64; rows do not depend on each other.
+    """
+    p = torch.softmax(logits.float().cpu() / temperature, dim=1)
+    below = p.cumsum(dim=1, dtype=torch.float64)
+    share = torch.from_numpy((u & np.uint64(0xFFFFFFFF)).astype(np.float64) / 2**32)[:, None]
+    # Rounding: the sum need not be 1, and must not be reached.
+    drawn = torch.searchsorted(below, share * below[:, -1:], right=True).ravel()
+    return drawn.clamp(max=logits.shape[1] - 1).numpy()
+
+
 def _table(texts: Sequence[str], mask: str, pairs: bool) -> pa.Table:
     """Keep what can be used of the texts."""
     split = [text.split(_BETWEEN) if pairs else [text] for text in texts if mask not in text]
@@ -141,20 +159,36 @@ def _table(texts: Sequence[str], mask: str, pairs: bool) -> pa.Table:
     return pa.table([pa.array(column, pa.string()) for column in columns], names)
 
 
+def load_language_model(model: str) -> tuple[Any, Any, set[str]]:
+    """Load a causal language model in float32 and eval mode.
+
+    Returns:
+        The model, its tokenizer, and the names of weights that the checkpoint lacks.
+
+    Raises:
+        InputError: It cannot be loaded.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    check_sealed(Path(model))
+    with checkpoint_errors(model):
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        network, found = AutoModelForCausalLM.from_pretrained(
+            model, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
+    return network.eval(), tokenizer, set(found["missing_keys"])
+
+
 @lru_cache(maxsize=1)
 def _loaded(folder: Path) -> tuple[Any, Any, bool]:
-    from transformers import AutoModelForCausalLM
-
-    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, str(folder))
+    model, tokenizer, _ = load_language_model(str(folder))
     return model.to(pick_device()), tokenizer, (folder / "pairs").is_file()
 
 
 def _fine_tune(
     model: str, texts: Iterable[pa.Table], config: GeneratedConfig, seed: int, folder: Path
 ) -> None:
-    from transformers import AutoModelForCausalLM
-
-    network, tokenizer, missing = load_language_model(AutoModelForCausalLM, model)
+    network, tokenizer, missing = load_language_model(model)
     if missing:
         raise InputError(
             f"{model}: has no causal language model's weights ({min(missing)}); augment.generated.model must be one such as GPT-2"

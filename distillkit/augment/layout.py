@@ -226,22 +226,6 @@ def units_of(block: Unit, config: AugmentConfig) -> Iterator[Unit]:
         yield replace(block, first_row=block.first_row + start, start=start, stop=stop)
 
 
-def drawn_texts(job: Job, blocks: Sequence[Unit], count: int) -> list[str]:
-    """Draw texts of some blocks, with replacement; of pairs the sides take turns."""
-    sides = ("text", "text_pair")[: 1 + job.pairs]
-    ends = np.cumsum([block.stop for block in blocks])
-    at = below(draw(seed_key(job.seed, _DRAWN), np.arange(count)), ends[-1])
-    block_of, side_of = np.searchsorted(ends, at, side="right"), np.arange(count) % len(sides)
-    texts = np.empty(count, object)
-    for number, block in enumerate(blocks):
-        rows = job.rows(block)
-        for side, name in enumerate(sides):
-            mine = np.flatnonzero((block_of == number) & (side_of == side))
-            places = at[mine] - (ends[number] - block.stop)
-            texts[mine] = rows[name].take(pa.array(places)).to_pylist()
-    return texts.tolist()
-
-
 def first_texts(work: Path) -> list[str]:
     """Return the texts of the first block."""
     return texts_of(next(_batches(_rows_path(work, 0))))[0]

@@ -63,7 +63,6 @@ class Preparation:
 
     options: AugmentOptions
     lexicon: Lexicon
-    texts: Callable[[int], Sequence[str]]  # draws so many of the task's texts
     folder: Path  # where the method writes
 
 
@@ -100,8 +99,6 @@ class Method:
     model: Callable[[AugmentConfig, str], tuple[str, str] | None] | None = None
     """From settings and teacher to the setting that names its model, and the model; None: the
     settings need none."""
-    holds_model: bool = False
-    """`variation` keeps a model loaded, so that as few processes work as there is memory for."""
     prepare: Callable[[Preparation], None] | None = None
     """Done once, before `variation`; what the folder holds already stays."""
     check: Callable[[AugmentConfig, bool, bool], None] | None = None

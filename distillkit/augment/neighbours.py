@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from distillkit.augment.corpus import Block, Lexicon
-from distillkit.augment.replacing import with_words, word_draws
-from distillkit.augment.rules import NEIGHBOUR, Variants
+from distillkit.augment.rules import FIRST_WORD, NEIGHBOUR, Variants, any_of, lists_of
 from distillkit.data.checked import read_array, write_array
-from distillkit.data.counter import below, threshold
+from distillkit.data.counter import below, draw, threshold
 from distillkit.recipe import NeighboursConfig
 
 # Words in, (V, H) out; zeros where there is no vector.
@@ -36,11 +35,18 @@ class Neighbours:
 
     def __call__(self, block: Block, rows: np.ndarray, keys: np.ndarray) -> Variants:
         """Make one variant for each key."""
-        source, offsets, u = word_draws(block, rows, keys)
+        n = block.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(n)])
+        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], n)  # in the text
+        source = place + np.repeat(block.offsets[rows], n)  # in the block
+        u = draw(np.repeat(keys, n), place + FIRST_WORD)
         words = block.words[source]
         chosen = ((u >> np.uint64(32)) < self.p) & (self.table[words, 0] >= 0)
         words[chosen] = self.table[words[chosen], below(u[chosen], self.table.shape[1])]
-        return with_words(self.lexicon, block, rows, source, offsets, words, chosen, NEIGHBOUR)
+        texts = self.lexicon.write_out(block.gaps[source], words, offsets, block.tails[rows])
+        fired = np.where(any_of(chosen, offsets), NEIGHBOUR, 0).astype(np.uint8)
+        changed, length = lists_of(place[chosen], chosen, offsets), n.astype(np.int32)
+        return Variants(texts, fired, changed, np.zeros_like(length), length)
 
 
 def prepare_neighbours(lexicon: Lexicon, vectors: VectorsOfWords, k: int, target: Path) -> None:

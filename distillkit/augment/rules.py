@@ -12,12 +12,11 @@ from distillkit.recipe import AugmentConfig
 
 # What happened to a variant, as bits of `Variants.fired`.
 # OTHER is for methods that are not distillkit's own.
-MASKED, REPLACED, CUT, INFILLED, NEIGHBOUR, SWAPPED, OTHER = 1, 2, 4, 8, 16, 32, 64
+MASKED, REPLACED, CUT, NEIGHBOUR, SWAPPED, OTHER = 1, 2, 4, 8, 16, 32
 RULES = {
     MASKED: "mask",
     REPLACED: "pos",
     CUT: "ngram",
-    INFILLED: "infill",
     NEIGHBOUR: "neighbour",
     SWAPPED: "swap",
     OTHER: "other",

@@ -29,7 +29,6 @@ from distillkit.augment.layout import (
     Job,
     Layout,
     Unit,
-    drawn_texts,
     first_texts,
     held_out_path,
     lay_out,
@@ -112,8 +111,7 @@ def _build(
     cores = processes(options.workers, len(varied))
 
     def go(what: str, step: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        asks = what == "make" and any(method.holds_model for method in job.methods)
-        results = each(step, items, engine=options.engine, workers=cores, holds_model=asks)
+        results = each(step, items, engine=options.engine, workers=cores)
         name = f"augment: {what}"
         yield from progress_bar(results, desc=name, total=len(items), unit="block")
 
@@ -158,10 +156,10 @@ def _prepare(job: Job, options: AugmentOptions, varied: Sequence[Unit]) -> None:
         batches = (read_arrow(path).to_batches()[0] for path in paths)
         Lexicon.build(batches, job.config.mask).save(job.folder)
     if varied:
-        lexicon, texts = Lexicon.load(job.folder), partial(drawn_texts, job, varied)
+        lexicon = Lexicon.load(job.folder)
         for method in job.methods:
             if method.prepare is not None:
-                method.prepare(Preparation(options, lexicon, texts, job.folder))
+                method.prepare(Preparation(options, lexicon, job.folder))
 
 
 def _make(job: Job, numbered: tuple[int, Sequence[Unit]]) -> int:

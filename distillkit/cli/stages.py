@@ -124,7 +124,7 @@ class Augment(Command):
     """More text; cut into sentences with --augment.mix.sentences, varied only with
     --augment.vary-unlabelled."""
     teacher: str = ""
-    """Encoder that infilling, neighbours and pairs ask where they do not name another: a folder,
+    """Encoder that neighbours and pairs ask where they do not name another: a folder,
     package:NAME, or a hub name."""
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"

@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -54,6 +55,8 @@ def each(
     elif workers == 1 or len(items) < 2:
         yield from map(function, items)
     else:
+        # joblib replaces a worker that has grown by 300 MB, a tagger's for one; nothing is lost.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         parallel = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2*n_jobs")
         try:
             yield from parallel(delayed(_in_worker)(function, item, os.getpid()) for item in items)

@@ -30,7 +30,6 @@ TITLES = {
     "no-pos": "full without part-of-speech replacement",
     "no-ngram": "full without n-grams",
     "no-rules": "full without the three rules",
-    "no-infill": "full without infilling",
     "no-neighbours": "full without nearest neighbours",
     "no-generated": "full without generated texts",
     "no-markov": "full without Markov chains",

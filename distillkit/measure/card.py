@@ -208,12 +208,12 @@ def _methods(about: About) -> str:
             f"texts cut to an n-gram of at most {augment.max_ngram} words",
             f"{augment.p_ng:g}",
         ),
-        "infill": ("words filled in by a masked language model", f"{augment.infill.p:g}"),
         "neighbour": ("words replaced by a nearest neighbour", f"{augment.neighbours.p:g}"),
         "swap": ("sides of a pair exchanged", ""),
         "other": ("changed by a method that is not distillkit's own", ""),
     }
-    rows = [[*rates[name], f"{count:,}"] for name, count in counts.items()]
+    # A run of an older distillkit may have rows of a method that is gone.
+    rows = [[*rates.get(name, (name, "")), f"{count:,}"] for name, count in counts.items()]
     return table([["augmentation method", "rate", "rows with it"], *rows]) if rows else ""
 
 

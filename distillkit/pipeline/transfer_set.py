@@ -60,7 +60,7 @@ def augment(
             `config.vary_unlabelled` says so.
         seed: Draws everything.
         task: What a label is.
-        teacher: Encoder that infilling, neighbours and pairs ask where they do not name another.
+        teacher: Encoder that neighbours and pairs ask where they do not name another.
         engine: local or ray.
         workers: Processes; 0: one a core where there is work enough. Under torchrun its processes
             share the work, and only process 0 reports.
@@ -103,7 +103,7 @@ def models_of(
 
     Args:
         config: The mix, and each method's settings.
-        teacher: Encoder where infilling and neighbours do not name another.
+        teacher: Encoder where neighbours and pairs do not name another.
         columns: Names of the columns; with a second text the task is of pairs.
         unlabelled: Sources of more text.
 

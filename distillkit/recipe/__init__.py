@@ -14,7 +14,6 @@ from distillkit.recipe.adapt import (
 from distillkit.recipe.augment import (
     AugmentConfig,
     GeneratedConfig,
-    InfillConfig,
     MarkovConfig,
     MixConfig,
     NeighboursConfig,
@@ -49,7 +48,6 @@ __all__ = [
     "Engine",
     "EvaluationConfig",
     "GeneratedConfig",
-    "InfillConfig",
     "LabelConfig",
     "LoaderConfig",
     "LossConfig",

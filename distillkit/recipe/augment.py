@@ -29,8 +29,6 @@ class MixConfig:
 
     rules: NotNegative = 1.0
     """The three rules of the paper."""
-    infill: NotNegative = 0.0
-    """Words masked and filled in by a masked language model."""
     neighbours: NotNegative = 0.0
     """Words replaced by their nearest neighbours among word vectors."""
     sentences: NotNegative = 0.0
@@ -63,24 +61,6 @@ class MixConfig:
 def _mix_of(names: tuple[str, ...]) -> type[MixConfig]:
     weights = [(name, NotNegative, 0.0) for name in names]
     return dataclasses.make_dataclass("MixConfig", weights, bases=(MixConfig,), frozen=True)
-
-
-@dataclass(frozen=True)
-class InfillConfig:
-    """Masked-language-model infilling (Jiao et al. 2020, TinyBERT, algorithm 1, but sampled)."""
-
-    model: str = ""
-    """Checkpoint of an encoder; empty: the teacher's, before fine-tuning."""
-    p: Fraction = 0.15
-    """Probability that a word is masked and filled in, 0 to 1; signs stay."""
-    temperature: Positive = 1.0
-    """Softens (above 1) or sharpens (below 1) the distribution that is drawn from, > 0."""
-    head_steps: CountOrZero = 300
-    """Steps of 64 texts over which a checkpoint without a masked-language-model head learns one,
-    the encoder with it, from the texts."""
-
-    def __post_init__(self) -> None:
-        check(self, "augment.infill")
 
 
 @dataclass(frozen=True)
@@ -216,7 +196,6 @@ class AugmentConfig:
     """Megabytes for finding duplicates; what does not fit is sorted from disk, piece by piece."""
     mix: MixConfig = field(default_factory=MixConfig)
     """How the variants are made, by weight."""
-    infill: InfillConfig = field(default_factory=InfillConfig)
     neighbours: NeighboursConfig = field(default_factory=NeighboursConfig)
     sentences: SentencesConfig = field(default_factory=SentencesConfig)
     generated: GeneratedConfig = field(default_factory=GeneratedConfig)

@@ -193,8 +193,7 @@ class _Loader:
                 )
             old = key_node.value
             key = self._today(key_node, known, prefix)
-            scalar = isinstance(value_node, yaml.ScalarNode)
-            if scalar and did_nothing(f"{self.root}{prefix}{key}", value_node.value):
+            if did_nothing(f"{self.root}{prefix}{key}", value_node.value):
                 continue
             if key not in known:
                 gone = removed(f"{self.root}{prefix}{key}") is not None

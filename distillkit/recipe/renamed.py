@@ -29,9 +29,12 @@ FLAGS: dict[str, dict[str, str]] = {
     },
 }
 
-# Recipe keys that are gone, and the value with which each did nothing. As in KEYS, an entry counts
-# wherever a path ends with it.
+# Recipe keys that are gone, and the value with which each did nothing; WHATEVER of a section that
+# another key switched on. As in KEYS, an entry counts wherever a path ends with it.
+WHATEVER = "*"
 REMOVED = {
+    "augment.mix.infill": "0.0",
+    "augment.infill": WHATEVER,
     "loss.alpha_end": "-1.0",
     "loss.temperature_end": "0.0",
     "loss.label_smoothing": "0.0",
@@ -50,7 +53,7 @@ def removed(path: str) -> str | None:
 
 def did_nothing(path: str, value: object) -> bool:
     """Say whether a saved recipe or training may have this key, as it is gone and did nothing."""
-    return removed(path) == str(value)
+    return removed(path) in (WHATEVER, str(value))
 
 
 def new_key(path: str) -> str | None:

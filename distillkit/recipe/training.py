@@ -37,7 +37,6 @@ _ORIGINS = (
     "mask",
     "pos",
     "ngram",
-    "infill",
     "neighbour",
     "swap",
     "tfidf",

@@ -3,11 +3,9 @@
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from distillkit.augment import generated
-from distillkit.augment.generated import generate, write_texts
-from distillkit.augment.language_model import load_language_model
+from distillkit.augment.generated import generate, load_language_model, write_texts
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, GeneratedConfig
@@ -64,7 +62,7 @@ def test_the_same_seed_writes_the_same_and_another_does_not(
 
 def test_a_text_does_not_depend_on_those_it_is_written_with(gpt_folder):
     # Of a random model every word is about as likely, so texts are of all lengths.
-    model, tokenizer, _ = load_language_model(AutoModelForCausalLM, gpt_folder)
+    model, tokenizer, _ = load_language_model(gpt_folder)
     config = GeneratedConfig(max_tokens=30)
     many = write_texts(model, tokenizer, range(40), config, 1)
     alone = [write_texts(model, tokenizer, [number], config, 1)[0] for number in range(40)]
@@ -129,9 +127,7 @@ def test_no_text_is_longer_than_allowed(gpt_folder, train_table, tmp_path):
 
 
 def test_when_cold_every_token_is_the_likeliest_after_all_before_it(made):
-    model, tokenizer, _ = load_language_model(
-        AutoModelForCausalLM, str(folder_of(made[0]) / "model")
-    )
+    model, tokenizer, _ = load_language_model(str(folder_of(made[0]) / "model"))
     for text in write_texts(
         model, tokenizer, range(20), GeneratedConfig(temperature=1e-4, max_tokens=12), 1
     ):

@@ -12,7 +12,6 @@ from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
     GeneratedConfig,
-    InfillConfig,
     MixConfig,
     NeighboursConfig,
 )
@@ -23,7 +22,6 @@ SETTINGS = {
     "pos": RULES | {"p_pos": 0.3},
     "ngram": RULES | {"p_ng": 1.0},
     "paper": {},
-    "infill": {"mix": MixConfig(rules=0, infill=1), "infill": InfillConfig(head_steps=0)},
     "neighbours": {"mix": MixConfig(rules=0, neighbours=1), "neighbours": NeighboursConfig(k=4)},
     "sentences": {"mix": MixConfig(sentences=1)},
     "generated": {
@@ -38,7 +36,6 @@ GOLDEN = {
     "pos": "c86cb0bcc2658876",
     "ngram": "0e2545fd8e2559df",
     "paper": "abf2e72622f3582e",
-    "infill": "fa62aff6d0607089",
     "neighbours": "cbe37178e0a3e975",
     "sentences": "b825742ab215e810",
     "generated": "80bcde7b648a43b0",

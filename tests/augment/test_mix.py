@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distillkit.augment import infill, layout, neighbours, transfer_set
+from distillkit.augment import layout, neighbours, transfer_set
 from distillkit.augment.method import AugmentOptions, Models, share_of
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import ORIGINS
@@ -16,7 +16,6 @@ from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
     GeneratedConfig,
-    InfillConfig,
     MixConfig,
     NeighboursConfig,
 )
@@ -33,8 +32,7 @@ NEAREST = AugmentConfig(
 CONFIG = AugmentConfig(
     tagger="none",
     n_iter=12,
-    mix=MixConfig(rules=1.0, infill=1.0, neighbours=1.0, sentences=0.5, generated=0.5),
-    infill=InfillConfig(head_steps=3),
+    mix=MixConfig(rules=1.0, neighbours=1.0, sentences=0.5, generated=0.5),
     neighbours=NeighboursConfig(k=4),
     generated=GeneratedConfig(epochs=2, learning_rate=2e-2, max_tokens=8),
 )
@@ -45,9 +43,7 @@ def models(encoder_folder, gpt_folder):
     def ask(model, words):
         return word_vectors(*load_classifier(model, ["a", "b"]), words)
 
-    return Models(
-        {"infill": encoder_folder, "generated": gpt_folder, "neighbours": encoder_folder}, ask
-    )
+    return Models({"generated": gpt_folder, "neighbours": encoder_folder}, ask)
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +87,14 @@ def made(build, tmp_path_factory):
 def test_each_method_has_its_share(made):
     rows = pq.read_table(made[0]).to_pylist()
     made_of = {name: [row for row in rows if row["origin"] == name] for name in ORIGINS}
-    assert len(made_of["unlabelled"]) == share_of(CONFIG, "sentences", 96) == 144
+    assert len(made_of["unlabelled"]) == share_of(CONFIG, "sentences", 96) == 192
     assert all(row["text"].endswith((".", "?", "!")) for row in made_of["unlabelled"])
     assert 50 < len(made_of["generated"]) <= share_of(CONFIG, "generated", 96)
     rules = [row["rules"] for row in made_of["augmented"]]
-    assert {"infill", "neighbour"} <= set(rules)
-    # Of 96 * 12 slots each method has a quarter; some come out unchanged or twice.
-    assert 60 < rules.count("infill") < 288 + 60
-    assert 60 < rules.count("neighbour") < 288 + 60
-    assert not any("infill" in rule and rule != "infill" for rule in rules)
+    # Of 96 * 12 slots the rules and the neighbours have a third each; some come out unchanged or
+    # twice.
+    assert 80 < rules.count("neighbour") < 384 + 60
+    assert not any("neighbour" in rule and rule != "neighbour" for rule in rules)
     assert made[1]["generated"] == len(made_of["generated"])
 
 
@@ -112,14 +107,15 @@ def test_the_bytes_are_the_same_at_any_number_of_workers(made, build, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "step"),
-    [(infill, "prepare_infill"), (neighbours, "prepare_neighbours"), (transfer_set, "_compare")],
+    [(neighbours, "prepare_neighbours"), (transfer_set, "_compare")],
 )
 def test_the_bytes_are_the_same_after_a_kill(made, build, tmp_path, monkeypatch, module, step):
     target = tmp_path / "t.parquet"
     killed_at(module, step, lambda: build(target))
     assert not target.exists()
-    if module is not infill:  # what was prepared once is not prepared again
-        monkeypatch.setattr(infill, "prepare_infill", partial(pytest.fail, "prepared before"))
+    if module is not neighbours:  # what was prepared once is not prepared again
+        again = partial(pytest.fail, "prepared before")
+        monkeypatch.setattr(neighbours, "prepare_neighbours", again)
     build(target)
     assert target.read_bytes() == made[0].read_bytes()
 
@@ -131,7 +127,7 @@ def test_another_model_under_the_same_name_is_asked_anew(models, tmp_path):
     first = Models({"neighbours": str(tmp_path / "v.txt")}).fingerprints()
     (tmp_path / "v.txt").write_text("a 2\n")
     assert first != Models({"neighbours": str(tmp_path / "v.txt")}).fingerprints()
-    assert Models({"infill": "some/hub-name"}).fingerprints() == {"infill": "some/hub-name"}
+    assert Models({"generated": "some/hub-name"}).fingerprints() == {"generated": "some/hub-name"}
 
 
 def test_vectors_may_come_from_a_file(build, tmp_path):
@@ -162,8 +158,8 @@ def test_shares_are_by_weight():
 @pytest.mark.parametrize(
     ("method", "settings", "given", "message"),
     [
-        ("infill", {}, {}, r"augment.infill.model is empty and no teacher"),
-        ("infill", {}, {"teacher": "./nowhere"}, r"./nowhere: no such folder"),
+        ("generated", {"generated": GeneratedConfig("")}, {}, "augment.generated.model is empty"),
+        ("neighbours", {}, {"teacher": "./nowhere"}, r"./nowhere: no such folder"),
         ("neighbours", {}, {}, r"augment.neighbours.vectors 'teacher': no teacher is given"),
         ("neighbours", {"neighbours": NeighboursConfig("v.txt")}, {}, "'v.txt': no such file"),
         ("generated", {"generated": GeneratedConfig("./gpt")}, {}, "./gpt: no such folder"),
@@ -178,10 +174,10 @@ def test_what_the_mix_lacks_is_said_before_anything_is_done(method, settings, gi
 
 
 def test_models_are_asked_for_only_where_the_mix_uses_them(encoder_folder, classifier_folder):
-    assert models_of(AugmentConfig(infill=InfillConfig(model="./nowhere"))) == Models()
+    assert models_of(AugmentConfig(generated=GeneratedConfig("./nowhere"))) == Models()
     config = AugmentConfig(
-        mix=MixConfig(infill=1.0, neighbours=1.0), infill=InfillConfig(model=encoder_folder)
+        mix=MixConfig(generated=1.0, neighbours=1.0), generated=GeneratedConfig(encoder_folder)
     )
     found = models_of(config, classifier_folder)
-    assert found.of == {"infill": encoder_folder, "neighbours": classifier_folder}
+    assert found.of == {"generated": encoder_folder, "neighbours": classifier_folder}
     assert found.vectors_of(encoder_folder, ["good", "bad"]).shape == (2, 16)

@@ -12,7 +12,6 @@ from distillkit.augment import variants
 from distillkit.augment.corpus import Lexicon
 from distillkit.augment.rules import (
     CUT,
-    INFILLED,
     MASKED,
     NEIGHBOUR,
     REPLACED,
@@ -44,7 +43,7 @@ class Stamp:
 
 
 def stamps():
-    names = {"rules": MASKED, "infill": INFILLED, "neighbours": NEIGHBOUR}
+    names = {"rules": MASKED, "neighbours": NEIGHBOUR}
     return {name: Stamp(name, fired) for name, fired in names.items()}
 
 
@@ -89,8 +88,8 @@ def test_schema_of_pairs_says_where_both_texts_come_from():
 
 
 def test_rules_are_named_in_order_whatever_their_combination():
-    fired = np.array([0, CUT | MASKED, REPLACED | SWAPPED, INFILLED, NEIGHBOUR], np.uint8)
-    names = ["", "mask+ngram", "pos+swap", "infill", "neighbour"]
+    fired = np.array([0, CUT | MASKED, REPLACED | SWAPPED, NEIGHBOUR], np.uint8)
+    names = ["", "mask+ngram", "pos+swap", "neighbour"]
     assert rules_column(fired).to_pylist() == names
 
 
@@ -169,16 +168,17 @@ def test_another_methods_weight_changes_no_variant_that_is_still_made():
     """A variant made by the rules in two mixes is the same in both."""
     texts = ["one two three four five", "six seven"] * 20
     alone = {(row["source_row"], row["iteration"]): row for row in make(texts).to_pylist()}
-    infill = {"infill": Stamp("infill", INFILLED)}
-    mixed = make(texts, methods=infill, mix=MixConfig(rules=1, infill=1, sentences=1)).to_pylist()
-    mixed = [row for row in mixed if row["rules"] != "infill"]
+    others = {"neighbours": Stamp("neighbours", NEIGHBOUR)}
+    mix = MixConfig(rules=1, neighbours=1, sentences=1)
+    mixed = make(texts, methods=others, mix=mix).to_pylist()
+    mixed = [row for row in mixed if row["rules"] != "neighbour"]
     assert 200 < len(mixed) < 340
     assert all(row == alone[row["source_row"], row["iteration"]] for row in mixed)
 
 
 def test_results_of_several_methods_come_back_to_their_rows():
     table = make(["a b", "c", "d e f"] * 50, methods=stamps(), mix=MixConfig(1, 1, 1), n_iter=4)
-    names = {"rules": "mask", "infill": "infill", "neighbours": "neighbour"}
+    names = {"rules": "mask", "neighbours": "neighbour"}
     found = Counter()
     for row in table.to_pylist():
         method, place = row["text"].split()

@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 from distillkit.augment.method import Method
 from distillkit.augment.methods.generated import GENERATED
-from distillkit.augment.methods.infill import INFILL
 from distillkit.augment.methods.markov import MARKOV
 from distillkit.augment.methods.neighbours import NEIGHBOURS
 from distillkit.augment.methods.pairs import PAIRS
@@ -19,7 +18,7 @@ from distillkit.recipe import AugmentConfig
 # Their order is part of the bytes of a transfer set: add new ones at the end.
 METHODS: dict[str, Method] = {
     method.name: method
-    for method in (RULES, INFILL, NEIGHBOURS, SENTENCES, GENERATED, MARKOV, PAIRS)
+    for method in (RULES, NEIGHBOURS, SENTENCES, GENERATED, MARKOV, PAIRS)
 }
 
 
