@@ -375,7 +375,11 @@ def test_swapped_pairs_are_a_row_of_pair_tasks():
 @pytest.mark.parametrize(
     ("change", "named", "said"),
     [
-        ({}, {"ablations": ["no-neighbours"]}, "--ablations no-neighbours: this recipe's ladder has"),
+        (
+            {},
+            {"ablations": ["no-neighbours"]},
+            "--ablations no-neighbours: this recipe's ladder has",
+        ),
         ({}, {"seeds": 0}, "--seeds is 0"),
         ({"training": TrainingConfig(epochs=0)}, {}, "training.epochs is 0"),
     ],

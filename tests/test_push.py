@@ -376,7 +376,10 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
         recipe.data.test,
     )
     assert data.unlabelled == ("more.txt", "embedded:reviews/unlabelled", "datasets:saved:train")
-    assert (shown.teacher.model, augment.generated.model) == ("bert", recipe.augment.generated.model)
+    assert (shown.teacher.model, augment.generated.model) == (
+        "bert",
+        recipe.augment.generated.model,
+    )
     assert (augment.tagger, augment.neighbours.vectors) == ("spacy:tagger", "glove.txt")
     assert shown.student.embeddings.source == "glove.txt"
     assert not re.search("home|bucket|models/", dump(shown))

@@ -352,7 +352,9 @@ def test_old_names_in_yaml_still_load_with_one_line_each(load, old_names, tmp_pa
 def test_a_key_that_is_gone_is_taken_where_it_did_nothing(load):
     assert load("loss:\n  alpha: 0.5\n  alpha_end: -1.0\n").loss == LossConfig(alpha=0.5)
     assert load("training:\n  ema_decay: 0.0\n").training == Recipe().training
-    infill = "augment:\n  mix: {rules: 1.0, markov: 1.0, infill: 0.0}\n  infill: {model: '', p: 0.15}\n"
+    infill = (
+        "augment:\n  mix: {rules: 1.0, markov: 1.0, infill: 0.0}\n  infill: {model: '', p: 0.15}\n"
+    )
     assert load(infill).augment == Recipe().augment
     with pytest.raises(InputError, match=r"'augment\.mix\.infill'; distillkit no longer has"):
         load(infill.replace("infill: 0.0", "infill: 0.5"))
@@ -421,7 +423,9 @@ def test_variants_of_a_text_follow_from_the_rows_unless_given(rows, n_iter):
 def test_a_mix_that_is_given_is_the_whole_mix(load):
     assert load("").augment.mix == MixConfig(rules=1.0, markov=1.0)
     assert load("augment: {tagger: none}").augment.mix == MixConfig(rules=1.0, markov=1.0)
-    assert load("augment: {mix: {sentences: 0.5}}").augment.mix == MixConfig(rules=1.0, sentences=0.5)
+    assert load("augment: {mix: {sentences: 0.5}}").augment.mix == MixConfig(
+        rules=1.0, sentences=0.5
+    )
     more = parse("run", ["quickstart", "--augment.mix.sentences", "0.5"]).settings.augment.mix
     assert more == MixConfig(rules=1.0, markov=1.0, sentences=0.5)
 

@@ -1,13 +1,12 @@
 """The work folder of a transfer set: the sources' rows, block by block, and the held-out rows."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from distillkit.augment.augmenter import refuse_mask
@@ -16,7 +15,6 @@ from distillkit.augment.methods import methods_of
 from distillkit.augment.variants import schema
 from distillkit.data.checked import arrow_writer, as_batch, fingerprint, open_arrow, write_arrow
 from distillkit.data.content import paired, texts_of
-from distillkit.data.counter import below, draw, seed_key
 from distillkit.data.labels import LABEL_TYPES
 from distillkit.data.normal import normal_row
 from distillkit.data.tables import resized
@@ -29,7 +27,6 @@ _COLUMNS = ("text", "text_pair", "label", "rules", "source_row", "source_row_pai
 _FILE_BLOCKS = 64  # blocks of rows in a file: a folder of a million files is slow to work in
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
 # Sequence of the seed's numbers that draws texts: 0 to 3 and 5 make variants and other rows.
-_DRAWN = 4
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from distillkit.recipe import AugmentConfig
 
 # Their order is part of the bytes of a transfer set: add new ones at the end.
 METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (RULES, NEIGHBOURS, SENTENCES, GENERATED, MARKOV, PAIRS)
+    method.name: method for method in (RULES, NEIGHBOURS, SENTENCES, GENERATED, MARKOV, PAIRS)
 }
 
 
