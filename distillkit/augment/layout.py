@@ -26,7 +26,6 @@ BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
 _COLUMNS = ("text", "text_pair", "label", "rules", "source_row", "source_row_pair")
 _FILE_BLOCKS = 64  # blocks of rows in a file: a folder of a million files is slow to work in
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
-# Sequence of the seed's numbers that draws texts: 0 to 3 and 5 make variants and other rows.
 
 
 @dataclass(frozen=True)
