@@ -186,8 +186,11 @@ def _quieten() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
-    # Otherwise two busy processes on one machine wait for each other's spinning threads.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Two busy processes on one machine must not wait for each other's spinning threads, but a
+    # thread that sleeps at once costs a process of its own machine much: docs/training.md.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _overview() -> str:
