@@ -549,3 +549,17 @@ def test_where_stdout_takes_ascii_alone_json_stays_json(tmp_path):
     )
     assert json.loads(done.stdout) == {"é": "ü"}
     assert b"\\xe9" in in_shell(f"run {tmp_path}/é.yam", PYTHONIOENCODING="ascii").stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch brings GNU's OpenMP on Linux alone")
+@pytest.mark.parametrize(("given", "spins"), [({}, "1000"), ({"OMP_WAIT_POLICY": "passive"}, "0")])
+def test_threads_spin_for_a_moment_unless_the_user_says_how_they_wait(given, spins):
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    script = "from distillkit.cli import main\nmain(['list'])\nimport torch"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment | {"OMP_DISPLAY_ENV": "verbose"} | given,
+        capture_output=True,
+        text=True,
+    )
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
