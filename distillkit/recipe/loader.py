@@ -193,7 +193,8 @@ class _Loader:
                 )
             old = key_node.value
             key = self._today(key_node, known, prefix)
-            if did_nothing(f"{self.root}{prefix}{key}", value_node.value):
+            value = value_node.value if isinstance(value_node, yaml.ScalarNode) else None
+            if did_nothing(f"{self.root}{prefix}{key}", value):
                 continue
             if key not in known:
                 gone = removed(f"{self.root}{prefix}{key}") is not None
