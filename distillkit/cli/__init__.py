@@ -186,8 +186,8 @@ def _quieten() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
-    # Two busy processes on one machine must not wait for each other's spinning threads, but a
-    # thread that sleeps at once costs a process of its own machine much: docs/training.md.
+    # Two busy processes on one machine wait for each other's spinning threads. Threads that sleep
+    # at once slow down a process that is alone. docs/training.md has the figures.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "passive"
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")

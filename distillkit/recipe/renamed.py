@@ -30,7 +30,7 @@ FLAGS: dict[str, dict[str, str]] = {
 }
 
 # Recipe keys that are gone, and the value with which each did nothing; WHATEVER of a section that
-# another key switched on. As in KEYS, an entry counts wherever a path ends with it.
+# another key switched on. An entry counts wherever a path ends with it or, of a section, goes on.
 WHATEVER = "*"
 REMOVED = {
     "augment.mix.infill": "0.0",
@@ -48,7 +48,7 @@ REMOVED = {
 
 def removed(path: str) -> str | None:
     """Return the value with which a key that is gone did nothing; None: there was no such key."""
-    return next((same for old, same in REMOVED.items() if f".{path}".endswith(f".{old}")), None)
+    return next((same for old, same in REMOVED.items() if f".{old}." in f".{path}."), None)
 
 
 def did_nothing(path: str, value: object) -> bool:
