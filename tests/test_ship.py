@@ -16,6 +16,7 @@ import pytest
 
 from distillkit import pipeline, runs
 from distillkit.api import run_recipe
+from distillkit.compress.run import compress
 from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
 from distillkit.measure import rejection
@@ -24,6 +25,7 @@ from distillkit.pipeline.export import change_manifest
 from distillkit.push import push
 from distillkit.recipe import ColumnsConfig, ShipConfig, dump, load_recipe
 from distillkit.report import write_report
+from distillkit.runs import ship
 from distillkit.runs.ship import manifest_fields
 from distillkit.runs.stages import Taught
 from distillkit.runtime import Predictor
@@ -35,10 +37,10 @@ def shipped(finished_run, tiny_recipe, tmp_path_factory):
     """A run that ends with a bundle of at most 0.02 MB, and what it says on stderr."""
     folder = tmp_path_factory.mktemp("shipped") / "run"
     shutil.copytree(finished_run, folder)
-    ship = ShipConfig(max_mb=0.05, max_drop=50.0, cascade=True)
+    settings = ShipConfig(max_mb=0.05, max_drop=50.0, cascade=True)
     with redirect_stderr(StringIO()) as said, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rejection, "REFUSED", 0.05)  # 1 % takes 99 dev rows
-        run_recipe(replace(tiny_recipe, ship=ship), folder)
+        run_recipe(replace(tiny_recipe, ship=settings), folder)
     return folder, said.getvalue()
 
 
@@ -124,14 +126,17 @@ def test_a_bundle_that_was_deleted_is_put_back_and_nothing_is_made_again(
 
 
 def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
-    finished_run, tiny_recipe, tmp_path, capsys
+    finished_run, tiny_recipe, tmp_path, capsys, monkeypatch
 ):
+    jobs = []
+    monkeypatch.setattr(ship, "compress", lambda job: jobs.append(job) or compress(job))
     folder = shutil.copytree(finished_run, tmp_path / "run")
     result = runs.run(replace(tiny_recipe, ship=ShipConfig(max_mb=0.001)), folder)
     assert "--max-mb 0.0009: the smallest" in capsys.readouterr().err
     assert "rejection" not in result["shipped"]  # dev has 48 rows
     assert result["shipped"]["steps"][-1]["step"] == "embeddings int8, weights int8"
     assert (folder / "bundle.zip").stat().st_size > 1000
+    assert jobs[0].max_drop == pytest.approx(100 * 2 / 48)  # two dev rows, as 0.5 points are fewer
 
 
 def test_pairs_have_a_rule_on_the_words_of_both_texts(classifier_folder, pair_table, tmp_path):

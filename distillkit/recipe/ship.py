@@ -15,8 +15,8 @@ class ShipConfig:
     max_mb: Positive = 1.0
     """Largest size in MB (10^6 bytes)."""
     max_drop: NotNegative = 0.5
-    """Points of the dev score that may be lost. If no bundle of the size keeps to it, a larger one
-    is made."""
+    """Points of the dev score that may be lost, but always what two dev rows are worth. If no bundle
+    of the size keeps to it, a larger one is made."""
     cascade: bool = False
     """Also find the confidence below which the teacher should be asked (classification)."""
 
