@@ -54,8 +54,8 @@ class TextCNNEncoder(Encoder):
 
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Make texts' vectors, (B, filters), of word vectors (T, B, W); zeros without words."""
-        behind = torch.arange(x.shape[0], device=x.device)[:, None] >= lengths  # (T, B)
-        x = x.masked_fill(behind[:, :, None], 0).permute(1, 2, 0)  # (B, W, T)
+        behind = torch.arange(x.shape[0], device=x.device) >= lengths[:, None, None]  # (B, 1, T)
+        x = x.permute(1, 2, 0).masked_fill(behind, 0)  # (B, W, T)
         # One answer a word: zeros stand before the first and behind the last, so that a short text
         # has answers, too.
         padded = [pad(x, ((size - 1) // 2, size // 2)) for size in self.kernel_sizes]
@@ -63,7 +63,10 @@ class TextCNNEncoder(Encoder):
             torch.relu(convolution(part))
             for convolution, part in zip(self.convolutions, padded, strict=True)
         ]
-        return self.pooling(torch.cat(found, dim=1).permute(2, 0, 1), lengths)
+        answers = torch.cat(found, dim=1) if len(found) > 1 else found[0]  # (B, filters, T)
+        if self.pooling.how == "max":  # as Pooling does it, in fewer steps: no answer is below 0
+            return answers.masked_fill(behind, 0).amax(2)
+        return self.pooling(answers.permute(2, 0, 1), lengths)
 
     def first_layer(self) -> list[tuple[nn.Module, str]]:
         """List the filters of each size."""
