@@ -23,7 +23,7 @@ from distillkit.measure import rejection
 from distillkit.measure.closing import collapsed, interval, verdict
 from distillkit.pipeline.export import change_manifest
 from distillkit.push import push
-from distillkit.recipe import ColumnsConfig, ShipConfig, dump, load_recipe
+from distillkit.recipe import ColumnsConfig, CompressConfig, ShipConfig, dump, load_recipe
 from distillkit.report import write_report
 from distillkit.runs import ship
 from distillkit.runs.ship import manifest_fields
@@ -137,6 +137,18 @@ def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
     assert result["shipped"]["steps"][-1]["step"] == "embeddings int8, weights int8"
     assert (folder / "bundle.zip").stat().st_size > 1000
     assert jobs[0].max_drop == pytest.approx(100 * 2 / 48)  # two dev rows, as 0.5 points are fewer
+
+
+def test_a_recipe_may_say_itself_what_the_student_loses(finished_run, tiny_recipe, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("ship: {compress: {embeddings: int4, units: 0.5}}\n")
+    recipe.write_text(dump(load_recipe(str(recipe))))
+    ship = load_recipe(str(recipe)).ship
+    assert ship == ShipConfig(compress=CompressConfig(embeddings="int4", units=0.5))
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    shipped = runs.run(replace(tiny_recipe, ship=ship), folder)["shipped"]
+    names = [step["step"] for step in shipped["steps"]]
+    assert names[:3] == ["as it was", "50 % of units gone", "embeddings int4, weights fp32"]
 
 
 def test_pairs_have_a_rule_on_the_words_of_both_texts(classifier_folder, pair_table, tmp_path):

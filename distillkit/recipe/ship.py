@@ -1,9 +1,10 @@
 """Section `ship`: what a run ends with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from distillkit.recipe.bounds import NotNegative, Positive, check
+from distillkit.recipe.compress import CompressConfig
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class ShipConfig:
     max_drop: NotNegative = 0.5
     """Points of the dev score that may be lost, but always what two dev rows are worth. If no bundle
     of the size keeps to it, a larger one is made."""
+    compress: CompressConfig = field(default_factory=CompressConfig)
+    """What the student loses, whatever that costs; as it is, `max_mb` and `max_drop` choose."""
     cascade: bool = False
     """Also find the confidence below which the teacher should be asked (classification)."""
 

@@ -69,7 +69,7 @@ def shipped_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set:
 def _compressed(
     recipe: Recipe, home: RunFolder, task: Taught, transfer_set: str, place: Path
 ) -> list[dict[str, Any]]:
-    """Compress the student to the size asked for, or else as little as it takes; return the steps.
+    """Compress the student as `ship` says, or else as little as it takes; return the steps.
 
     What keeps to the drop in int8, or else fp16, is not trained again: it is the student, rounded.
     """
@@ -90,6 +90,8 @@ def _compressed(
         max_drop=max_drop,
         seed=recipe.seed,
     )
+    if ship.compress.changes_tensors or ship.compress.changes_storage:
+        job = replace(job, settings=ship.compress, max_mb=0.0, max_drop=0.0)
     try:
         return compress(job)["steps"]
     except NotMetError as why:
