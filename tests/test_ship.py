@@ -132,7 +132,9 @@ def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
     monkeypatch.setattr(ship, "compress", lambda job: jobs.append(job) or compress(job))
     folder = shutil.copytree(finished_run, tmp_path / "run")
     result = runs.run(replace(tiny_recipe, ship=ShipConfig(max_mb=0.001)), folder)
-    assert "--max-mb 0.0009: the smallest" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--max-mb 0.0009: the smallest" in said
+    assert re.search(r"ship: the bundle has 0\.\d+ MB, above ship\.max_mb", said)
     assert "rejection" not in result["shipped"]  # dev has 48 rows
     assert result["shipped"]["steps"][-1]["step"] == "embeddings int8, weights int8"
     assert (folder / "bundle.zip").stat().st_size > 1000
@@ -143,10 +145,10 @@ def test_a_recipe_may_say_itself_what_the_student_loses(finished_run, tiny_recip
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("ship: {compress: {embeddings: int4, units: 0.5}}\n")
     recipe.write_text(dump(load_recipe(str(recipe))))
-    ship = load_recipe(str(recipe)).ship
-    assert ship == ShipConfig(compress=CompressConfig(embeddings="int4", units=0.5))
+    settings = load_recipe(str(recipe)).ship
+    assert settings == ShipConfig(compress=CompressConfig(embeddings="int4", units=0.5))
     folder = shutil.copytree(finished_run, tmp_path / "run")
-    shipped = runs.run(replace(tiny_recipe, ship=ship), folder)["shipped"]
+    shipped = runs.run(replace(tiny_recipe, ship=settings), folder)["shipped"]
     names = [step["step"] for step in shipped["steps"]]
     assert names[:3] == ["as it was", "50 % of units gone", "embeddings int4, weights fp32"]
 

@@ -47,6 +47,8 @@ def shipped_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set:
             del step["milliseconds"]
         bundle = place / BUNDLE
         small = _megabytes(bundle) <= recipe.ship.max_mb
+        if not small:
+            log(f"ship: the bundle has {_megabytes(bundle):.3f} MB, above ship.max_mb")
         found = manifest_fields(recipe, task, bundle)
         change_manifest(bundle, **found)
         if small and "rejection" in found and _megabytes(bundle) > recipe.ship.max_mb:
@@ -73,8 +75,8 @@ def _compressed(
 
     What keeps to the drop in int8, or else fp16, is not trained again: it is the student, rounded.
     """
-    ship, dev = recipe.ship, read_table(task.path["dev"], task.columns, task=recipe.data.task)
-    max_drop = max(ship.max_drop, 100 * _NOISE_ROWS / len(dev))
+    ship = recipe.ship
+    max_drop = max(ship.max_drop, 100 * _NOISE_ROWS / task.data["rows"]["dev"])
     job = CompressJob(
         str(home.folder / "student" / "model"),
         place,

@@ -55,7 +55,7 @@ class TextCNNEncoder(Encoder):
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Make texts' vectors, (B, filters), of word vectors (T, B, W); zeros without words."""
         own = torch.arange(x.shape[0], device=x.device) < lengths[:, None, None]
-        own = own.to(x.dtype)  # (B, 1, T); to multiply costs a graph less than to choose
+        own = own.to(x.dtype)  # (B, 1, T); a product costs a graph less than a choice
         x = x.permute(1, 2, 0) * own  # (B, W, T)
         # One answer a word: zeros stand before the first and behind the last, so that a short text
         # has answers, too.
@@ -66,7 +66,7 @@ class TextCNNEncoder(Encoder):
         ]
         answers = torch.cat(found, dim=1) if len(found) > 1 else found[0]  # (B, filters, T)
         if self.pooling.how == "max":  # as Pooling does it, in fewer steps: no answer is below 0
-            return (answers * own).amax(2)
+            return (answers * own.to(answers.dtype)).amax(2)
         return self.pooling(answers.permute(2, 0, 1), lengths)
 
     def first_layer(self) -> list[tuple[nn.Module, str]]:
