@@ -54,7 +54,7 @@ class TextCNNEncoder(Encoder):
 
     def encode(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Make texts' vectors, (B, filters), of word vectors (T, B, W); zeros without words."""
-        own = torch.arange(x.shape[0], device=x.device) < lengths[:, None, None]
+        own = lengths[:, None, None] > torch.arange(x.shape[0], device=x.device)
         own = own.to(x.dtype)  # (B, 1, T); a product costs a graph less than a choice
         x = x.permute(1, 2, 0) * own  # (B, W, T)
         # One answer a word: zeros stand before the first and behind the last, so that a short text
