@@ -735,6 +735,8 @@ def test_quick_checks_find_text_that_the_teacher_cannot_read(tmp_path, encoder_f
     assert {one.check for one in quick_checks(recipe)} == {"label-spelling", "teacher-language"}
     absent = replace(recipe, teacher=TeacherConfig(model="no/such"))
     assert [one.check for one in quick_checks(absent)] == ["label-spelling"]
+    scratch = replace(recipe, teacher=TeacherConfig(model="scratch"))  # the run makes it
+    assert [one.check for one in quick_checks(scratch)] == ["label-spelling"]
     path.write_text(f"text,label\n{'the film is good ' * 20},pos\na dull plot,neg\n")
     short = replace(recipe, teacher=TeacherConfig(model=str(encoder_folder), max_tokens=40))
     (found,) = quick_checks(short)

@@ -187,8 +187,8 @@ def test_a_run_without_the_packages_of_bundles_says_so_first(tiny_recipe, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def _models(**scores):
-    return {name: {"dev": {"accuracy": value, "rows": 100}} for name, value in scores.items()}
+def _models(rows=100, **scores):
+    return {name: {"dev": {"accuracy": value, "rows": rows}} for name, value in scores.items()}
 
 
 def test_the_verdict_names_what_is_better_than_the_student():
@@ -203,11 +203,23 @@ def test_the_verdict_names_what_is_better_than_the_student():
         _models(**own, student_gold=0.82), "accuracy"
     )
     assert "beyond noise" in verdict(_models(**own, student_gold=0.95), "accuracy")
+    # 28 and 30 of 30 rows; 174 and 178 of 180
+    for rows, student, gold in ((30, 28, 30), (180, 174, 178)):
+        scores = {name: 0.5 for name in own} | {"student": student / rows}
+        few = verdict(_models(rows, **scores, student_gold=gold / rows), "accuracy")
+        assert "within the noise" in few
+    f1 = {name: {"dev": {"micro_f1": value, "rows": 100}} for name, value in own.items()}
+    f1["student_gold"] = {"dev": {"micro_f1": 0.9, "rows": 100}}
+    assert "10.0 points more on dev: compare" in verdict(f1, "micro_f1")  # it has no interval
     assert verdict(_models(**own | {"student": 0.5}), "accuracy").startswith("COLLAPSED")
-    assert collapsed(
-        {"majority": {"dev": {"pearson": float("nan")}}, "student": {"dev": {"pearson": -0.1}}},
-        "pearson",
-    )
+    nothing = {"majority": {"dev": {"pearson": float("nan"), "rows": 20}}}
+    assert collapsed(nothing | {"student": {"dev": {"pearson": -0.1, "rows": 20}}}, "pearson")
+
+
+def test_a_few_rows_of_dev_prove_nothing():
+    half = _models(2, majority=0.5, tfidf=0.5, student=0.5, teacher=1.0)
+    assert not collapsed(half, "accuracy")
+    assert verdict(half, "accuracy").startswith("dev has 2 rows, too few to say")
 
 
 def test_intervals_are_wilsons_and_fishers():

@@ -65,11 +65,15 @@ def test_dev_and_test_beside_the_file_are_taken(tmp_path):
         (("1", "2", "3", "4", "5"), "classification"),
         (('"a,b"', '"a,c"', "b", "c"), "multi-label"),
         (('"Food, drink"', "Travel"), "classification"),
+        (("a|b", "a|c", "b", ""), "multi-label"),
+        (('"1,2"', '"1,3"', "2", "3"), "multi-label"),
     ],
 )
 def test_the_task_follows_from_the_labels(tmp_path, labels, task):
     found, recipe = written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, labels, 60))
     assert found["task"] == recipe.data.task == task
+    assert found["rows"] == 60  # that no tag fits is an answer
+    assert recipe.data.columns.label_separator == ("|" if "a|b" in labels else ",")
     said = "regression, if these numbers are grades" in (tmp_path / "mine.yaml").read_text()
     assert said == (labels == ("1", "2", "3", "4", "5"))
 
@@ -124,6 +128,26 @@ def test_what_is_no_labelled_text_or_would_be_lost_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"mine\.yaml: is there already"):
         init(str(tmp_path / "a.csv"), tmp_path / "mine.yaml")
     assert (tmp_path / "mine.yaml").read_text() == "seed: 3\n"
+
+
+def test_labels_and_texts_that_would_be_read_wrong_are_refused_or_named(tmp_path, capsys):
+    german = [f'"{number / 7:.2f}"'.replace(".", ",") for number in range(30)]
+    with pytest.raises(InputError, match="decimal comma, such as '0,00': write them with a point"):
+        written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, german))
+    with pytest.raises(InputError, match="has lists written as text, such as \"\\['a'\\]\""):
+        written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, ("['a']", "['b']")))
+    first = ("The only time that I have been there was in spring", "bad")
+    with pytest.raises(InputError, match="the first line looks like a row: its label, 'bad'"):
+        written(tmp_path, "a.csv", first, rows_of(ENGLISH, ("good", "bad")))
+    rows = [{"body": {"text": f"a b {i}"}, "label": "xy"[i % 2]} for i in range(40)]
+    nested = tmp_path / "a.jsonl"
+    nested.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"column 'body' has .*; expected text"):
+        init(str(nested), tmp_path / "mine.yaml")
+    rows = [(f"it was {i}", str(i % 2), str(i % 3 // 2)) for i in range(40)]
+    found, _ = written(tmp_path, "a.csv", ("text", "toxic", "rude"), rows)
+    assert found["other_labels"] == ["rude"]
+    assert "# not read: rude; if a text may" in (tmp_path / "mine.yaml").read_text()
 
 
 def test_three_questions_are_asked_on_a_terminal_alone(tmp_path, capsys, monkeypatch):

@@ -85,6 +85,10 @@ class Init(Command):
             log(
                 f"init: column {other!r} is not read; if each row is a pair, give --data.columns.text-pair {other!r}"
             )
+        if others := written.get("other_labels"):
+            log(
+                f"init: {', '.join(map(repr, others))}: not read, though 0 and 1 like the label; for several labels a text, write their names into one column"
+            )
         log(f"next: distillkit doctor {written['output']}, then distillkit run {written['output']}")
         return written
 

@@ -348,12 +348,14 @@ class Predict(Command):
 
 
 def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
+    from distillkit.data.readers import ICONV
+
     for number, raw in enumerate(sys.stdin.buffer, start=1):
         try:
             line = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise InputError(
-                f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text first, for example with iconv -f latin1 -t utf-8"
+                f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text first, {ICONV}"
             ) from None
         text, _, pair = line.partition("\t")
         if pairs is not None and pairs != bool(pair):

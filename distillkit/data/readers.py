@@ -128,6 +128,10 @@ def _opened(path: UPath, what: str = "cannot be read") -> Iterator[IO[bytes]]:
             yield stream
 
 
+# Latin 1 would turn any file into some text, so it is no good first guess.
+ICONV = "for example with iconv -f cp1252 -t utf-8 (Western European) or -f gb18030 (Chinese)"
+
+
 def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
     """Read a file's lines, blank ones too, each with its place, without byte order mark.
 
@@ -146,7 +150,7 @@ def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
             except UnicodeDecodeError as error:
                 raise InputError(
                     f"{path}:{number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
-                    f"convert the file first, for example with iconv -f latin1 -t utf-8"
+                    f"convert the file first, {ICONV}"
                 ) from None
             yield f"{path}:{number}", line.rstrip("\r\n")
 
@@ -185,14 +189,16 @@ def _read_tsv(path: UPath) -> Iterator[Row]:
 def _read_csv(path: UPath) -> Iterator[Row]:
     header: list[str] | None = None
     lines = (line + "\n" for _, line in read_lines(path))
-    first = next(lines, "")
+    first, start = next(lines, ""), 1
     # Spreadsheets of many countries split at semicolons.
     delimiter = next((mark for mark in ",;\t" if mark in first), ",")
+    if first.startswith("sep=") and len(first) == len("sep=;\n"):  # Excel's own first line
+        delimiter, first, start = first[4], next(lines, ""), 2
+    skipped = start - 1
     reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
-    start = 1
     try:
         for fields in reader:
-            place, start = f"{path}:{start}", reader.line_num + 1
+            place, start = f"{path}:{start}", reader.line_num + 1 + skipped
             if header is None:
                 header = _header(place, fields)
             elif fields:
@@ -248,7 +254,9 @@ def _read_jsonl(path: UPath) -> Iterator[Row]:
             continue
         row = parse_json(line, place, "; expected one object a line")
         if not isinstance(row, dict):
-            raise InputError(f"{place}: expected a JSON object, found {type(row).__name__}")
+            raise InputError(
+                f"{place}: expected a JSON object, found {type(row).__name__}; write one object a line"
+            )
         yield place, row
 
 

@@ -13,6 +13,8 @@ from distillkit.errors import InputError
 def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa.Table]:
     """Set aside a fraction of each class's rows, or of all rows; equal texts stay together.
 
+    Of several labels a text, a row whose label no training row would have stays in training.
+
     Args:
         table: Canonical, labelled.
         fraction: Share set aside, above 0.
@@ -26,7 +28,8 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
     """
     keys = content_keys(*texts_of(table))
     classes = table["label"].type == LABEL_TYPES["classification"]
-    labels = table["label"].to_pylist() if classes else [""] * len(table)
+    given = table["label"].to_pylist()
+    labels = given if classes else [""] * len(table)
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     chosen: set[bytes] = set()
     for label in sorted(set(labels)):
@@ -43,5 +46,20 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
                 f"{what} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev"
             )
         chosen.update(key for _, key in mine[:count])
+    if table["label"].type == LABEL_TYPES["multi-label"]:
+        known = {
+            name
+            for key, names in zip(keys, given, strict=True)
+            if key not in chosen
+            for name in names
+        }
+        for key, names in zip(keys, given, strict=True):
+            if key in chosen and not known.issuperset(names):  # training must have every label
+                chosen.remove(key)
+                known.update(names)
+        if not chosen:
+            raise InputError(
+                "every row that could be set aside as dev has a label of its own; give --data.dev"
+            )
     in_dev = pa.array([key in chosen for key in keys])
     return table.filter(pc.invert(in_dev)), table.filter(in_dev)

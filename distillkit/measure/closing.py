@@ -16,6 +16,7 @@ _RIVALS = {
 }
 _PLACES = {"shipped": "bundle.zip", "student": "student/model"}
 _SHOWN = ("teacher", "student_gold", "frozen", "tfidf")
+_FEWEST_ROWS = 20  # of dev, on which a student can be said to have learnt nothing
 
 
 def closing_lines(
@@ -47,7 +48,12 @@ def closing_lines(
     lines.append(verdict(models, score, not_gold(result)))
     main = folder / _PLACES[own]
     lines.append(f"all of it: {folder / 'report.html'}")
-    lines.append(f"next: {predict_command(main, pairs=pairs)}, or distillkit serve {main}")
+    serve = f"distillkit serve {main}"
+    if own == "student":  # a checkpoint, and serve takes bundles
+        serve = (
+            f"distillkit export {main} {folder / 'bundle'} and distillkit serve {folder / 'bundle'}"
+        )
+    lines.append(f"next: {predict_command(main, pairs=pairs)}, or {serve}")
     return lines
 
 
@@ -100,7 +106,9 @@ def _with_interval(score: str, found: dict[str, Any]) -> str:
 
 
 def collapsed(models: dict[str, Any], score: str) -> bool:
-    """Say whether the student is no better on dev than one answer to all rows."""
+    """Say whether the student is no better on dev than one answer to all rows; not of a few rows."""
+    if models["student"]["dev"]["rows"] < _FEWEST_ROWS:
+        return False
     floor = models["majority"]["dev"][score]
     own = models["student"]["dev"][score]
     return not own > (0.0 if math.isnan(floor) else floor)
@@ -128,18 +136,33 @@ def verdict(models: dict[str, Any], score: str, by: str = "") -> str:
             "COLLAPSED: the student answers no better than the commonest label does; train it"
             " longer (--training.steps 3000), or see distillkit doctor"
         )
+    if found["rows"] < _FEWEST_ROWS:
+        return (
+            f"dev has {found['rows']} rows, too few to say what the student is worth; label a hundred"
+            " texts by hand and name them as data.dev"
+        )
     best = max(
         (rival for rival in _RIVALS if rival in models), key=lambda r: models[r]["dev"][score]
     )
-    lead = 100 * (models[best]["dev"][score] - found[score])
-    bounds = interval(score, found)
+    lead = models[best]["dev"][score] - found[score]
     if lead > 0:
-        noise = bounds is not None and models[best]["dev"][score] <= bounds[1]
-        sure = "within the noise of so few rows" if noise else "beyond noise"
-        return (
-            f"{_RIVALS[best]} scores {lead:.1f} points more on dev, {sure}: compare before you ship"
-        )
+        return f"{_RIVALS[best]} scores {100 * lead:.1f} points more on dev{_beyond_noise(score, found, models[best]['dev'])}: compare before you ship"
     return (
         f"what is shipped is {beside(found[score] - teacher)} the teacher on dev and"
-        f" {beside(-lead / 100)} {_RIVALS[best]}"
+        f" {beside(-lead)} {_RIVALS[best]}"
     )
+
+
+def _beyond_noise(score: str, own: dict[str, Any], better: dict[str, Any]) -> str:
+    """Say whether a difference of two models is more than chance; nothing of a score without interval.
+
+    Both models answer the same rows, which the interval does not use: it is a wide one.
+
+    Source: Newcombe 1998 (method 10) for shares; Zou 2007 for correlations.
+    """
+    ours, theirs = interval(score, own), interval(score, better)
+    if ours is None or theirs is None:
+        return ""
+    least = math.hypot(ours[1] - own[score], better[score] - theirs[0])
+    few = better[score] - own[score] <= least
+    return ", within the noise of so few rows" if few else ", beyond noise"

@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from scipy.stats import binomtest
 
-# Bounds of a fitted temperature, which would go to 0 for a classifier that is always right.
+# Bounds of a fitted temperature, which would go to infinity for a classifier that is always wrong.
 TEMPERATURES = (0.01, 100.0)
 # For which a bundle keeps what label sets need.
 COVERAGES = tuple(percent / 100 for percent in range(50, 100))
@@ -116,10 +116,13 @@ def negative_log_likelihood(
 def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
     """Find the temperature, within `TEMPERATURES`, with the least negative log likelihood.
 
-    It is above 1 if the classifier, logits (N, C) and gold (N,) int, is overconfident.
+    It is above 1 if the classifier, logits (N, C) and gold (N,) int, is overconfident, and 1 where
+    every row is right: such rows do not say how often it will be wrong.
 
     Source: Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """
+    if (logits.argmax(1) == gold).all():
+        return 1.0
     # The likelihood is concave in 1 / T, so it has one top over log T as well.
     found = minimize_scalar(
         lambda log_t: negative_log_likelihood(logits, gold, float(np.exp(log_t))),

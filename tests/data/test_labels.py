@@ -209,6 +209,18 @@ def test_dev_is_a_share_of_all_rows_with_equal_texts_on_one_side(task):
         split_dev(table.slice(0, 1), 0.25, 1)
 
 
+def test_a_row_whose_label_no_other_row_has_is_not_set_aside():
+    labels = [["a", f"b{i}"] if i < 10 else ["a"] for i in range(40)]
+    column = pa.array(labels, LABEL_TYPES["multi-label"])
+    table = pa.table({"text": [f"t{i}" for i in range(40)], "label": column})
+    train, dev = split_dev(table, 0.25, 1)
+    assert 0 < len(dev) <= 10
+    assert len(train) + len(dev) == 40
+    assert {name for names in dev["label"].to_pylist() for name in names} == {"a"}
+    with pytest.raises(InputError, match=r"has a label of its own; give --data\.dev"):
+        split_dev(table.slice(0, 10), 0.25, 1)
+
+
 def test_a_model_says_its_task_or_transformers_would():
     for task, name in [("multi-label", "multi_label_classification"), ("regression", "regression")]:
         assert task_of_model(BertConfig(num_labels=3, problem_type=name)) == task

@@ -438,6 +438,17 @@ def test_a_csv_may_be_split_at_what_its_header_is_split_at(tmp_path, mark):
     ]
 
 
+def test_the_first_line_that_excel_reads_is_no_header(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sep=|\ntext|label\ngood; one|5\nbad|4|3\n")
+    rows = read_rows(str(path))
+    assert next(rows) == (f"{path}:3", {"text": "good; one", "label": "5"})
+    with pytest.raises(
+        InputError, match=r"a\.csv:4: 3 fields, but the header has 2 \(text, label\)"
+    ):
+        next(rows)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
 def test_utf_16_is_called_so(tmp_path, encoding, ending):

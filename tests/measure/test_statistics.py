@@ -161,8 +161,7 @@ def test_temperature_is_the_one_that_logits_were_spoilt_by():
 
 def test_temperature_stays_within_its_bounds():
     right = np.array([[5.0, 0.0], [0.0, 5.0]])
-    # below, all is 0 to the last digit
-    assert TEMPERATURES[0] <= fit_temperature(right, np.array([0, 1])) < 0.2
+    assert fit_temperature(right, np.array([0, 1])) == 1.0  # never wrong: nothing to learn from
     assert fit_temperature(right, np.array([1, 0])) == pytest.approx(TEMPERATURES[1], rel=1e-3)
 
 
