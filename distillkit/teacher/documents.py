@@ -17,6 +17,7 @@ import pyarrow as pa
 import torch
 
 from distillkit.data.checked import check_sealed, fingerprint, seal, write_arrow
+from distillkit.data.columns import find_columns
 from distillkit.data.files import cache_folder, hold, whole_folder
 from distillkit.data.readers import is_plain_text, read_lines, read_rows, source_files
 from distillkit.data.rows import TextRows
@@ -24,7 +25,7 @@ from distillkit.data.segmenters import resolve_segmenter, segmenter_version
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
-from distillkit.recipe import TextConfig
+from distillkit.recipe import ColumnsConfig, TextConfig
 from distillkit.teacher.cuts import Glue, GrowingArray, GrowingOffsets, Pieces, cut, joined, mapped
 from distillkit.teacher.tokenised import Job, content_hash, tokenised
 
@@ -116,6 +117,9 @@ def _rows(source: str, column: str) -> Iterator[str]:
     if not source.startswith("datasets:") and is_plain_text(source_files(source)[0]):
         column = "text"  # there is no other
     for place, row in read_rows(source):
+        if column not in row:  # as in labelled data
+            found, _ = find_columns(list(row), ColumnsConfig(text=column))
+            column = column if found.text_pair else found.text
         if column not in row:
             raise InputError(
                 f"{place}: no column {column!r}; there is {', '.join(map(repr, row))}: name yours with --adapt.text.column"

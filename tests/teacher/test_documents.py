@@ -364,11 +364,17 @@ def test_columns_and_datasets_are_read_and_what_is_empty_is_left_out(
     assert rows.keys() == {"[CLS] a b [SEP]", "[CLS] c [SEP]", "[CLS] d [SEP]"}
 
 
+def test_a_column_of_a_usual_name_is_found(config_of, tmp_path):
+    (tmp_path / "a.tsv").write_text("label\tSentence\n1\ta b\n0\tc\n")
+    assert list(documents_of(config_of(str(tmp_path / "a.tsv"), rows="documents"))) == ["a b", "c"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
         ("a.txt", "\n \n", {}, "no text in .*a.txt"),
         ("a.txt", "same\nsame \n", {}, "too few .*a.txt; expected at least 2, 1 of which"),
+        ("a.tsv", "sentence1\tsentence2\nx\ty\n", {}, "a.tsv:2: no column 'text'; there is"),
         ("a.tsv", "label\nx\n", {}, "a.tsv:2: no column 'text'; there is 'label': name yours with"),
         ("a.jsonl", '{"text": 3}\n', {}, "a.jsonl:1: column 'text' is 3; expected text"),
         ("a.jsonl", '{"text": "\\ud83d"}\n', {}, "a.jsonl:1: .* surrogate pair is no text"),
