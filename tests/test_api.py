@@ -120,6 +120,10 @@ def test_lists_a_dataset_and_a_fine_tuned_model_are_taken(
             (["a", "b"], ["x"]),
             r"train: lists of unequal length \(2 of text, 1 of label\); expected one of each",
         ),
+        (
+            pd.DataFrame([["a", "x", "x"], ["b", "y", "y"]], columns=["text", "label", "label"]),
+            "train: the frame has the column 'label' twice",
+        ),
         (7, "train: int; expected a DataFrame"),
     ],
 )

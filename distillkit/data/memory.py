@@ -65,6 +65,11 @@ def _table(rows: Any, name: str) -> pa.Table:
         if isinstance(rows, pa.Table):
             return rows
         if kind == "pandas.DataFrame":
+            if not rows.columns.is_unique:
+                twice = rows.columns[rows.columns.duplicated()][0]
+                raise InputError(
+                    f"{name}: the frame has the column {str(twice)!r} twice; rename one"
+                )
             return pa.Table.from_pandas(rows, preserve_index=False)
         if kind == "datasets.Dataset":
             return _of_dataset(rows)
