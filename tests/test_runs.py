@@ -446,3 +446,19 @@ def test_word_vectors_wider_than_the_teachers_are_refused_before_any_work(recipe
         ):
             runs.run(replace(recipe, student=student, teacher=teacher, adapt=adapt), folder)
         assert not (folder / "data").exists()
+
+
+def test_dev_and_test_rows_that_training_has_are_counted(recipe, tmp_path, monkeypatch, capsys):
+    rows = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(40)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"text": f"TEXT  {i}", "label": "ab"[i % 2]} for i in range(37, 45)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = DataConfig(train=str(tmp_path / "train.jsonl"), dev=str(tmp_path / "dev.jsonl"))
+
+    def stop(*_: object, **__: object) -> None:
+        raise InputError("far enough")
+
+    monkeypatch.setattr("distillkit.pipeline.train_teacher", stop)
+    with pytest.raises(InputError, match="far enough"):
+        runs.run(replace(recipe, data=data), tmp_path / "run")
+    assert "data: 3 of 8 dev rows are also in train: the dev scores" in capsys.readouterr().err

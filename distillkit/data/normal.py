@@ -2,6 +2,10 @@
 
 import unicodedata
 
+import pyarrow as pa
+
+from distillkit.data.content import paired, texts_of
+
 
 def normal_row(text: str, pair: str | None = None) -> str:
     """Return a row without what Unicode form, case and white space tell apart.
@@ -20,3 +24,8 @@ def normal_row(text: str, pair: str | None = None) -> str:
     return "\n".join(
         " ".join(unicodedata.normalize("NFC", side).casefold().split()) for side in sides
     )
+
+
+def normal_rows(table: pa.Table) -> list[str]:
+    """Return a canonical table's rows, each as `normal_row` makes it."""
+    return [normal_row(*row) for row in paired(*texts_of(table))]

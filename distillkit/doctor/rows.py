@@ -6,9 +6,9 @@ from collections.abc import Container, Mapping
 
 import pyarrow as pa
 
-from distillkit.data.content import paired, texts_of
+from distillkit.data.content import texts_of
 from distillkit.data.gold import class_counts
-from distillkit.data.normal import normal_row
+from distillkit.data.normal import normal_rows
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.doctor.findings import Finding, finding, graded, percent
 from distillkit.recipe import Task
@@ -36,7 +36,7 @@ def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
             contradict each other.
     """
     train = tables["train"]
-    keys, labels = _normal_rows(train), train["label"].to_pylist()
+    keys, labels = normal_rows(train), train["label"].to_pylist()
     held_out = [split for split in ("dev", "test") if split in tables]
     found = [_size(tables)]
     if task == "classification":
@@ -52,10 +52,6 @@ def check_rows(tables: dict[str, pa.Table], task: Task) -> list[Finding]:
         found.append(_conflicting_labels(by_text, len(train)))
     found += [_leaks(split, tables[split], by_text) for split in held_out]
     return [*found, _one_word(train)]
-
-
-def _normal_rows(table: pa.Table) -> list[str]:
-    return [normal_row(*row) for row in paired(*texts_of(table))]
 
 
 def _size(tables: dict[str, pa.Table]) -> Finding:
@@ -155,7 +151,7 @@ def _conflicting_labels(by_text: Mapping[str, Counter[str]], rows: int) -> Findi
 
 
 def _leaks(split: str, table: pa.Table, seen: Container[str]) -> Finding:
-    rows = [i for i, key in enumerate(_normal_rows(table), start=1) if key in seen]
+    rows = [i for i, key in enumerate(normal_rows(table), start=1) if key in seen]
     share = len(rows) / len(table)
     example = (
         f", the first is row {rows[0]}: {table['text'][rows[0] - 1].as_py()[:60]!r}" if rows else ""
@@ -197,7 +193,7 @@ def check_raw_text(train: pa.Table, raw: pa.Table) -> Finding:
     common = {word for word, _ in words.most_common(COMMON_WORDS)}
     found = [word for text in raw["text"].to_pylist() for word in _words(split(text))]
     known = sum(word in common for word in found) / max(len(found), 1)
-    repeated = 1 - len(set(_normal_rows(raw))) / len(raw)
+    repeated = 1 - len(set(normal_rows(raw))) / len(raw)
     unlike = known < KNOWN_WORDS and len(common) >= FEW_WORDS
     return finding(
         "raw-text",

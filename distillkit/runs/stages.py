@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 
 from distillkit import pipeline
 from distillkit.augment.method import Models
@@ -15,6 +16,7 @@ from distillkit.data.checked import fingerprint
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_summary
+from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
 from distillkit.data.tables import mask_of, read_table, take_rows, write_table
 from distillkit.errors import InputError
@@ -150,6 +152,7 @@ def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
         for split, table in tables.items():
             write_table(table, out / f"{split}.parquet")
         labelled = {split: table for split, table in tables.items() if split != "unlabelled"}
+        _say_leaks(labelled)
         file = recipe.data.corrections
         corrections = {"corrections": count_corrections(read_corrections(file))} if file else {}
         return {
@@ -161,6 +164,17 @@ def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
 
     settings = [recipe.data.settings(), recipe.seed]
     return home.stage("data", settings, inputs, data, version=DATA_VERSION)
+
+
+def _say_leaks(tables: Mapping[str, pa.Table]) -> None:
+    """Log how many dev and test rows training has, too, case and white space aside."""
+    train = set(normal_rows(tables["train"]))
+    for split in ("dev", "test"):
+        rows = normal_rows(tables[split]) if split in tables else []
+        if leaks := sum(row in train for row in rows):
+            log(
+                f"data: {leaks:,} of {len(rows):,} {split} rows are also in train: the {split} scores are too high; take them out of one"
+            )
 
 
 def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summary:
