@@ -51,7 +51,7 @@ def closing_lines(
     serve = f"distillkit serve {main}"
     if own == "student":  # a checkpoint, and serve takes bundles
         serve = (
-            f"distillkit export {main} {folder / 'bundle'} and distillkit serve {folder / 'bundle'}"
+            f"distillkit export {main} {folder / 'bundle'} && distillkit serve {folder / 'bundle'}"
         )
     lines.append(f"next: {predict_command(main, pairs=pairs)}, or {serve}")
     return lines
