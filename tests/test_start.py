@@ -66,6 +66,7 @@ def test_dev_and_test_beside_the_file_are_taken(tmp_path):
         (('"a,b"', '"a,c"', "b", "c"), "multi-label"),
         (('"Food, drink"', "Travel"), "classification"),
         (("a|b", "a|c", "b", ""), "multi-label"),
+        (("早餐、房间", "早餐、服务", "早餐", "房间"), "multi-label"),
         (('"1,2"', '"1,3"', "2", "3"), "multi-label"),
     ],
 )
@@ -73,7 +74,8 @@ def test_the_task_follows_from_the_labels(tmp_path, labels, task):
     found, recipe = written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, labels, 60))
     assert found["task"] == recipe.data.task == task
     assert found["rows"] == 60  # that no tag fits is an answer
-    assert recipe.data.columns.label_separator == ("|" if "a|b" in labels else ",")
+    separator = next((mark for mark in "|、" if mark in labels[0]), ",")
+    assert recipe.data.columns.label_separator == separator
     said = "regression, if these numbers are grades" in (tmp_path / "mine.yaml").read_text()
     assert said == (labels == ("1", "2", "3", "4", "5"))
 
