@@ -132,6 +132,14 @@ def test_what_is_no_labelled_text_or_would_be_lost_is_refused(tmp_path):
     assert (tmp_path / "mine.yaml").read_text() == "seed: 3\n"
 
 
+def test_rows_without_a_list_of_labels_are_dropped(tmp_path):
+    rows = [{"text": f"a b {i}", "label": [["x"], ["x", "y"], [], None][i % 4]} for i in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = init(str(tmp_path / "a.jsonl"), tmp_path / "mine.yaml")
+    assert (found["task"], found["rows"]) == ("multi-label", 30)
+    assert load_recipe(str(tmp_path / "mine.yaml")).data.missing == "drop"
+
+
 def test_labels_and_texts_that_would_be_read_wrong_are_refused_or_named(tmp_path, capsys):
     german = [f'"{number / 7:.2f}"'.replace(".", ",") for number in range(30)]
     with pytest.raises(InputError, match="decimal comma, such as '0,00': write them with a point"):

@@ -79,8 +79,9 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
         labelled = [row for row in whole if _is_there(row.get(label))]
         if labelled:
             task, counts, columns = _task(source, [row[label] for row in labelled], columns)
-        if task != "multi-label":  # an empty list of tags is an answer: none fits
-            whole = labelled
+        if task == "multi-label":  # no label at all is an answer: none fits
+            labelled = [row for row in whole if row.get(label) == "" or _is_there(row.get(label))]
+        whole = labelled
     if not whole:
         wanted = sides if labels else [*sides, label]
         raise InputError(f"{source}: no row has {' and '.join(map(repr, wanted))}")
