@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# How text that is not UTF-8 is mended. Latin 1 makes some text of any file, so it is no first guess.
+ICONV = "for example with iconv -f cp1252 -t utf-8 (Western European) or -f gb18030 (Chinese)"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),

@@ -11,7 +11,7 @@ from tyro.conf import Positional, Suppress, arg
 
 from distillkit.cli.command import Columns, Command, TaskKind
 from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
-from distillkit.errors import InputError
+from distillkit.errors import ICONV, InputError
 from distillkit.processes import terminal_width
 from distillkit.recipe import (
     AdaptConfig,
@@ -348,8 +348,6 @@ class Predict(Command):
 
 
 def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
-    from distillkit.data.readers import ICONV
-
     for number, raw in enumerate(sys.stdin.buffer, start=1):
         try:
             line = raw.decode("utf-8").rstrip("\r\n")

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from upath import UPath
 
 from distillkit.data.wordnet import FILES, glosses_of, wordnet_files
-from distillkit.errors import InputError, library_errors
+from distillkit.errors import ICONV, InputError, library_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,10 +126,6 @@ def _opened(path: UPath, what: str = "cannot be read") -> Iterator[IO[bytes]]:
             raise InputError(f"{path}: is no file; expected {_FORMS}")
         with path.open("rb") as stream:
             yield stream
-
-
-# Latin 1 would turn any file into some text, so it is no good first guess.
-ICONV = "for example with iconv -f cp1252 -t utf-8 (Western European) or -f gb18030 (Chinese)"
 
 
 def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
