@@ -47,9 +47,9 @@ from distillkit.data.checked import (
     read_arrow,
     write_arrow,
 )
-from distillkit.data.content import content_hashes, paired, texts_of
+from distillkit.data.content import content_hashes
 from distillkit.data.files import disk_errors, hold, remove_folder
-from distillkit.data.normal import normal_row
+from distillkit.data.normal import normal_rows
 from distillkit.data.tables import table_writer, with_mask
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
@@ -326,8 +326,7 @@ def _without_leaks(table: pa.Table, folder: Path) -> pa.Table:
     if not guarded:
         return table
     original = pc.equal(table["origin"].cast(pa.string()), "original").to_numpy()
-    rows = paired(*texts_of(table))
-    leak = np.fromiter((normal_row(*row) in guarded for row in rows), bool, len(table))
+    leak = np.fromiter((row in guarded for row in normal_rows(table)), bool, len(table))
     return table.filter(pa.array(original | ~leak)) if (leak & ~original).any() else table
 
 
