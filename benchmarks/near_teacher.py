@@ -19,8 +19,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from tables import save_results
 
 from distillkit import pipeline
@@ -49,16 +47,19 @@ class Set:
     chains: int = 0  # texts of a Markov chain for each text
     raw: int = 0  # raw texts
     pairs: int = 0  # new pairs for each pair
-    itself: int = 0  # variants by the rules of each text of the pairs, each beside its text
+    self_pairs: int = 0  # texts beside their own variants, for each pair
     epochs: int = -1  # by the rows
     steps: int = 0
 
     def of(self, recipe: Recipe, raw: str) -> Recipe:
         """Return a recipe that makes it."""
         mix = MixConfig(
-            rules=float(self.rules) or 1.0, markov=float(self.chains), pairs=float(self.pairs)
+            rules=float(self.rules) or 1.0,
+            markov=float(self.chains),
+            pairs=float(self.pairs),
+            self_pairs=float(self.self_pairs),
         )
-        rows = self.rules + self.chains + self.pairs
+        rows = self.rules + self.chains + self.pairs + self.self_pairs
         augment = replace(recipe.augment, n_iter=rows, mix=mix)
         unlabelled = (raw,) if self.raw else ()
         data = replace(recipe.data, unlabelled=unlabelled, unlabelled_rows=self.raw)
@@ -78,7 +79,8 @@ SETS = {
     "few": Set(rules=4),
     "pairs": Set(rules=4, pairs=10),
     "many-pairs": Set(rules=2, pairs=30),
-    "itself": Set(rules=4, pairs=10, itself=6),
+    "self-pairs": Set(rules=4, pairs=10, self_pairs=12),
+    "self-pairs-alone": Set(rules=4, self_pairs=12),
     "no-rules": Set(chains=20, raw=30_000),
     "few-half": Set(rules=2, chains=2, raw=30_000),
     "few-100k": Set(rules=5, raw=100_000),
@@ -186,37 +188,11 @@ class Experiment:
                 task=recipe.data.task,
                 teacher=self.task.model,
             )
-            if name in SETS and SETS[name].itself:
-                add_itself(target, task.path["train"], recipe, SETS[name].itself)
             began = time.monotonic()
             store = self.folder / "store"
             pipeline.label(str(target), store, task.model, recipe.label, task.columns)
             took.write_text(str(time.monotonic() - began), encoding="utf-8")
         return str(target), float(took.read_text(encoding="utf-8"))
-
-
-def add_itself(target: Path, train: str, recipe: Recipe, count: int) -> None:
-    """Add each text of the training pairs beside its own variants, each second row turned."""
-    pairs, rows = pq.read_table(train), pq.read_table(target)
-    texts = dict.fromkeys(pairs["text"].to_pylist() + pairs["text_pair"].to_pylist())
-    source, varied = (target.with_suffix(f".{name}.parquet") for name in ("texts", "variants"))
-    pq.write_table(pa.table({"text": list(texts)}), source)
-    mix = replace(recipe.augment, n_iter=count, mix=MixConfig(rules=1.0, markov=0.0))
-    pipeline.augment(str(source), varied, mix, seed=recipe.seed)
-    found = pq.read_table(varied, columns=["text", "origin", "source_row", "iteration"]).to_pylist()
-    own = {row["source_row"]: row["text"] for row in found if row["origin"] == "original"}
-    made = [row for row in found if row["origin"] == "augmented" and row["source_row"] in own]
-    sides = [
-        (own[row["source_row"]], row["text"])[:: 1 - 2 * (row["iteration"] % 2)] for row in made
-    ]
-    given = {
-        "text": [first for first, _ in sides],
-        "text_pair": [second for _, second in sides],
-        "origin": ["generated"] * len(sides),
-        "rules": ["itself"] * len(sides),
-    }
-    columns = [pa.array(given.get(f.name, [None] * len(sides)), f.type) for f in rows.schema]
-    pq.write_table(pa.concat_tables([rows, pa.table(columns, schema=rows.schema)]), target)
 
 
 def rows_of(found: dict[str, list[dict[str, float]]], teacher: float) -> list[list[str]]:
@@ -228,7 +204,9 @@ def rows_of(found: dict[str, list[dict[str, float]]], teacher: float) -> list[li
         scores = [cell["score"] for cell in cells]
         closed = 100 * (mean(scores) - gold) / (teacher - gold) if teacher > gold else 0.0
         about: dict[str, Any] = asdict(SETS[name])
-        what = ", ".join(f"{value:,} {key}" for key, value in about.items() if value > 0)
+        what = ", ".join(
+            f"{value:,} {key.replace('_', '-')}" for key, value in about.items() if value > 0
+        )
         times = [f"{mean(c[key] for c in cells):.1f}" for key in ("labelling", "training")]
         rows.append(
             [

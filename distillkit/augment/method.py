@@ -90,6 +90,8 @@ class Method:
     """What it does, for docs and model cards."""
     variation: Callable[[Lexicon, AugmentConfig, Path], Variation] | None = None
     """Makes variants of texts, from the lexicon, the settings and what `prepare` wrote."""
+    self_pairs: bool = False
+    """A variant of a pair's text stands beside that text, and not beside the pair's other text."""
     rows: Callable[[RowsJob], Iterable[pa.Table]] | None = None
     """Brings rows of `origin`."""
     takes_singles: bool = False

@@ -12,7 +12,7 @@ from distillkit.recipe import AugmentConfig
 
 # What happened to a variant, as bits of `Variants.fired`.
 # OTHER is for methods that are not distillkit's own.
-MASKED, REPLACED, CUT, NEIGHBOUR, SWAPPED, OTHER = 1, 2, 4, 8, 16, 32
+MASKED, REPLACED, CUT, NEIGHBOUR, SWAPPED, OTHER, SELF = 1, 2, 4, 8, 16, 32, 64
 RULES = {
     MASKED: "mask",
     REPLACED: "pos",
@@ -20,6 +20,7 @@ RULES = {
     NEIGHBOUR: "neighbour",
     SWAPPED: "swap",
     OTHER: "other",
+    SELF: "self",  # the row is a text beside its own variant
 }
 # A variant's own sequence of random numbers: these first, then one for each word of its text.
 _CUT_OR_NOT, _SPAN, FIRST_WORD = 0, 1, 2

@@ -207,7 +207,15 @@ def _variants(job: Job, unit: Unit, rows: pa.Table) -> Iterator[pa.Table]:
     tags = (read_arrow(path).slice(unit.start, len(rows)) for path in job.tag_paths(unit.block))
     blocks = [lexicon.block(table.combine_chunks().to_batches()[0]) for table in tags]
     unlabelled = unit.origin == "unlabelled"
-    maker = VariantMaker(job.config, job.seed, variations, unlabelled=unlabelled, label=job.label)
+    alone = [method.name for method in job.methods if method.self_pairs]
+    maker = VariantMaker(
+        job.config,
+        job.seed,
+        variations,
+        unlabelled=unlabelled,
+        label=job.label,
+        self_pairs=alone,
+    )
     return maker(blocks[0], blocks[1] if job.pairs else None, rows, unit.first_row)
 
 

@@ -1,6 +1,6 @@
 """n_iter variants of every text or pair, each by one augmentation method, with its provenance."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.augment.corpus import Block
-from distillkit.augment.rules import OTHER, RULES, SWAPPED, Variants, Variation, lists_of
+from distillkit.augment.rules import RULES, SELF, SWAPPED, Variants, Variation, lists_of
 from distillkit.data.counter import draw, high, seed_key
 from distillkit.data.labels import LABEL_TYPES
 from distillkit.recipe import AugmentConfig
@@ -17,9 +17,10 @@ ORIGINS = ("original", "unlabelled", "generated", "augmented")
 NAME = pa.dictionary(pa.int8(), pa.string())
 # Every combination of rules as it is written, found by its bits.
 _NAMES = pa.array(
-    ["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * OTHER)]
+    ["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * SELF)]
 )
-# Sequences of a slot's own numbers: its method, whether the pair is turned, its sides' keys.
+# Sequences of a slot's own numbers: its method, turns (of the pair; which text of it is varied beside
+# itself), its sides' keys.
 _METHOD, _TURN, _SIDES = 0, 1, 2
 _SLICE = 16_384  # variants worked on at a time: their arrays stay in the processor's cache
 
@@ -67,6 +68,8 @@ class VariantMaker:
             order is part of the bytes.
         unlabelled: The texts are the unlabelled ones, which draw numbers of their own.
         label: Type of the column `label`, where no variant has one.
+        self_pairs: Names of the variations that stand beside the text they are made from, and not
+            beside the other text of its pair.
     """
 
     def __init__(
@@ -77,8 +80,10 @@ class VariantMaker:
         *,
         unlabelled: bool = False,
         label: pa.DataType = LABEL_TYPES["classification"],
+        self_pairs: Collection[str] = (),
     ) -> None:
         self.config, self.variations, self.label = config, variations, label
+        self.beside_self = np.array([name in self_pairs for name in variations])
         self.key = seed_key(seed, int(unlabelled))
         weights = asdict(config.mix)
         # Where each method's slots end, of 2 ** 32; a slot past them is a whole row's of a
@@ -122,16 +127,22 @@ class VariantMaker:
         made = method < len(self.variations)
         if not made.all():
             rows, iterations, keys, method = rows[made], iterations[made], keys[made], method[made]
-        sides = [first] if second is None else [first, second]
+        sides = [(first, table["text"])]
+        if second is not None:
+            sides.append((second, table["text_pair"]))
+        turns, alone = draw(keys, np.full(len(keys), _TURN)), self.beside_self[method]
+        varied = ((turns >> np.uint64(1)) & np.uint64(1)).astype(np.int64)  # the side, where alone
         results = []
-        for number, (block, name) in enumerate(zip(sides, ("text", "text_pair"), strict=False)):
+        for number in range(len(sides)):
             changes = self._changes(iterations, number, second is not None)
+            changes = np.where(alone, varied == number, changes)
             own = draw(keys, np.full(len(keys), _SIDES + number))
-            results.append(self._side(block, table[name], rows, own, method, changes))
+            results.append(self._side(sides, number, rows, own, method, changes, alone))
         fired = np.bitwise_or.reduce([side.fired for side in results])
+        fired = fired | np.where(alone, SELF, 0).astype(np.uint8)
         texts = [side.texts for side in results]
         if self.config.swap and second is not None:
-            turned = (draw(keys, np.full(len(keys), _TURN)) & np.uint64(1)).astype(bool)
+            turned = (turns & np.uint64(1)).astype(bool)
             fired = fired | np.where(turned, SWAPPED, 0).astype(np.uint8)
             a, b = texts
             texts = [pc.if_else(turned, b, a), pc.if_else(turned, a, b)]
@@ -158,22 +169,25 @@ class VariantMaker:
 
     def _side(
         self,
-        block: Block,
-        texts: pa.ChunkedArray,
+        sides: Sequence[tuple[Block, pa.ChunkedArray]],
+        number: int,
         rows: np.ndarray,
         keys: np.ndarray,
         method: np.ndarray,
         changes: np.ndarray,
+        alone: np.ndarray,
     ) -> Variants:
         """Make one side's variants, each by its method, and put them back in order."""
         parts: list[tuple[np.ndarray, Variants]] = []
-        for number, variation in enumerate(self.variations.values()):
-            mine = np.flatnonzero(changes & (method == number))
+        for which, variation in enumerate(self.variations.values()):
+            mine = np.flatnonzero(changes & (method == which))
             if len(mine):
-                parts.append((mine, variation(block, rows[mine], keys[mine])))
-        same = np.flatnonzero(~changes)
-        if len(same) or not parts:
-            parts.append((same, _unchanged(block, texts, rows[same])))
+                parts.append((mine, variation(sides[number][0], rows[mine], keys[mine])))
+        # What is not changed is the pair's text, or the text whose variant stands beside it.
+        for source, kept in ((number, ~changes & ~alone), (1 - number, ~changes & alone)):
+            same = np.flatnonzero(kept)
+            if len(same) or not parts:
+                parts.append((same, _unchanged(*sides[source], rows[same])))
         if len(parts) == 1:
             return parts[0][1]
         order = np.argsort(np.concatenate([mine for mine, _ in parts]))

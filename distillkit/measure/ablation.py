@@ -34,6 +34,7 @@ TITLES = {
     "no-generated": "full without generated texts",
     "no-markov": "full without Markov chains",
     "no-pairs": "full without new pairs",
+    "no-self_pairs": "full without texts beside their own variants",
     "no-swap": "full without swapped pairs",
     "full": "student, full transfer set",
     "in-domain": "student, full + in-domain text",

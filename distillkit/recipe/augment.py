@@ -41,6 +41,8 @@ class MixConfig:
     where the task is of pairs this counts as 0, and a recipe adds it to `pairs`."""
     pairs: NotNegative = 0.0
     """New pairs of the task's texts, and of unlabelled single ones; for tasks of pairs."""
+    self_pairs: NotNegative = 0.0
+    """Texts of the pairs beside their own variants by the rules; for tasks of pairs."""
 
     def __post_init__(self) -> None:
         check(self, "augment.mix")

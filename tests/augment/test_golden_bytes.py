@@ -29,7 +29,9 @@ SETTINGS = {
         "generated": GeneratedConfig(epochs=0, max_tokens=8),
     },
     "pairs": {"pair_sides": "turn", "swap": True},
+    "self_pairs": {"mix": MixConfig(rules=1, self_pairs=2)},
 }
+OF_PAIRS = ("pairs", "self_pairs")
 # First 16 digits of the SHA-256 of the rows as JSON, taken before methods had modules of their own.
 GOLDEN = {
     "masking": "2c75156edb19c7d0",
@@ -40,6 +42,7 @@ GOLDEN = {
     "sentences": "b825742ab215e810",
     "generated": "80bcde7b648a43b0",
     "pairs": "c3392c8d1567e095",
+    "self_pairs": "a66cb404e0aa5039",
 }
 
 
@@ -57,8 +60,8 @@ def test_a_transfer_set_is_as_it_was(
     if "generated" in settings:
         settings["generated"] = GeneratedConfig(model=gpt_folder, epochs=0, max_tokens=8)
     source, more = tmp_path / "train.parquet", tmp_path / "more.txt"
-    write_table((pair_table if name == "pairs" else train_table).slice(0, 40), source)
-    write_table(pair_table if name == "pairs" else dev_table, tmp_path / "dev.parquet")
+    write_table((pair_table if name in OF_PAIRS else train_table).slice(0, 40), source)
+    write_table(pair_table if name in OF_PAIRS else dev_table, tmp_path / "dev.parquet")
     more.write_text(
         "It was shown twice. Nobody came, and yet it ran on!\nThe end is near. Is it?\n"
     )
@@ -67,9 +70,9 @@ def test_a_transfer_set_is_as_it_was(
         str(source),
         target,
         AugmentConfig(tagger="none", n_iter=6, **settings),
-        ColumnsConfig(text_pair="text_pair" if name == "pairs" else ""),
+        ColumnsConfig(text_pair="text_pair" if name in OF_PAIRS else ""),
         [str(tmp_path / "dev.parquet")],
-        () if name == "pairs" else [str(more)],
+        () if name in OF_PAIRS else [str(more)],
         teacher=encoder_folder,
     )
     rows = pq.read_table(target).to_pylist()

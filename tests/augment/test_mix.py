@@ -165,6 +165,7 @@ def test_shares_are_by_weight():
         ("generated", {"generated": GeneratedConfig("./gpt")}, {}, "./gpt: no such folder"),
         ("sentences", {}, {}, "augment.mix.sentences is 1.0, but there is no unlabelled text"),
         ("sentences", {}, PAIRS, "but the task is of pairs"),
+        ("self_pairs", {}, {}, "augment.mix.self_pairs is set, but the task is of single texts"),
     ],
 )
 def test_what_the_mix_lacks_is_said_before_anything_is_done(method, settings, given, message):

@@ -47,7 +47,17 @@ def stamps():
     return {name: Stamp(name, fired) for name, fired in names.items()}
 
 
-def make(texts, pairs=None, *, seed=1, first_row=0, unlabelled=False, methods=None, **options):
+def make(
+    texts,
+    pairs=None,
+    *,
+    seed=1,
+    first_row=0,
+    unlabelled=False,
+    methods=None,
+    self_pairs=(),
+    **options,
+):
     """The variants of some rows; `methods` in place of the rules, where a name is theirs."""
     columns = {"text": texts} | ({} if pairs is None else {"text_pair": pairs})
     batches = [batch_of(column) for column in columns.values()]
@@ -55,7 +65,7 @@ def make(texts, pairs=None, *, seed=1, first_row=0, unlabelled=False, methods=No
     blocks = [lexicon.block(batch) for batch in batches]
     config = AugmentConfig(tagger="none", **options)
     methods = {"rules": Rules(lexicon, config)} | (methods or {})
-    maker = VariantMaker(config, seed, methods, unlabelled=unlabelled)
+    maker = VariantMaker(config, seed, methods, unlabelled=unlabelled, self_pairs=self_pairs)
     tables = list(maker(blocks[0], blocks[1] if pairs else None, pa.table(columns), first_row))
     return pa.concat_tables(tables) if tables else schema(pairs is not None).empty_table()
 
@@ -188,6 +198,43 @@ def test_results_of_several_methods_come_back_to_their_rows():
         assert row["rules"] == names[method]
         found[method] += 1
     assert min(found.values()) > 150
+
+
+SELF_PAIRS = {"self_pairs": ("self_pairs",), "mix": MixConfig(rules=1, self_pairs=3)}
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_self_pair_is_a_text_of_the_pair_beside_its_own_variant(swap):
+    texts, others = [f"a{i} b c d" for i in range(100)], [f"x{i} y" for i in range(100)]
+    methods = {"self_pairs": Stamp("varied", MASKED)}
+    table = make(texts, others, methods=methods, swap=swap, n_iter=8, **SELF_PAIRS)
+    rows = [row for row in table.to_pylist() if "self" in row["rules"].split("+")]
+    assert binomtest(len(rows), 800, 3 / 4).pvalue > FAIR
+    sides = Counter()
+    for row in rows:
+        number, turned = row["source_row"], "swap" in row["rules"]
+        first, second = (row["text"], row["text_pair"])[:: -1 if turned else 1]
+        own = second if first.startswith("varied") else first
+        assert {first, second} == {own, f"varied {number}"}
+        assert own in (texts[number], others[number])
+        words = len(own.split())
+        assert (row["start"], row["stop"]) == (row["start_pair"], row["stop_pair"]) == (0, words)
+        varied = "changed" if first.startswith("varied") else "changed_pair"
+        assert row[varied] == [number]
+        assert row["rules"] == "mask+swap+self" if turned else "mask+self"
+        sides[varied, own == texts[number], turned] += 1
+    assert len(sides) == (4 if swap else 2)  # the text's variant stands first, the pair's second
+    assert min(sides.values()) > len(rows) / len(sides) / 1.3
+
+
+def test_self_pairs_leave_the_other_variants_as_they_are():
+    texts, others = ["one two three four five"] * 20, ["six seven eight"] * 20
+    alone = {(row["source_row"], row["iteration"]): row for row in make(texts, others).to_pylist()}
+    methods = {"self_pairs": Stamp("varied")}
+    mixed = make(texts, others, methods=methods, **SELF_PAIRS).to_pylist()
+    left = [row for row in mixed if row["rules"] != "self"]
+    assert 60 < len(left) < 140
+    assert all(row == alone[row["source_row"], row["iteration"]] for row in left)
 
 
 def test_both_sides_of_a_pair_are_made_by_one_method():

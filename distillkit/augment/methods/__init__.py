@@ -11,13 +11,15 @@ from distillkit.augment.methods.markov import MARKOV
 from distillkit.augment.methods.neighbours import NEIGHBOURS
 from distillkit.augment.methods.pairs import PAIRS
 from distillkit.augment.methods.rules import RULES
+from distillkit.augment.methods.self_pairs import SELF_PAIRS
 from distillkit.augment.methods.sentences import SENTENCES
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
 
 # Their order is part of the bytes of a transfer set: add new ones at the end.
 METHODS: dict[str, Method] = {
-    method.name: method for method in (RULES, NEIGHBOURS, SENTENCES, GENERATED, MARKOV, PAIRS)
+    method.name: method
+    for method in (RULES, NEIGHBOURS, SENTENCES, GENERATED, MARKOV, PAIRS, SELF_PAIRS)
 }
 
 

@@ -21,11 +21,16 @@ def _model(config: AugmentConfig, teacher: str) -> tuple[str, str] | None:
     return "augment.pairs.model", config.pairs.model or teacher
 
 
-def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
+def refuse_single_texts(method: str, pairs: bool) -> None:
+    """Raise InputError if a method of pairs is to work on single texts."""
     if not pairs:
         raise InputError(
-            "augment.mix.pairs is set, but the task is of single texts: set it to 0, or name the second text's column with --data.columns.text-pair"
+            f"augment.mix.{method} is set, but the task is of single texts: set it to 0, or name the second text's column with --data.columns.text-pair"
         )
+
+
+def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
+    refuse_single_texts("pairs", pairs)
 
 
 PAIRS = Method(
