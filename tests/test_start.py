@@ -99,7 +99,7 @@ def test_pairs_and_long_texts_and_new_words_choose_the_student(tmp_path):
     assert data.columns == ColumnsConfig("question1", "question2", "is_duplicate")
     assert student.kind == "interaction-bilstm"
     mix = load_recipe(str(tmp_path / "mine.yaml")).augment.mix
-    assert (mix.rules, mix.pairs) == (4, 10)
+    assert (mix.rules, mix.pairs, mix.self_pairs) == (4, 10, 12)
     long = [(f"the of and {'word ' * 200}", "ab"[i % 2]) for i in range(40)]
     found, recipe = written(tmp_path, "a.csv", ("text", "label"), long)
     assert found["student"] == "bilstm"

@@ -83,7 +83,7 @@ class VariantMaker:
         self_pairs: Collection[str] = (),
     ) -> None:
         self.config, self.variations, self.label = config, variations, label
-        self.beside_self = np.array([name in self_pairs for name in variations])
+        self.beside_self = np.array([name in self_pairs for name in variations], bool)
         self.key = seed_key(seed, int(unlabelled))
         weights = asdict(config.mix)
         # Where each method's slots end, of 2 ** 32; a slot past them is a whole row's of a

@@ -142,7 +142,7 @@ def _recipe(
     if pair:
         second = [f"    text_pair: {_scalar(pair)}"]
         variants = (
-            "augment: {n_iter: 14, mix: {rules: 4, pairs: 10}}  # ten new pairs for each pair"
+            "augment: {n_iter: 26, mix: {rules: 4, pairs: 10, self_pairs: 12}}  # for each pair"
         )
     elif seen.other_text:  # it may be a title, or the other half of a pair
         other = _scalar(seen.other_text)

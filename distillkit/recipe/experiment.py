@@ -68,5 +68,6 @@ class Recipe:
         mix = self.augment.mix
         if self.data.columns.text_pair and mix.markov:
             # New pairs are to pairs what the chain's texts are to single ones.
-            mix = replace(mix, markov=0.0, pairs=mix.pairs + mix.markov)
+            more, alone = mix.pairs + mix.markov, mix.self_pairs + mix.markov
+            mix = replace(mix, markov=0.0, pairs=more, self_pairs=alone)
             object.__setattr__(self, "augment", replace(self.augment, mix=mix))

@@ -143,7 +143,7 @@ def test_of_pairs_there_are_no_chains_and_the_rules_make_all_variants(
         pipeline.augment(source, tmp_path / "t.parquet", config, columns)
     of_pairs = Recipe(data=DataConfig(columns=columns))
     assert (Recipe().augment.mix.markov, of_pairs.augment.mix.markov) == (1, 0)
-    assert of_pairs.augment.mix == MixConfig(rules=1, pairs=1)  # it makes new pairs instead
+    assert of_pairs.augment.mix == MixConfig(rules=1, pairs=1, self_pairs=1)  # instead
 
 
 def test_with_varied_unlabelled_texts_chains_are_of_their_words_too(tmp_path):

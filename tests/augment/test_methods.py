@@ -75,7 +75,7 @@ def test_a_mix_with_another_s_method_is_saved_and_read_again(others, tmp_path):
         ),
         (
             "{whisper: 1}",
-            "'augment.mix.whisper'; known here: rules, .*generated, markov, pairs, shout, double",
+            "'augment.mix.whisper'; known here: rules, .*generated, markov, pairs, self_pairs, shout, double",
         ),
         ("{shout: -1}", "r.yaml:1: augment.mix.shout is -1.0: expected at least 0"),
     ],
