@@ -141,9 +141,7 @@ def _recipe(
     second, variants = [], "# augment: {n_iter: 20}    variants of each text"
     if pair:
         second = [f"    text_pair: {_scalar(pair)}"]
-        variants = (
-            "augment: {n_iter: 26, mix: {rules: 4, pairs: 10, self_pairs: 12}}  # for each pair"
-        )
+        variants = "augment: {n_iter: 26, mix: {rules: 4, pairs: 10, self_pairs: 12}}  # rows made for each pair"
     elif seen.other_text:  # it may be a title, or the other half of a pair
         other = _scalar(seen.other_text)
         second = [
