@@ -80,7 +80,6 @@ SETS = {
     "pairs": Set(rules=4, pairs=10),
     "many-pairs": Set(rules=2, pairs=30),
     "self-pairs": Set(rules=4, pairs=10, self_pairs=12),
-    "self-pairs-alone": Set(rules=4, self_pairs=12),
     "no-rules": Set(chains=20, raw=30_000),
     "few-half": Set(rules=2, chains=2, raw=30_000),
     "few-100k": Set(rules=5, raw=100_000),
@@ -204,9 +203,7 @@ def rows_of(found: dict[str, list[dict[str, float]]], teacher: float) -> list[li
         scores = [cell["score"] for cell in cells]
         closed = 100 * (mean(scores) - gold) / (teacher - gold) if teacher > gold else 0.0
         about: dict[str, Any] = asdict(SETS[name])
-        what = ", ".join(
-            f"{value:,} {key.replace('_', '-')}" for key, value in about.items() if value > 0
-        )
+        what = ", ".join(f"{value:,} {key}" for key, value in about.items() if value > 0)
         times = [f"{mean(c[key] for c in cells):.1f}" for key in ("labelling", "training")]
         rows.append(
             [

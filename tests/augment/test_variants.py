@@ -221,7 +221,7 @@ def test_a_self_pair_is_a_text_of_the_pair_beside_its_own_variant(swap):
         assert (row["start"], row["stop"]) == (row["start_pair"], row["stop_pair"]) == (0, words)
         varied = "changed" if first.startswith("varied") else "changed_pair"
         assert row[varied] == [number]
-        assert row["rules"] == "mask+swap+self" if turned else "mask+self"
+        assert row["rules"] == ("mask+swap+self" if turned else "mask+self")
         sides[varied, own == texts[number], turned] += 1
     assert len(sides) == (4 if swap else 2)  # the text's variant stands first, the pair's second
     assert min(sides.values()) > len(rows) / len(sides) / 1.3

@@ -1,6 +1,7 @@
 """Pairs: texts of the task, and raw ones, put beside others."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import pyarrow as pa
 
@@ -21,16 +22,12 @@ def _model(config: AugmentConfig, teacher: str) -> tuple[str, str] | None:
     return "augment.pairs.model", config.pairs.model or teacher
 
 
-def refuse_single_texts(method: str, pairs: bool) -> None:
-    """Raise InputError if a method of pairs is to work on single texts."""
+def refuse_single_texts(method: str, config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
+    """Raise InputError if a method of pairs is to work on single texts; a `Method.check` by name."""
     if not pairs:
         raise InputError(
             f"augment.mix.{method} is set, but the task is of single texts: set it to 0, or name the second text's column with --data.columns.text-pair"
         )
-
-
-def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
-    refuse_single_texts("pairs", pairs)
 
 
 PAIRS = Method(
@@ -40,5 +37,5 @@ PAIRS = Method(
     origin="generated",
     takes_singles=True,
     model=_model,
-    check=_check,
+    check=partial(refuse_single_texts, "pairs"),
 )

@@ -4,20 +4,16 @@ They show where the teacher draws the line between saying the same and nearly th
 pair's two texts seldom do.
 """
 
+from functools import partial
+
 from distillkit.augment.method import Method
 from distillkit.augment.methods.pairs import refuse_single_texts
 from distillkit.augment.methods.rules import RULES
-from distillkit.recipe import AugmentConfig
-
-
-def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
-    refuse_single_texts("self_pairs", pairs)
-
 
 SELF_PAIRS = Method(
     "self_pairs",
     "Texts of the pairs beside their own variants by the three rules.",
     variation=RULES.variation,
     self_pairs=True,
-    check=_check,
+    check=partial(refuse_single_texts, "self_pairs"),
 )
