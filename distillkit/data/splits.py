@@ -13,7 +13,7 @@ from distillkit.errors import InputError
 def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa.Table]:
     """Set aside a fraction of each class's rows, or of all rows; equal texts stay together.
 
-    Of several labels a text, a row whose label no training row would have stays in training.
+    Training keeps a row of every label: the only text of a class is never set aside.
 
     Args:
         table: Canonical, labelled.
@@ -24,7 +24,7 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
         What is left to train on, and the dev rows, both in their old order.
 
     Raises:
-        InputError: A class, or the table, has too few distinct texts to stand on both sides.
+        InputError: No text could be set aside.
     """
     keys = content_keys(*texts_of(table))
     classes = table["label"].type == LABEL_TYPES["classification"]
@@ -39,12 +39,7 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
             for k, i in first.items()
             if labels[i] == label
         )
-        count = max(1, round(fraction * len(mine)))
-        if count >= len(mine):
-            what = f"label {label!r}" if classes else "train"
-            raise InputError(
-                f"{what} has {len(mine)} distinct texts: too few to set {fraction:.0%} aside as dev; give --data.dev"
-            )
+        count = min(max(1, round(fraction * len(mine))), len(mine) - 1)
         chosen.update(key for _, key in mine[:count])
     if table["label"].type == LABEL_TYPES["multi-label"]:
         known = {
@@ -57,9 +52,9 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
             if key in chosen and not known.issuperset(names):  # training must have every label
                 chosen.remove(key)
                 known.update(names)
-        if not chosen:
-            raise InputError(
-                "every row that could be set aside as dev has a label of its own; give --data.dev"
-            )
+    if not chosen:
+        raise InputError(
+            "no row can be set aside as dev: each is the only one of its label; give --data.dev"
+        )
     in_dev = pa.array([key in chosen for key in keys])
     return table.filter(pc.invert(in_dev)), table.filter(in_dev)

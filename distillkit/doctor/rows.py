@@ -111,13 +111,13 @@ def _missing_classes(split: str, table: pa.Table, counts: dict[str, int]) -> lis
     missing = [name for name in counts if name not in there]
     if not missing:
         return []
-    empty = ", or leave data.dev empty in the recipe: dev is then cut from train label by label"
+    cut = " (a dev cut from train has one wherever a label has two texts)"
     return [
         finding(
             f"classes-{split}",
             "warning",
             f"{split} has no row of {_few(missing)}: how well it is learnt stays unknown",
-            f"add such rows to {split}" + (empty if split == "dev" else ""),
+            f"label more rows of it, for {split}" + (cut if split == "dev" else ""),
             {"missing": missing},
         )
     ]

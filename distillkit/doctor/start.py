@@ -132,7 +132,8 @@ def _recipe(
     if splits["test"]:
         lines.append(f"  test: {_scalar(splits['test'])}")
     if seen.task != "classification":
-        lines.append(f"  task: {seen.task}")
+        other = "  # classification, if each number names a class"
+        lines.append(f"  task: {seen.task}{other if seen.task == 'regression' else ''}")
     elif len(seen.labels) > 2 and all(number_in(name) is not None for name in seen.labels):
         lines.append("  task: classification  # regression, if these numbers are grades or scores")
     if seen.lacking:

@@ -398,12 +398,12 @@ def test_split_moves_at_most_one_row_when_another_is_added(count):
         assert len((before ^ after) - {added}) <= 1
 
 
-def test_label_too_rare_to_split_is_refused():
-    with pytest.raises(
-        InputError,
-        match=r"label 'y' has 1 distinct texts: too few to set 10% aside as dev; give --data\.dev",
-    ):
-        split_dev(labelled({"x": 10, "y": 1}), 0.1, seed=1)
+def test_the_only_text_of_a_label_stays_in_training():
+    train, dev = split_dev(labelled({"x": 20, "y": 1, "z": 2}), 0.1, seed=1)
+    assert sorted(dev["label"].to_pylist()) == ["x", "x", "z"]
+    assert sorted(train["label"].to_pylist()) == ["x"] * 18 + ["y", "z"]
+    with pytest.raises(InputError, match=r"the only one of its label; give --data\.dev"):
+        split_dev(labelled({"x": 1, "y": 1}), 0.1, seed=1)
 
 
 def test_keys_are_sixteen_bytes_and_equal_only_where_the_content_is():
