@@ -4,7 +4,7 @@ python benchmarks/seeds.py quickstart
 python benchmarks/seeds.py sst2-bilstm --data.train sst2/train.tsv --data.dev sst2/dev.tsv
 
 The scores are those of the recipe's kind of task, times 100. They are also left in
-runs/RECIPE-SPLIT-SCORE.json, a file for benchmarks/results/. `--name` and `--seed` are this
+runs/RECIPE-SPLIT-SCORE.json, a file for benchmarks/results/. `--output` and `--seed` are this
 script's to give.
 """
 
@@ -37,8 +37,8 @@ def main() -> int:
             "distillkit",
             "run",
             recipe,
-            "--name",
-            name,
+            "--output",
+            f"runs/{name}",
             "--seed",
             str(seed),
             *options,

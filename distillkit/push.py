@@ -135,7 +135,7 @@ def _copy_student(run: Path, shown: Recipe, folder: Path) -> None:
 def _finished(run: Path) -> tuple[Recipe, Summary]:
     """Read a run's recipe and result; refuse them if they are not those of its stages."""
     recipe = load_recipe(str(run / "recipe.yaml"))
-    mend = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent} goes on from what is there"
+    mend = f"distillkit run {run / 'recipe.yaml'} --output {run} goes on from what is there"
     evaluation = evaluation_folder(run).name
     for stage in stages_of(recipe):
         if stage == "ship" and not (run / SHIPPED).exists():

@@ -144,6 +144,10 @@ def test_a_shelf_student_and_a_checkpoint_replace_those_of_a_recipe():
             ["run", "quickstart", "--augment.infill.p", "0.3"],
             "unknown option --augment.infill.p; distillkit no longer has it: leave it out",
         ),
+        (
+            ["ladder", "quickstart", "--name", "mine"],
+            "unknown option --name; --output runs/NAME is the run's folder",
+        ),
         (["run", "--sed", "3", "quickstart"], "unknown option --sed; did you mean --seed?"),
         (
             ["run", "quickstart", "--epochs", "3"],
@@ -173,7 +177,7 @@ def test_wrong_options_are_said_in_two_lines_with_the_nearest(args, said, capsys
 @pytest.mark.parametrize(
     ("name", "word", "options"),
     [
-        ("run", "sst2-bilstm", ["--name", "wider", "--data.unlabelled", "a", "b", "--seed=3"]),
+        ("run", "sst2-bilstm", ["--output", "wider", "--data.unlabelled", "a", "b", "--seed=3"]),
         ("doctor", "sst2-bilstm", ["--data.train", "x.csv"]),
         ("train-teacher", "minilm-l6", ["--no-resume", "--output", "o"]),
         ("train-student", "textcnn", ["--transfer-set", "t", "--dev", "d", "--output", "o"]),

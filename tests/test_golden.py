@@ -82,7 +82,7 @@ def test_a_run_is_pushed_and_run_again(old, capsys):
     assert "model-index" in (old / "pushed" / "README.md").read_text(encoding="utf-8")
     before = json.loads((old / "run" / "result.json").read_text(encoding="utf-8"))
     capsys.readouterr()
-    again = ["run", "recipe.yaml", "--name", "run", "--runs", ".", "--ship.form", "none"]
+    again = ["run", "recipe.yaml", "--output", "run", "--ship.form", "none"]
     again += ["--data.unlabelled"]  # whether WordNet is installed or not
     assert main(again) == 1  # a student of so few rows learns nothing, and that is said
     assert "run: the student has collapsed" in capsys.readouterr().err

@@ -236,7 +236,7 @@ def test_a_killed_ladder_goes_on(recipe, climbed, taught, tmp_path):
     taught.rename(tmp_path / "killed")
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
     args = [sys.executable, "-m", "distillkit", "ladder", str(tmp_path / "recipe.yaml")]
-    args += ["--name", "killed", "--runs", str(tmp_path), "--seeds", "2"]
+    args += ["--output", str(tmp_path / "killed"), "--seeds", "2"]
     args += ["--ablations", "gold", "full"]
     home = tmp_path / "killed" / "ladder"
     process = subprocess.Popen(
@@ -391,7 +391,8 @@ def test_mistakes_are_said_before_anything_is_done(tiny_recipe, tmp_path, change
 
 
 def test_the_old_name_of_ablations_works_with_a_line(tmp_path, capsys):
-    args = ["ladder", "quickstart", "--runs", str(tmp_path / "runs"), "--rungs", "none"]
+    home = str(tmp_path / "runs" / "quickstart")
+    args = ["ladder", "quickstart", "--output", home, "--rungs", "none"]
     assert main(args) == 1
     said = capsys.readouterr().err
     assert "--rungs is now --ablations" in said

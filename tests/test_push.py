@@ -386,7 +386,7 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
     assert _without_paths(Recipe(), tmp_path / "runs" / "x") == Recipe()
 
 
-MISSING = "its stage {} is missing; distillkit run .*recipe.yaml --name tiny"
+MISSING = "its stage {} is missing; distillkit run .*recipe.yaml --output .*tiny"
 NEWER = "its recipe or stages are newer than its result.json"
 
 

@@ -243,10 +243,8 @@ def test_a_run_killed_in_each_stage_ends_with_the_same_result(recipe, finished_r
         "distillkit",
         "run",
         str(tmp_path / "recipe.yaml"),
-        "--name",
-        "killed",
-        "--runs",
-        str(folder.parent),
+        "--output",
+        str(folder),
     ]
     for stage in STAGES:
         before = _stamps(folder)
@@ -280,10 +278,8 @@ def test_a_run_told_to_end_while_the_student_learns_goes_on_from_there(recipe, t
         "distillkit",
         "run",
         str(tmp_path / "recipe.yaml"),
-        "--name",
-        "told",
-        "--runs",
-        str(tmp_path / "runs"),
+        "--output",
+        str(tmp_path / "runs" / "told"),
     ]
     process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     partial = tmp_path / "runs" / "told" / ".student.partial"

@@ -225,10 +225,8 @@ def test_a_ladder_of_scores(regression, capsys):
     command = [
         "ladder",
         str(folder / "recipe.yaml"),
-        "--runs",
-        str(folder),
-        "--name",
-        "run",
+        "--output",
+        str(folder / "run"),
         "--seeds",
         "2",
         "--ablations",

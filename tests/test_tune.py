@@ -133,7 +133,7 @@ def test_best_yaml_is_a_recipe_that_run_takes(searched, monkeypatch, capsys):
         folder, {"models": {"student": {"dev": {"accuracy": 1.0}}}, "collapsed": False}
     )
     monkeypatch.setattr(api, "run_recipe", lambda recipe, home: taken.append(recipe) or finished)
-    assert main(["run", str(folder / "tune" / "best.yaml"), "--name", "again"]) == 0
+    assert main(["run", str(folder / "tune" / "best.yaml"), "--output", "again"]) == 0
     capsys.readouterr()
     assert taken[0] == _trial_recipe(folder, result["best"])
     best = yaml.safe_load((folder / "tune" / "best.yaml").read_text())
@@ -200,7 +200,7 @@ def test_a_search_grows_by_what_it_would_have_tried(copied, searched, tiny_recip
 def test_a_killed_search_goes_on(copied, searched, tiny_recipe):
     (copied.parent / "recipe.yaml").write_text(dump(tiny_recipe))
     args = [sys.executable, "-m", "distillkit", "tune", str(copied.parent / "recipe.yaml")]
-    args += ["--runs", str(copied.parent), "--name", "run", "--trials", "12"]
+    args += ["--output", str(copied.parent / "run"), "--trials", "12"]
     # Names of an earlier version.
     args += [
         "--search.width",
@@ -480,7 +480,8 @@ def test_a_hyperparameter_with_one_value_is_left_out_or_refused():
     ],
 )
 def test_mistakes_are_said_in_one_line_before_anything_is_done(args, said, tmp_path, capsys):
-    assert main(["tune", "quickstart", "--runs", str(tmp_path / "runs"), *args.split()]) == 1
+    home = str(tmp_path / "runs" / "quickstart")
+    assert main(["tune", "quickstart", "--output", home, *args.split()]) == 1
     shown = capsys.readouterr()
     assert said in shown.err
     assert (shown.out, len(shown.err.splitlines())) == ("", 1)
@@ -489,7 +490,7 @@ def test_mistakes_are_said_in_one_line_before_anything_is_done(args, said, tmp_p
 
 def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert main(["tune", "quickstart", "--runs", str(tmp_path / "runs")]) == 1
+    assert main(["tune", "quickstart", "--output", str(tmp_path / "runs" / "quickstart")]) == 1
     said = capsys.readouterr().err
     assert said == "distillkit: tune needs Optuna: pip install 'distillkit[tune]'\n"
     assert not (tmp_path / "runs").exists()

@@ -105,10 +105,8 @@ class Init(Command):
 class _RecipeCommand(Command):
     recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
     """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
-    name: str = ""
-    """Name of the run's folder; empty: the recipe's."""
-    runs: Path = Path("runs")
-    """Folder that holds the folders of runs."""
+    output: Path | None = None
+    """Folder of the run; empty: runs/NAME, with the recipe's name."""
     student: str = ""
     """A student of the shelf, or a .yaml file, in place of the recipe's."""
     teacher: str = ""
@@ -123,7 +121,7 @@ class _RecipeCommand(Command):
 
     @property
     def folder(self) -> Path:
-        return self.runs / (self.name or Path(self.recipe).stem)
+        return self.output or Path("runs", Path(self.recipe).stem)
 
     def check_one_process(self) -> None:
         """Refuse to run under torchrun.
@@ -176,7 +174,7 @@ class Ladder(_RecipeCommand):
 
     The steps lead from gold labels to the full transfer set. Finished students are kept, so the
     same command resumes, and more seeds or ablation rows are added to what is there. Results are in
-    RUNS/NAME/ladder.
+    the folder ladder/ of the run's.
 
     Example: distillkit ladder quickstart --seeds 3 --ablations gold originals full
     """
@@ -252,8 +250,8 @@ class Tune(_RecipeCommand):
     """Search a student's settings over a run's logits: dev score against speed and size.
 
     Finished trials are kept, so the same command resumes, and a larger --trials adds to what is
-    there. The recipe's own student is the first trial. Results are in RUNS/NAME/tune, or
-    RUNS/NAME/tune-STUDY.
+    there. The recipe's own student is the first trial. Results are in the folder tune/, or
+    tune-STUDY/, of the run's.
 
     Example: distillkit tune quickstart --trials 40
     """

@@ -374,7 +374,7 @@ def _place(run: Path, result: Summary) -> Path:
 
 
 def _commands(run: Path, place: Path, *, pairs: bool) -> list[str]:
-    again = f"distillkit run {run / 'recipe.yaml'} --name {run.name} --runs {run.parent}"
+    again = f"distillkit run {run / 'recipe.yaml'} --output {run}"
     return [again, predict_command(place, pairs=pairs), f"distillkit report {run}"]
 
 

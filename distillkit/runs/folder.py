@@ -80,7 +80,7 @@ class RunFolder:
         before = self._stamp(name)
         if final.exists() and not before:
             raise InputError(
-                f"{final}: not a stage of a run, and would be replaced; choose another --name or --runs"
+                f"{final}: not a stage of a run, and would be replaced; choose another --output"
             )
         made_from = _made_from(settings, inputs, version)
         key = _key(name, made_from)

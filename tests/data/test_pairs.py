@@ -87,7 +87,7 @@ def test_run_asks_for_the_column_in_the_recipe(pair_table, encoder_folder, tmp_p
     data = [f"--data.{split}={tmp_path / 'pairs.parquet'}" for split in ("train", "dev", "test")]
     line = refused(
         capsys,
-        *("run", "quickstart", *data, "--data.unlabelled", "--runs", tmp_path / "runs"),
+        *("run", "quickstart", *data, "--data.unlabelled", "--output", tmp_path / "run"),
         *("--teacher.model", encoder_folder, "--student.embeddings.source", "random"),
     )
     assert "a table of pairs; set data.columns.text_pair to text_pair" in line

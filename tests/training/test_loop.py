@@ -219,7 +219,7 @@ def test_processes_that_torchrun_did_not_start_are_refused(monkeypatch):
 
 def test_run_is_for_one_process(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main(["run", "quickstart", "--runs", str(tmp_path)]) == 1
+    assert main(["run", "quickstart", "--output", str(tmp_path / "run")]) == 1
     assert "run works in one process" in capsys.readouterr().err
 
 
