@@ -80,6 +80,8 @@ SETS = {
     "pairs": Set(rules=4, pairs=10),
     "many-pairs": Set(rules=2, pairs=30),
     "self-pairs": Set(rules=4, pairs=10, self_pairs=12),
+    "half-pairs": Set(rules=2, pairs=4, steps=3000),
+    "half-self-pairs": Set(rules=2, pairs=4, self_pairs=6, steps=3000),
     "no-rules": Set(chains=20, raw=30_000),
     "few-half": Set(rules=2, chains=2, raw=30_000),
     "few-100k": Set(rules=5, raw=100_000),
