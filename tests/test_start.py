@@ -76,7 +76,9 @@ def test_the_task_follows_from_the_labels(tmp_path, labels, task):
     assert found["rows"] == 60  # that no tag fits is an answer
     separator = next((mark for mark in "|、" if mark in labels[0]), ",")
     assert recipe.data.columns.label_separator == separator
-    said = "regression, if these numbers are grades" in (tmp_path / "mine.yaml").read_text()
+    text = (tmp_path / "mine.yaml").read_text()
+    assert ("classification, if each number names a class" in text) == (task == "regression")
+    said = "regression, if these numbers are grades" in text
     assert said == (labels == ("1", "2", "3", "4", "5"))
 
 

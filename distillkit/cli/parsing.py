@@ -135,7 +135,7 @@ def _unknown(words: list[str], known: Mapping[str, tuple[str, str]]) -> str:
         return f"unexpected argument {words[0]!r}"
     if removed(flag.lstrip("-").replace("-", "_")) is not None:
         return f"unknown option {flag}; distillkit no longer has it: leave it out"
-    if flag in ("--name", "--runs") and "--output" in known:
+    if flag in ("--name", "--runs") and "RECIPE" in known:
         return f"unknown option {flag}; --output runs/NAME is the run's folder"
     last = flag.lstrip("-").rpartition(".")[2]
     same = [other for other in known if other.lstrip("-").rpartition(".")[2] == last]

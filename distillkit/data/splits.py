@@ -24,7 +24,7 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
         What is left to train on, and the dev rows, both in their old order.
 
     Raises:
-        InputError: No text could be set aside.
+        InputError: Less than half of the fraction could be set aside, as most labels have one text.
     """
     keys = content_keys(*texts_of(table))
     classes = table["label"].type == LABEL_TYPES["classification"]
@@ -52,9 +52,9 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
             if key in chosen and not known.issuperset(names):  # training must have every label
                 chosen.remove(key)
                 known.update(names)
-    if not chosen:
+    if len(chosen) < fraction * len(first) / 2:
         raise InputError(
-            "no row can be set aside as dev: each is the only one of its label; give --data.dev"
+            f"{len(chosen)} of {len(first)} texts can be set aside as dev: most have a label of their own; give --data.dev or another --data.columns.label"
         )
     in_dev = pa.array([key in chosen for key in keys])
     return table.filter(pc.invert(in_dev)), table.filter(in_dev)

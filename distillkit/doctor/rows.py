@@ -111,13 +111,13 @@ def _missing_classes(split: str, table: pa.Table, counts: dict[str, int]) -> lis
     missing = [name for name in counts if name not in there]
     if not missing:
         return []
-    cut = " (a dev cut from train has one wherever a label has two texts)"
+    cut = " (a dev that is cut from train has a row of each label with two texts or more)"
     return [
         finding(
             f"classes-{split}",
             "warning",
             f"{split} has no row of {_few(missing)}: how well it is learnt stays unknown",
-            f"label more rows of it, for {split}" + (cut if split == "dev" else ""),
+            f"label more such rows for {split}" + (cut if split == "dev" else ""),
             {"missing": missing},
         )
     ]
