@@ -24,7 +24,7 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
         What is left to train on, and the dev rows, both in their old order.
 
     Raises:
-        InputError: Less than half of the fraction could be set aside, as most labels have one text.
+        InputError: No text could be set aside, or there are more labels than half of the texts.
     """
     keys = content_keys(*texts_of(table))
     classes = table["label"].type == LABEL_TYPES["classification"]
@@ -52,7 +52,7 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
             if key in chosen and not known.issuperset(names):  # training must have every label
                 chosen.remove(key)
                 known.update(names)
-    if len(chosen) < fraction * len(first) / 2:
+    if not chosen or 2 * len(set(labels)) > len(first):
         raise InputError(
             f"{len(chosen)} of {len(first)} texts can be set aside as dev: most have a label of their own; give --data.dev or another --data.columns.label"
         )
