@@ -563,8 +563,9 @@ def test_a_model_that_is_trained_again_is_planned_by_what_it_loses_not_by_its_ro
         ]
 
     assert found(0.028, retrains=True) == [(32, 1.0, "int8", "int8")]  # nothing lost is best
-    rounded, trained = found(0.02, retrains=False), found(0.02, retrains=True)
-    assert rounded[0] == (16, 1.0, "int8", "int8")
+    # Well between what 24 and what 32 numbers a word take: processors differ by a few bytes.
+    rounded, trained = found(0.022, retrains=False), found(0.022, retrains=True)
+    assert rounded[0] == (24, 1.0, "int8", "int8")
     assert trained[0] == (32, 1.0, "int4", "int4")  # nothing is cut
     assert {*rounded} == {*trained}
     # None keeps less than another that is stored as finely.
