@@ -34,12 +34,18 @@ from distillkit.measure.metrics import metrics
 from distillkit.pipeline.export import PARITY
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_config, load_recipe
-from distillkit.runs import Summary, at_work
+from distillkit.runs import Summary, at_work, dumped, settled
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE as SHIPPED
 from distillkit.runs.folder import stages_of
 from distillkit.runtime.bundle import read_bundle, write_bundle
-from distillkit.teacher.checkpoint import load_classifier, max_tokens_of, names_a_path, task_of
+from distillkit.teacher.checkpoint import (
+    SCRATCH,
+    load_classifier,
+    max_tokens_of,
+    names_a_path,
+    task_of,
+)
 
 BUNDLE = "bundle"
 
@@ -103,6 +109,7 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
         recipe, result = _finished(run)
         shown = _without_paths(recipe, run)
         _copy_student(run, shown, folder)
+        (folder / "result.json").write_text(dumped(_without_folders(result, shown)), "utf-8")
         columns = ColumnsConfig(text_pair="text_pair" if recipe.data.columns.text_pair else "")
         dev = read_table(str(run / "data" / "dev.parquet"), columns, task=recipe.data.task)
         teacher = recipe.teacher.model
@@ -115,7 +122,7 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
             **_student(run / "student" / "model", dev),
             hub_teacher=teacher if _on_hub(teacher, run) else "",
             hub_data=_hub_data(recipe, run),
-            ladder=_ladder(run, recipe),
+            ladder=_ladder(run, recipe, result),
             bundle=_copy_bundle(bundle, run, folder / BUNDLE, dev),
         )
     model_card(about).save(folder / "README.md")
@@ -127,7 +134,6 @@ def _copy_student(run: Path, shown: Recipe, folder: Path) -> None:
     for file in (run / "student" / "model").iterdir():  # a hub has checksums of its own
         if file.is_file() and not file.name.startswith(".") and file.name != SUMS:
             shutil.copyfile(file, folder / file.name)
-    shutil.copyfile(run / "result.json", folder / "result.json")
     (folder / "student.yaml").write_text(dump(shown.student), encoding="utf-8")
     (folder / "recipe.yaml").write_text(dump(shown), encoding="utf-8")
 
@@ -172,11 +178,12 @@ def _student(model: Path, dev: pa.Table) -> dict[str, Any]:
     }
 
 
-def _ladder(run: Path, recipe: Recipe) -> Summary | None:
+def _ladder(run: Path, recipe: Recipe, result: Summary) -> Summary | None:
     """Read the run's ladder, if it is one of this recipe."""
     if not (run / "ladder" / "ladder.json").is_file():
         return None
     climbed = load_recipe(str(run / "ladder" / "recipe.yaml"))
+    climbed = settled(climbed, result["data"]["rows"]["train"], result["transfer_set"]["rows"])
     if replace(climbed, engine=recipe.engine, workers=recipe.workers) != recipe:
         log(
             f"push: {run / 'ladder'} was made with other settings than the run; the card leaves it out"
@@ -223,15 +230,16 @@ def _copy_bundle(
 
 def _without_paths(recipe: Recipe, run: Path) -> Recipe:
     """Return a recipe in which every path of this machine is its last part alone."""
-    data, augment, embeddings = recipe.data, recipe.augment, recipe.student.embeddings
-    tagger, neighbours = augment.tagger, augment.neighbours
+    data, adapt, augment = recipe.data, recipe.adapt, recipe.augment
+    text, masking, embeddings = adapt.text, adapt.masking, recipe.student.embeddings
+    tagger, neighbours, pairs = augment.tagger, augment.neighbours, augment.pairs
     names = [data.train, data.dev, data.test, *data.unlabelled]
     splits = ["train", "dev", "test", *(f"unlabelled-{i + 1}" for i in range(len(data.unlabelled)))]
     train, dev, test, *unlabelled = (
         _shown_source(name, split, set(names), run)
         for name, split in zip(names, splits, strict=True)
     )
-    shown = replace(embeddings, source=_last(embeddings.source))
+    sources = tuple(_shown_source(name, "text", {*text.sources}, run) for name in text.sources)
     return replace(
         recipe,
         data=replace(
@@ -241,29 +249,50 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
             test=test,
             unlabelled=tuple(unlabelled),
             logits=_last(data.logits),
+            corrections=_last(data.corrections),
         ),
-        teacher=_with_shown_model(recipe.teacher, run),
+        adapt=replace(
+            adapt,
+            text=replace(text, sources=sources, cache=_last(text.cache)),
+            masking=replace(
+                masking, similar=_last(masking.similar), guide=_shown_model(masking.guide, run)
+            ),
+        ),
+        teacher=replace(recipe.teacher, model=_shown_model(recipe.teacher.model, run)),
+        label=replace(recipe.label, zero_shot=_shown_model(recipe.label.zero_shot, run)),
         augment=replace(
             augment,
             tagger=f"spacy:{_last(tagger)}" if tagger.startswith("spacy:") else tagger,
-            generated=_with_shown_model(augment.generated, run),
+            generated=replace(augment.generated, model=_shown_model(augment.generated.model, run)),
             neighbours=replace(neighbours, vectors=_last(neighbours.vectors)),
+            pairs=replace(pairs, model=_shown_model(pairs.model, run)),
         ),
-        student=replace(recipe.student, embeddings=shown),
+        student=replace(
+            recipe.student, embeddings=replace(embeddings, source=_last(embeddings.source))
+        ),
     )
 
 
-def _with_shown_model(config: Any, run: Path) -> Any:
-    """Return a section whose `model`, if it is a path, is its last part alone."""
-    if config.model.startswith("package:") or _on_hub(config.model, run):
-        return config
-    return replace(config, model=_last(config.model))
+def _without_folders(result: Summary, shown: Recipe) -> Summary:
+    """Return a result in which a zero-shot teacher is named as the recipe that goes out names it."""
+    first, name = result["data"].get("first_labels"), shown.label.zero_shot
+    if not first or not name:
+        return result
+    first = {**first, "by": name, "dev_by": name if first["dev_by"] else ""}
+    return {**result, "data": {**result["data"], "first_labels": first}}
+
+
+def _shown_model(name: str, run: Path) -> str:
+    """Return a checkpoint's name: of a path its last part alone."""
+    return name if name.startswith("package:") or _on_hub(name, run) else _last(name)
 
 
 def _shown_source(name: str, split: str, others: set[str], run: Path) -> str:
     """Return a data source's name without the folders of this machine."""
     if name.startswith("embedded:") or not name:
         return name
+    if name.startswith("wordnet:"):
+        return "wordnet"
     if name.startswith("datasets:"):
         _, dataset, *rest = name.split(":")
         dataset = dataset if _on_hub(dataset, run) else _last(dataset)
@@ -279,7 +308,7 @@ def _last(path: str) -> str:
 
 def _on_hub(name: str, run: Path) -> bool:
     """Say whether a checkpoint or data set is the hub's: named as one, and not on this machine."""
-    if name.startswith("package:") or names_a_path(name):
+    if name == SCRATCH or name.startswith("package:") or names_a_path(name):
         return False
     # A run usually starts here or in the folder that holds its runs/.
     return not any((folder / name).exists() for folder in (Path(), run.resolve().parent.parent))

@@ -55,6 +55,13 @@ def test_compress_takes_the_student_of_a_run(run, tmp_path, capsys):
     assert f"{run / STUDENT}: no checkpoint" in said
 
 
+def test_augment_takes_the_teacher_of_a_run(run, tmp_path, capsys):
+    asked = ["augment", str(tmp_path / "new.csv"), str(tmp_path / "transfer.parquet")]
+    columns = ["--data.columns.text", "review", "--data.columns.label", "stars"]
+    assert main([*asked, *columns, "--teacher", str(run), "--augment.n-iter", "0"]) == 0
+    assert f"using {run / TEACHER}" in capsys.readouterr().err
+
+
 def test_a_run_is_evaluated_by_its_student_or_bundle_with_the_columns_it_knows(run, capsys):
     asked = ["evaluate", str(run), str(run.parent / "new.csv"), "--teacher", str(run)]
     assert main(asked) == 0

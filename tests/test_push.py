@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+import yaml
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -24,18 +25,24 @@ from distillkit import pipeline, runs
 from distillkit.cli import main
 from distillkit.errors import InputError
 from distillkit.ladder import ladder
-from distillkit.push import _without_paths, push
+from distillkit.push import _on_hub, _without_paths, push
 from distillkit.recipe import (
+    AdaptConfig,
     AugmentConfig,
     ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
     EvaluationConfig,
     GeneratedConfig,
+    LabelConfig,
+    MaskingConfig,
     NeighboursConfig,
+    PairsConfig,
     Recipe,
     StudentConfig,
     TeacherConfig,
+    TextConfig,
+    TrainingConfig,
     dump,
     load_recipe,
 )
@@ -221,6 +228,20 @@ def test_limits_are_the_metrics_of_the_result(card, result):
     assert "It reads the first 128 tokens of a text.\n  0.0 % of the dev rows are longer" in limits
 
 
+def test_a_ladder_whose_lengths_follow_from_the_rows_as_the_runs_is_in_the_card(
+    run, tmp_path, capsys
+):
+    rows = json.loads((run / "result.json").read_text())["transfer_set"]["rows"]
+    by_rows = TrainingConfig(epochs=-1)
+    for name, length in (("recipe.yaml", by_rows.for_rows(rows).steps), ("ladder/recipe.yaml", 0)):
+        spec = yaml.safe_load((run / name).read_text())
+        spec["training"] |= {"epochs": -1, "steps": length, "batch_size": by_rows.batch_size}
+        (run / name).write_text(yaml.safe_dump(spec))
+    push(run, "me/tiny", to=tmp_path / "out")
+    assert "Ladder" in (tmp_path / "out" / "README.md").read_text()
+    assert "other settings" not in capsys.readouterr().err
+
+
 def test_a_ladder_of_other_settings_is_not_in_the_card(run, tmp_path, capsys):
     _edited("ladder/recipe.yaml", "n_iter: 2", "n_iter: 3")(run)
     push(run, "me/tiny", to=tmp_path / "out")
@@ -358,13 +379,21 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
                 "s3://bucket/more.txt",
                 "embedded:reviews/unlabelled",
                 "datasets:/home/ada/saved:train",
+                "wordnet:/home/ada/wordnet",
             ),
+            corrections="/home/ada/right.csv",
         ),
+        adapt=AdaptConfig(
+            text=TextConfig(sources=("/home/ada/film.txt",), cache="/home/ada/cache"),
+            masking=MaskingConfig(strategy="macbert", similar="/home/ada/like.tsv"),
+        ),
+        label=LabelConfig(zero_shot="/home/ada/nli"),
         teacher=TeacherConfig(model="models/bert"),
         augment=AugmentConfig(
             tagger="spacy:/home/ada/tagger",
             generated=GeneratedConfig(model="openai-community/gpt2"),
             neighbours=NeighboursConfig(vectors="/home/ada/glove.txt"),
+            pairs=PairsConfig(model="/home/ada/sentences"),
         ),
         student=StudentConfig(embeddings=EmbeddingConfig(source="../glove.txt")),
     )
@@ -375,7 +404,16 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
         "dev/rows.tsv",
         recipe.data.test,
     )
-    assert data.unlabelled == ("more.txt", "embedded:reviews/unlabelled", "datasets:saved:train")
+    assert data.unlabelled[:2] == ("more.txt", "embedded:reviews/unlabelled")
+    assert data.unlabelled[2:] == ("datasets:saved:train", "wordnet")
+    assert (shown.label.zero_shot, augment.pairs.model) == ("nli", "sentences")
+    assert (shown.adapt.text.sources, shown.adapt.text.cache) == (("film.txt",), "cache")
+    guided = MaskingConfig(strategy="task-guided", guide="/home/ada/guide")
+    guided = _without_paths(replace(recipe, adapt=AdaptConfig(masking=guided)), tmp_path)
+    assert guided.adapt.masking.guide == "guide"
+    scratch = replace(recipe, teacher=TeacherConfig(model="scratch"))
+    assert _without_paths(scratch, tmp_path / "runs" / "x").teacher.model == "scratch"
+    assert not _on_hub("scratch", tmp_path / "runs" / "x")
     assert (shown.teacher.model, augment.generated.model) == (
         "bert",
         recipe.augment.generated.model,

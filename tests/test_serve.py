@@ -532,6 +532,27 @@ def test_what_a_full_call_leaves_waits_for_one_of_its_own():
     assert counted == [8, 8]
 
 
+def test_every_thread_still_answers_after_one_has_taken_all_that_came():
+    together = threading.Barrier(2, timeout=20)
+
+    def meeting(texts, pairs):
+        if "meet" in texts:
+            together.wait()
+        return _upper(texts, pairs)
+
+    batcher, counted = _batcher(meeting, threads=2, batch_rows=1, batch_wait_ms=0.0)
+
+    async def ask():
+        await batcher.start()
+        await batcher.ask(["alone"], None)
+        found = await asyncio.gather(*(batcher.ask(["meet"], None) for _ in range(2)))
+        await batcher.stop()
+        return found
+
+    assert asyncio.run(ask()) == [[{"said": "MEET"}]] * 2
+    assert counted == [1, 1, 1]
+
+
 def test_who_hangs_up_while_he_is_answered_harms_nobody():
     begun, go = threading.Event(), threading.Event()
 

@@ -125,7 +125,7 @@ class Augment(Command):
     --augment.vary-unlabelled."""
     teacher: str = ""
     """Encoder that neighbours and pairs ask where they do not name another: a folder,
-    package:NAME, or a hub name."""
+    package:NAME, a hub name, or a run's folder."""
     columns: Columns = field(default_factory=ColumnsConfig)
     task: TaskKind = "classification"
     """What a label is: one class a text, any number of labels, or a number."""
@@ -143,7 +143,7 @@ class Augment(Command):
     def __call__(self) -> Mapping[str, Any]:
         from distillkit import pipeline
 
-        return pipeline.augment(**vars(self))
+        return pipeline.augment(**vars(self) | {"teacher": model_in(self.teacher, TEACHER)})
 
 
 @dataclass(frozen=True)

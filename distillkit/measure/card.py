@@ -9,6 +9,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from distillkit.measure.ablation import ablations_in, ladder_tables
+from distillkit.measure.closing import interval
 from distillkit.measure.report import (
     SCORE_NAMES,
     beside,
@@ -171,7 +172,7 @@ def _values(about: About) -> dict[str, Any]:
         "loss": _loss(recipe.loss),
         # The splits may disagree about which model is better, so the card has all of them.
         "gaps": "; ".join(_gaps(about, which) for which in reversed(about.splits)),
-        "margin": _margin(student),
+        "bounds": interval(SCORES[recipe.data.task], student),
         "worst": _worst(student),
         "reads": _reads(about),
         "needed": ", ".join(f"`{name}`" for name in _needed(about)),
@@ -241,13 +242,6 @@ def _gaps(about: About, split: str) -> str:
     return f"on {split}: {', '.join([_percent(found), *gaps])}"
 
 
-def _margin(student: Mapping[str, Any]) -> float | None:
-    """Return half the 95 % interval of an accuracy, normal approximation, 0 to 1."""
-    if "accuracy" not in student:
-        return None
-    return float(1.96 * (student["accuracy"] * (1 - student["accuracy"]) / student["rows"]) ** 0.5)
-
-
 def _worst(student: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the label with the lowest F1, its metrics and its name in quotes."""
     if "classes" not in student:
@@ -272,12 +266,13 @@ def _reads(about: About) -> list[str]:
 
 def _needed(about: About) -> list[str]:
     """Return the files and folders that the recipe expects to find."""
-    data, vectors = about.recipe.data, about.recipe.student.embeddings
-    named = [data.train, data.dev, data.test, *data.unlabelled]
-    named += [] if about.hub_teacher else [about.recipe.teacher.model]
+    recipe, data, vectors = about.recipe, about.recipe.data, about.recipe.student.embeddings
+    named = [data.train, data.dev, data.test, *data.unlabelled, data.corrections]
+    named += [*recipe.adapt.text.sources, recipe.adapt.masking.similar]
+    named += [] if about.hub_teacher else [recipe.teacher.model]
     named += [] if vectors.asks_teacher or vectors.source == "random" else [vectors.source]
-    elsewhere = ("embedded:", "datasets:", "package:")
-    return [source for source in named if source and not source.startswith(elsewhere)]
+    elsewhere, none = ("embedded:", "datasets:", "package:"), ("", "wordnet", "scratch")
+    return [name for name in named if name not in none and not name.startswith(elsewhere)]
 
 
 def _first(names: list[str]) -> str:

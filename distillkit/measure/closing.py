@@ -1,6 +1,7 @@
 """What a run says at its end: what was made, how good it is, what to do next."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,20 +79,19 @@ def _made(models: dict[str, Any], latency: dict[str, float], folder: Path, name:
     return line
 
 
-def interval(score: str, found: dict[str, Any], level: float = 0.95) -> tuple[float, float] | None:
-    """Return the interval of a score over rows: Wilson's of an accuracy, Fisher's of a correlation.
+def interval(score: str, found: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return a score's 95 % interval over rows: Wilson's of an accuracy, Fisher's of a correlation.
 
     Args:
         score: A key of `SCORE_NAMES`.
         found: A model's metrics on one split.
-        level: Of confidence, 0 to 1.
 
     Returns:
         Lower and upper bound, 0 to 1; None where the score has no such interval, or rows are few.
     """
     value, rows = found[score], found["rows"]
     if score == "accuracy":
-        wilson = binomtest(round(value * rows), rows).proportion_ci(level, method="wilson")
+        wilson = binomtest(round(value * rows), rows).proportion_ci(0.95, method="wilson")
         return float(wilson.low), float(wilson.high)
     if score == "pearson" and rows > 3 and abs(value) < 1:
         middle, half = math.atanh(value), 1.96 / math.sqrt(rows - 3)

@@ -39,6 +39,8 @@ _ORIGINS = (
     "ngram",
     "neighbour",
     "swap",
+    "self",
+    "other",
     "tfidf",
     "vectors",
     "random",

@@ -248,9 +248,11 @@ def coverage(models: Models, found: Answered) -> list[dict[str, float]]:
 
 
 def slices(models: Models, found: Answered, tokenizer: Any) -> list[dict[str, Any]]:
-    """Return the scores of parts of a split: by length, unknown words and label."""
+    """Return the scores of parts of a split that have rows: by length, unknown words and label."""
     score, out = SCORES[models.task], []
     for group, name, mine in _parts(models, found, tokenizer):
+        if not mine.any():
+            continue
         gold = found.gold[mine]
         values = {
             who: dev_score(models.task, logits[mine], gold)
@@ -276,14 +278,12 @@ def _parts(
         rows = tokenizer(whole, truncation=False).input_ids
         unknown = np.array([row.count(tokenizer.unk_token_id) for row in rows])
         for name, mine in (("none", unknown == 0), ("1", unknown == 1), ("2 or more", unknown > 1)):
-            if mine.any():
-                yield "unknown to the student", name, mine
+            yield "unknown to the student", name, mine
     if models.task != "regression":
         for number, label in enumerate(models.labels):
             one = models.task == "classification"
             mine = found.gold == number if one else found.gold[:, number] > 0
-            if mine.any():
-                yield "label", label, mine
+            yield "label", label, mine
 
 
 def transfer_rows(path: Path) -> list[dict[str, Any]]:

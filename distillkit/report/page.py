@@ -27,7 +27,7 @@ from distillkit.pipeline.javascript import RUNTIME, check_javascript
 from distillkit.recipe import SCORES, ColumnsConfig, Recipe, load_recipe
 from distillkit.report import charts, figures
 from distillkit.runs.evaluation import evaluation_folder
-from distillkit.runs.folder import BUNDLE
+from distillkit.runs.folder import BUNDLE, stages_of
 from distillkit.runtime.bundle import TOKENIZER, read_bundle
 from distillkit.teacher.checkpoint import load_classifier
 
@@ -46,7 +46,6 @@ _LONG = 400  # characters of a text that are shown
 _LIVE_BYTES = 1_050_000  # of a bundle; a third more in base64
 _ROWS_BYTES = 500_000  # of the rows that the page holds
 _CELLS = 30  # labels of a confusion matrix; above it, the commonest confusions alone
-_STAGES = ("data", "adapted", "teacher", "transfer", "logits", "student-gold", "student", "ship")
 _PACKAGES = ("torch", "transformers", "tokenizers", "onnxruntime", "numpy", "scikit-learn")
 _JOINERS = "\u200c\u200d"  # of emoji and of Indic and Persian words
 
@@ -140,7 +139,7 @@ def _values(run: Path, recipe: Recipe) -> Summary:
         "costs": _costs(result, latency, score, splits[-1]),
         "curves": _curves(run, result),
         "ladder": ladder,
-        "seconds": _seconds(run),
+        "seconds": _seconds(run, recipe),
         "versions": _versions(result),
         "recipe": (run / "recipe.yaml").read_text(encoding="utf-8"),
         "transfer": figures.transfer_rows(run / "transfer" / "transfer.parquet"),
@@ -361,9 +360,9 @@ def confusion(result: Summary, split: str) -> Summary:
     }
 
 
-def _seconds(run: Path) -> dict[str, float]:
+def _seconds(run: Path, recipe: Recipe) -> dict[str, float]:
     """Return what each stage took, where the run kept it."""
-    stamps = {name: run / name / "stage.json" for name in (*_STAGES, "evaluation")}
+    stamps = {name: run / name / "stage.json" for name in stages_of(recipe)}
     found = {name: _json(path).get("seconds") for name, path in stamps.items() if path.is_file()}
     return {name: seconds for name, seconds in found.items() if seconds is not None}
 

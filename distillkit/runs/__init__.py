@@ -90,38 +90,54 @@ def run(recipe: Recipe, folder: Path) -> Summary:
                 shutil.copyfile(folder / "ship" / BUNDLE, partial)
         result["collapsed"] = collapsed(result["models"], SCORES[recipe.data.task])
     with whole_file(folder / "result.json") as partial:
-        text = json.dumps(result, ensure_ascii=False, indent=1)
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_text(dumped(result), encoding="utf-8")
     return result
+
+
+def dumped(result: Summary) -> str:
+    """Return a result as `result.json` has it."""
+    return json.dumps(result, ensure_ascii=False, indent=1) + "\n"
+
+
+def settled(recipe: Recipe, texts: int, rows: int) -> Recipe:
+    """Return a recipe in which what follows from the rows is settled.
+
+    Args:
+        recipe: May leave the teacher's epochs, the variants and the student's steps to the rows.
+        texts: Rows of the training table.
+        rows: Rows of the transfer set.
+    """
+    return replace(
+        recipe,
+        teacher=recipe.teacher.for_rows(texts),
+        augment=recipe.augment.for_rows(texts),
+        training=recipe.training.for_rows(rows),
+    )
 
 
 def _settled(recipe: Recipe, task: Taught, rows: int, saved: Path) -> Recipe:
     """Settle what follows from the rows, and save it in the run's recipe with the reasons."""
     texts = task.data["rows"]["train"]
-    settled = replace(
-        with_variants(recipe, task),
-        teacher=recipe.teacher.for_rows(texts),
-        training=recipe.training.for_rows(rows),
-    )
+    now = settled(recipe, texts, rows)
     reasons = []
-    if settled.teacher != recipe.teacher:
+    if now.teacher != recipe.teacher:
         reasons.append(
-            f"teacher.training.epochs: {settled.teacher.training.epochs}, from {texts:,} training rows: {TEACHER_EPOCHS}, but at least {TEACHER_STEPS} steps"
+            f"teacher.training.epochs: {now.teacher.training.epochs}, from {texts:,} training rows: {TEACHER_EPOCHS}, but at least {TEACHER_STEPS} steps"
         )
-    if settled.augment != recipe.augment:
+    if now.augment != recipe.augment:
         reasons.append(
-            f"augment.n_iter: {settled.augment.n_iter}, from {texts:,} training texts: about {VARIANTS:,} variants, {LEAST_VARIANTS} to {MOST_VARIANTS} of each"
+            f"augment.n_iter: {now.augment.n_iter}, from {texts:,} training texts: about {VARIANTS:,} variants, {LEAST_VARIANTS} to {MOST_VARIANTS} of each"
         )
-    if settled.training != recipe.training:
+    if now.training != recipe.training:
         reasons.append(
-            f"training.steps: {settled.training.steps:,}, from {rows:,} rows of the transfer set: {STUDENT_EPOCHS} passes, but at least {STUDENT_STEPS:,} steps"
+            f"training.steps: {now.training.steps:,}, from {rows:,} rows of the transfer set: {STUDENT_EPOCHS} passes, but at least {STUDENT_STEPS:,} steps"
         )
     if reasons:
         with whole_file(saved) as partial:
             lines = "".join(f"# {why}\n" for why in reasons)
-            partial.write_text(lines + dump(settled), encoding="utf-8")
+            partial.write_text(lines + dump(now), encoding="utf-8")
         log("\n".join(reasons))
-    return settled
+    return now
 
 
 def _result(

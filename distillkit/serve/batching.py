@@ -110,6 +110,8 @@ class Batcher:
     async def _gathered(self) -> list[_Asked]:
         while True:
             await self._some.wait()
+            if not self._queue:  # all threads woke, and another has taken what came
+                continue
             left = (
                 self._queue[0].since
                 + self._limits.batch_wait_ms / 1000

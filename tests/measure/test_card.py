@@ -69,7 +69,7 @@ def test_a_card_says_nothing_that_the_run_does_not_know():
     ("changes", "said"),
     [
         ({}, "on dev: 90.0, level with its teacher."),
-        ({}, "leave the accuracy uncertain by 1.7 points either way"),
+        ({}, "With that many rows, the accuracy lies between 88.2 and 91.6 (95 %)."),
         ({}, 'Its worst label is "bad": F1 70.0, 400 dev rows.'),
         ({}, "Its probabilities are 3.1 points off on average"),
         ({"labels": [f"l{i}" for i in range(25)]}, "one of 25 labels: l0, l1, "),

@@ -93,6 +93,19 @@ def test_the_figures_are_those_of_the_run(reported):
     assert sum(right * rows for _, right, rows in before) == pytest.approx(dev["accuracy"] * 48)
 
 
+def test_a_part_without_rows_is_left_out(finished_run, tmp_path):
+    shutil.copytree(finished_run, tmp_path / "run")
+    texts = ["good", "bad", "a film " * 5, "a plot " * 5]  # a quartile between 1 and 10 words
+    dev = pa.table({"text": texts, "label": ["negative", "positive"] * 2})
+    write_table(dev, tmp_path / "run" / "data" / "dev.parquet")
+    page = Page(write_report(tmp_path / "run"))
+    by_length = [one for one in page.figures["slices"] if one["group"] == "length"]
+    assert [(one["part"], one["rows"]) for one in by_length] == [
+        ("1 to 4 words", 2),
+        ("10 to 10 words", 2),
+    ]
+
+
 def test_the_page_is_small_and_asks_for_nothing(reported):
     folder, page = reported
     assert (folder / "report.html").stat().st_size < 2_000_000

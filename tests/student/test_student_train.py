@@ -9,6 +9,8 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 
 from distillkit import LossConfig
+from distillkit.augment.rules import RULES
+from distillkit.augment.variants import ORIGINS
 from distillkit.data.batches import encode
 from distillkit.data.content import texts_of
 from distillkit.errors import InputError
@@ -267,6 +269,12 @@ MIXED = pa.table(
 )
 def test_sampling_weights_say_how_often_a_row_comes(wanted, times):
     assert sampling_weights(MIXED, wanted).tolist() == times
+
+
+def test_rows_of_every_origin_and_rule_can_be_weighted():
+    names = {*ORIGINS, *RULES.values(), "tfidf", "vectors", "random"}
+    weighted = TrainingConfig(sampling_weights=tuple(f"{name}=0.5" for name in names))
+    assert weighted.weight_of() == dict.fromkeys(names, 0.5)
 
 
 def test_the_old_name_of_sampling_weights_still_works(tmp_path, capsys):
