@@ -22,6 +22,7 @@ import numpy as np
 from tables import keyed, save_results
 
 from distillkit.augment.corpus import Lexicon, tagged_batch
+from distillkit.augment.method import AugmentOptions
 from distillkit.augment.rules import Rules
 from distillkit.augment.taggers import load_tagger
 from distillkit.augment.transfer_set import build_transfer_set
@@ -107,9 +108,8 @@ def peers(source: str, column: str, n_iter: int, nlpaug_rows: int) -> dict[str, 
 
     def to_parquet() -> int:
         with tempfile.TemporaryDirectory() as folder:
-            build_transfer_set(
-                {"original": [table]}, Path(folder) / "transfer.parquet", config, workers=1
-            )
+            options = AugmentOptions(config, 1, workers=1)
+            build_transfer_set({"original": [table]}, Path(folder) / "transfer.parquet", options)
         return total
 
     found = {

@@ -104,7 +104,7 @@ def _student(arguments: argparse.Namespace) -> Train:
 
     def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
         model, tokenizer = build_student(
-            texts, names, config, seed, lambda words, _: vectors(tuple(words)), mask_of(data)
+            texts, names, config, seed, lambda words: vectors(tuple(words)), mask_of(data)
         )
         loss, mask = LossConfig(), mask_of(data)
         rows = training_rows(model, tokenizer, data, logits, loss, training, mask=mask)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
@@ -192,15 +193,22 @@ def _teacher(teacher: Any, given: Path) -> Any:
         save_pretrained(given / "teacher", model, tokenizer)
         return {"model": str(given / "teacher")}
     known = isinstance(teacher, dict) or teacher in shelf.entries("teachers")
-    return teacher if known or str(teacher).endswith(".yaml") else {"model": str(teacher)}
+    shelved = known or str(teacher).endswith((".yaml", ".yml"))
+    return teacher if shelved else {"model": str(teacher)}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def _recipe(spec: dict[str, Any]) -> Recipe:
     """Load a recipe from what its YAML would hold."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "distill.yaml"
+        # Of paths and numpy's numbers YAML knows nothing.
+        plain = json.loads(json.dumps(spec, default=_plain))
         place.write_text(
-            yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8"
+            yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), encoding="utf-8"
         )
         try:
             return load_recipe(str(place))

@@ -48,6 +48,10 @@ class MissingValue(InputError):
         self.place, self.what = place, what
 
 
+class WorkerDied(InputError):
+    """A process that shared the work has died; what is done is kept for the next try."""
+
+
 class Preempted(Exception):
     """A signal (SIGTERM or SIGINT) ended a training, which has saved what it needs to resume.
 

@@ -15,10 +15,11 @@ import pytest
 import yaml
 
 import distillkit
-from distillkit import pipeline, runs
+from distillkit import api, pipeline, runs
 from distillkit.compress.run import compress
 from distillkit.data.columns import find_columns
 from distillkit.data.memory import source_of
+from distillkit.data.readers import read_rows
 from distillkit.errors import InputError
 from distillkit.ladder import ladder
 from distillkit.pipeline import Classifier, StudentJob
@@ -97,6 +98,31 @@ def test_lists_a_dataset_and_a_fine_tuned_model_are_taken(
     assert set(run.result["data"]["labels"]["train"]) == set(names)
 
 
+def test_a_dataset_in_memory_and_on_the_disk_give_the_same_rows(tmp_path):
+    kind = datasets.ClassLabel(names=["bad", "good"])
+    rows = {"text": ["a", "b", "c"], "label": [1, -1, None], "all": [[0, 1], [], [1]]}
+    features = {"text": datasets.Value("string"), "label": kind, "all": datasets.Sequence(kind)}
+    one = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+    one.save_to_disk(tmp_path / "saved")
+    on_disk = [row for _, row in read_rows(f"datasets:{tmp_path / 'saved'}:test")]
+    assert pq.read_table(source_of(one, "test")).to_pylist() == on_disk
+    assert [row["label"] for row in on_disk] == ["good", None, None]
+    assert [row["all"] for row in on_disk] == [["bad", "good"], [], ["good"]]
+
+
+def test_paths_and_numbers_of_numpy_are_settings_as_any_other(tmp_path):
+    (tmp_path / "mine.yml").write_text("kind: textcnn\n")
+    recipe = api._recipe(
+        {
+            "data": {"train": "a.csv", "corrections": Path("b.csv")},
+            "student": tmp_path / "mine.yml",
+            "training": {"learning_rate": np.float64(1e-3), "epochs": np.int64(3)},
+        }
+    )
+    assert (recipe.data.corrections, recipe.student.kind) == ("b.csv", "textcnn")
+    assert (recipe.training.learning_rate, recipe.training.epochs) == (1e-3, 3)
+
+
 @pytest.mark.parametrize(
     ("train", "said"),
     [
@@ -124,7 +150,7 @@ def test_lists_a_dataset_and_a_fine_tuned_model_are_taken(
             pd.DataFrame([["a", "x", "x"], ["b", "y", "y"]], columns=["text", "label", "label"]),
             "train: the frame has the column 'label' twice",
         ),
-        (7, "train: int; expected a DataFrame"),
+        (7, "train: int; expected a pandas DataFrame"),
     ],
 )
 def test_data_that_cannot_be_used_are_refused_in_a_line(train, said, sections, tmp_path):

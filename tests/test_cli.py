@@ -420,7 +420,7 @@ def test_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch)
 
 
 def test_predict_reads_stdin_and_writes_json_lines(classifier_folder, capsys, monkeypatch):
-    stdin = io.TextIOWrapper(io.BytesIO(b"a good one\nnot bad\n"))
+    stdin = io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa good one\nnot bad\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     assert main(["predict", str(classifier_folder)]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

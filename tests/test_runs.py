@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pytest
 
@@ -24,6 +25,7 @@ from distillkit.recipe import (
     ColumnsConfig,
     DataConfig,
     EmbeddingConfig,
+    LoaderConfig,
     MaskingConfig,
     TextConfig,
     TrainingConfig,
@@ -149,6 +151,20 @@ def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, copied, change
     assert ("logits: the teacher reads " in said) == ("logits" in redone)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"augment": {"memory_mb": 7}},
+        {"training": {"checkpoint_steps": 3, "keep_checkpoints": 1}},
+        {"training": {"loader": LoaderConfig(workers=0)}},
+    ],
+)
+def test_what_changes_no_result_redoes_nothing(recipe, copied, change):
+    ((section, values),) = change.items()
+    changed = replace(recipe, **{section: replace(getattr(recipe, section), **values)})
+    assert _redone(changed, copied) == []
+
+
 def test_a_raised_version_redoes_the_stage_and_what_follows(recipe, copied, monkeypatch, capsys):
     monkeypatch.setattr(stages, "LABEL_VERSION", 2)
     assert _redone(recipe, copied) == ["logits", "student", "evaluation"]
@@ -183,6 +199,15 @@ def test_changed_data_redoes_what_reads_it(recipe, copied, tmp_path, write_tsv, 
     more = replace(recipe.data, unlabelled=(str(text),))
     redone = _redone(replace(recipe, data=more), copied)
     assert redone == [stage for stage in STAGES if stage != "teacher"]
+
+
+def test_a_data_set_that_is_saved_again_is_another_source(tmp_path):
+    def known(text):
+        datasets.Dataset.from_dict({"text": [text]}).save_to_disk(tmp_path / "saved")
+        return stages._fingerprints([f"datasets:{tmp_path / 'saved'}:train"])
+
+    assert known("a") != known("b")
+    assert stages._fingerprints(["datasets:nyu-mll/glue:sst2:train"]).endswith("sst2:train")
 
 
 def test_another_training_set_trains_the_teacher_again(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from distillkit.cli import main
+from distillkit.cli import main, parse
 from distillkit.doctor.start import init
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, load_recipe
@@ -110,16 +110,43 @@ def test_pairs_and_long_texts_and_new_words_choose_the_student(tmp_path):
     assert written(tmp_path, "a.csv", ("text", "label"), new)[0]["student"] == "bilstm-subwords"
 
 
+PAIRS = [(f"what is {i}", f"and what was {i}", "yn"[i % 2]) for i in range(40)]
+
+
 def test_a_column_that_may_be_the_other_half_of_pairs_is_named(tmp_path, capsys):
-    rows = [(f"what is {i}", f"and what was {i}", "yn"[i % 2]) for i in range(40)]
-    found, recipe = written(tmp_path, "a.csv", ("left", "right", "same"), rows)
+    found, recipe = written(tmp_path, "a.csv", ("left", "right", "same"), PAIRS)
     assert (found["other_text"], recipe.data.columns.text) == ("left", "right")
     assert "    # text_pair: left  # not read" in (tmp_path / "mine.yaml").read_text()
     assert main(["init", str(tmp_path / "a.csv"), "--output", str(tmp_path / "b.yaml")]) == 0
-    said = "init: column 'left' is not read; if each row is a pair, give --data.columns.text-pair 'left'"
+    said = ".csv: column 'left' is not read; if each row is a pair, give --data.columns.text-pair 'left'"
     assert said in capsys.readouterr().err
     rows = [(f"{i:08x}-0000-4000", f"what was number {i} before", "yn"[i % 2]) for i in range(40)]
     assert "other_text" not in written(tmp_path, "a.csv", ("id", "right", "same"), rows)[0]
+
+
+def test_a_file_stands_for_the_recipe_that_init_would_write(tmp_path, capsys):
+    _, recipe = written(tmp_path, "a.csv", ("left", "right", "same"), PAIRS)
+    source = str(tmp_path / "a.csv")
+    assert parse("run", [source]).settings == recipe
+    assert "a.csv: 40 rows, classification; teacher minilm-l6" in capsys.readouterr().err
+    assert str(parse("run", [source]).folder) == "runs/a"
+    asked = ["--data.columns.text-pair", "left", "--student", "decomposable", "--seed", "4"]
+    settings = parse("run", [source, *asked]).settings
+    assert settings.data.columns == ColumnsConfig("right", "left", "same")
+    assert (settings.student.kind, settings.augment.mix.pairs) == ("decomposable", 10)
+    assert settings.seed == 4
+    assert parse("doctor", [source]).settings == recipe
+
+
+def test_no_teacher_is_fetched_for_a_file_unless_it_is_named(tmp_path):
+    written(tmp_path, "a.csv", ("text", "label"), rows_of(CHINESE, "ab"))
+    source = str(tmp_path / "a.csv")
+    with pytest.raises(
+        InputError, match=r"Chinese.*--teacher\.model macbert-base comes from the hub"
+    ):
+        parse("run", [source])
+    named = parse("run", [source, "--teacher.model", "macbert-base"]).settings
+    assert named.teacher.model == "macbert-base"
 
 
 def test_what_is_no_labelled_text_or_would_be_lost_is_refused(tmp_path):

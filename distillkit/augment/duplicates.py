@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from distillkit.data.checked import read_array, write_array
+from distillkit.data.keys import in_order
 
 _COLUMNS = 4  # the hash's high and low half, the rank, the label
 BYTES_A_ROW = 4 * 8 * _COLUMNS  # in memory, while a partition is looked at
@@ -27,7 +28,7 @@ def write_hashes(
 
     Args:
         path: File to write.
-        hashes: (M,) of tables.HASH, in the order of the rows.
+        hashes: (M,) of content.HASH, in the order of the rows.
         classes: (M,) integers; the lowest comes first, whatever the unit.
         unit: Number of the unit; among rows of a class the lowest unit comes first, then the first
             row.
@@ -63,11 +64,7 @@ def keep_first(paths: list[Path], partition: int, partitions: int, target: Path)
         parts.append(np.array(keys[:, a:b]))
     high, low, ranks, labels = np.concatenate(parts, axis=1)
     del parts
-    order = np.argsort(high)
-    new = _is_new(high[order], low[order])
-    if (new & (high[order] == np.roll(high[order], 1)))[1:].any():  # as good as never
-        order = np.lexsort((low, high))
-        new = _is_new(high[order], low[order])
+    order, new = in_order(high, low)
     starts, labels = np.flatnonzero(new), labels[order]
     first = np.minimum.reduceat(ranks[order], starts) & _CLASSLESS
     # Only originals have labels; two different ones on one text cancel out.
@@ -96,13 +93,6 @@ def kept(paths: list[Path], unit: int) -> tuple[np.ndarray, np.ndarray]:
     rows = np.sort(np.concatenate(parts))
     places = (rows >> np.uint64(1)) & _PLACE
     return places.astype(np.int64), (rows & np.uint64(1)).astype(bool)
-
-
-def _is_new(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Say which hashes, sorted, differ from the one before, (M,) bool."""
-    new = (high != np.roll(high, 1)) | (low != np.roll(low, 1))
-    new[:1] = True
-    return new
 
 
 def _place(values: np.ndarray, bound: int) -> int:

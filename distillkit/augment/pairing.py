@@ -14,9 +14,10 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
-from distillkit.data.checked import arrow_writer, read_arrow, write_arrow
+from distillkit.data.checked import arrow_writer, open_arrow, read_arrow, write_arrow
 from distillkit.data.content import content_hashes
 from distillkit.data.counter import below, draw, high, seed_key
+from distillkit.data.tables import take_rows
 from distillkit.data.words import is_unsegmented, split_characters, split_words
 from distillkit.data.workers import each, processes
 from distillkit.processes import progress_bar
@@ -86,7 +87,7 @@ def _sequence(key: int, number: int) -> int:
 
 @dataclass(frozen=True)
 class _Pool:
-    """Distinct texts, in a file that is mapped into memory."""
+    """Distinct texts, in a file that each group maps into memory."""
 
     path: Path
     places: np.ndarray  # (N,) int64: which lines of the file, each text's first
@@ -109,10 +110,11 @@ class _Pool:
         return cls(path, places, np.concatenate(rows)[places])
 
     def texts(self, numbers: np.ndarray) -> list[str]:
-        """Return the texts of some numbers, ascending."""
-        table = read_arrow(self.path)
-        found: list[str] = table["text"].take(pa.array(self.places[numbers])).to_pylist()
-        return found
+        """Return the texts of some numbers, in their order."""
+        places = self.places[numbers]
+        order = np.argsort(places)
+        found = take_rows(open_arrow(self.path).read_all(), places[order])["text"].to_pylist()
+        return [found[i] for i in np.argsort(order)]
 
 
 @dataclass(frozen=True)

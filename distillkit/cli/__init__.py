@@ -209,7 +209,7 @@ def _overview() -> str:
         "",
         "distillkit COMMAND --help shows a command's options, their defaults and an example.",
         "On a terminal results are tables; in a pipe, or with --json, one JSON object a line.",
-        "Start here: distillkit run quickstart, or with a file of yours: distillkit init train.csv",
+        "Start here: distillkit run quickstart, or with a file of yours: distillkit run train.csv",
         "",
     ]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, arg
@@ -21,13 +22,49 @@ from distillkit.recipe import SCORES, ColumnsConfig, Recipe, load_config, load_r
 from distillkit.recipe.kinds import load_kinds
 from distillkit.tune.space import SearchConfig
 
+_LABELLED = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_COLUMNS = {"data.columns." + name.replace("_", "-"): name for name in vars(ColumnsConfig())}
 
-def _recipe(name: str, sections: dict[str, str]) -> dict[str, Any]:
-    settings = with_files_beside(load_recipe(name), name)
-    for section, other in sections.items():
-        config = load_config(f"{section}s", other, getattr(Recipe(), section))
-        settings = replace(settings, **{section: config})
+
+def _recipe(name: str, given: dict[str, str]) -> dict[str, Any]:
+    own = name.endswith(_LABELLED)
+    settings = _recipe_for(name, given) if own else with_files_beside(load_recipe(name), name)
+    for section in ("student", "teacher"):
+        if section in given:
+            config = load_config(f"{section}s", given[section], getattr(Recipe(), section))
+            settings = replace(settings, **{section: config})
     return {"recipe": name, "settings": settings}
+
+
+def _recipe_for(source: str, given: dict[str, str]) -> Recipe:
+    """Return the recipe that `init` would write for a file of labelled text."""
+    from distillkit.doctor.start import init
+
+    columns = {name: given[flag] for flag, name in _COLUMNS.items() if flag in given}
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "recipe.yaml"
+        written = init(source, place, given.get("data.dev", ""), ColumnsConfig(**columns))
+        settings = load_recipe(str(place))
+    teacher = written["teacher"]
+    if teacher != "minilm-l6" and not {"teacher", "teacher.model"} & given.keys():
+        raise InputError(
+            f"{source}: language {written['language']}, for which no teacher is installed; name one: --teacher.model {teacher} comes from the hub"
+        )
+    _say_unread(written, source)
+    found = "{rows:,} rows, {task}; teacher {teacher}, student {student}".format(**written)
+    log(f"{source}: {found}; distillkit init {source} writes this as a recipe to change")
+    return settings
+
+
+def _say_unread(written: dict[str, Any], source: str) -> None:
+    if other := written.get("other_text"):
+        log(
+            f"{source}: column {other!r} is not read; if each row is a pair, give --data.columns.text-pair {other!r}"
+        )
+    if others := written.get("other_labels"):
+        log(
+            f"{source}: {', '.join(map(repr, others))}: not read, though 0 and 1 like the label; for several labels a text, write their names into one column"
+        )
 
 
 @dataclass(frozen=True)
@@ -81,14 +118,7 @@ class Init(Command):
 
         asked = self if self.source else self._ask()
         written = init(**vars(asked))
-        if other := written.get("other_text"):
-            log(
-                f"init: column {other!r} is not read; if each row is a pair, give --data.columns.text-pair {other!r}"
-            )
-        if others := written.get("other_labels"):
-            log(
-                f"init: {', '.join(map(repr, others))}: not read, though 0 and 1 like the label; for several labels a text, write their names into one column"
-            )
+        _say_unread(written, asked.source)
         log(f"next: distillkit doctor {written['output']}, then distillkit run {written['output']}")
         return written
 
@@ -104,7 +134,8 @@ class Init(Command):
 @dataclass(frozen=True)
 class _RecipeCommand(Command):
     recipe: Annotated[str, Positional, arg(metavar="RECIPE")]
-    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below."""
+    """A recipe's name on the shelf, or a .yaml file; its values are the defaults below. Or a file of
+    labelled text (.csv, .tsv, .jsonl, .parquet), for which init would write one."""
     output: Path | None = None
     """Folder of the run; empty: runs/NAME, with the recipe's name."""
     student: str = ""
@@ -116,7 +147,10 @@ class _RecipeCommand(Command):
     """Every setting of a recipe."""
 
     shelf_word = "recipe"
-    sections: ClassVar[tuple[str, ...]] = ("student", "teacher")
+    sections: ClassVar[tuple[str, ...]] = (
+        *("student", "teacher", "teacher.model", "data.dev"),
+        *_COLUMNS,
+    )
     from_shelf = _recipe
 
     @property
@@ -218,7 +252,7 @@ class Doctor(_RecipeCommand):
     """A fine-tuned checkpoint to examine; empty: that of the run's folder, if it is there."""
     logits: str = ""
     """A logit store to examine; empty: that of the run's folder, if it is there."""
-    sections: ClassVar[tuple[str, ...]] = ("student",)
+    sections: ClassVar[tuple[str, ...]] = ("student", "teacher.model", "data.dev", *_COLUMNS)
     rows: int = 1000
     """Dev rows to give to the teacher, at most; about half of them ten times more, with words
     masked or in another order."""

@@ -1,5 +1,6 @@
 """The commands of single stages, one function of `distillkit.pipeline` each."""
 
+import codecs
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -349,6 +350,7 @@ class Predict(Command):
 
 def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
     for number, raw in enumerate(sys.stdin.buffer, start=1):
+        raw = raw if number > 1 else raw.removeprefix(codecs.BOM_UTF8)
         try:
             line = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:

@@ -48,7 +48,6 @@ from distillkit.runtime import Predictor
 from distillkit.student.train import DistillationTask, prepare, training_rows
 from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
-from distillkit.training.inference import predict_logits
 from distillkit.training.loop import fit
 
 BUNDLE, MODEL = "bundle.zip", "model"
@@ -280,7 +279,7 @@ class _Steps:
         if len(best) < 2:
             return plans
         texts = Reading(*texts_of(self.dev))
-        own = predict_logits(model.network, texts.rows(model)).numpy()
+        own = texts.logits(model)
         training = replace(self.job.training, epochs=-1, steps=_TRIAL_STEPS)
         assert self.table is not None
         assert self.targets is not None
@@ -293,8 +292,7 @@ class _Steps:
             trial = copy.deepcopy(model)
             list(shrink(trial, plan, self.reading, self.job.seed))
             self._fit(trial, plan, training, table, targets, f"plan {number} of {len(best)}")
-            found = predict_logits(trial.network, texts.rows(trial)).numpy()
-            errors[plan] = float(np.square(found - own).mean())
+            errors[plan] = float(np.square(texts.logits(trial) - own).mean())
         tried = sorted(errors, key=errors.__getitem__)
         return tried + [plan for plan in plans if plan not in errors]
 

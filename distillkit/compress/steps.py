@@ -19,6 +19,7 @@ from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.errors import InputError
 from distillkit.recipe import CompressConfig
 from distillkit.student.register import kind_of_model
+from distillkit.training.inference import predict_logits
 from distillkit.training.layers import encoder_layers
 
 _TOKENISE = "compress: tokenise"
@@ -72,6 +73,12 @@ class Reading:
             progress=_TOKENISE,
             scratch=self.scratch,
         )
+
+    def logits(self, model: Model) -> np.ndarray:
+        """Return a model's logits for them, (N, C); a GPU gives it back, to be cut on the CPU."""
+        found = predict_logits(model.network, self.rows(model)).numpy()
+        model.network.cpu()
+        return found
 
     def counts(self, model: Model) -> np.ndarray:
         """Return how often a model's tokens are used, (V,) int64."""

@@ -19,7 +19,6 @@ from distillkit.processes import progress_bar
 from distillkit.recipe import CompressConfig, Storage
 from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
-from distillkit.training.inference import predict_logits
 
 _BITS = {"int8": 7.2, "int4": 3.3}  # of a weight, about, when deflated
 _TOKENS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.12)  # fractions of the vocabulary
@@ -106,7 +105,7 @@ def find_plans(
     Raises:
         NotMetError: No settings come to it; names the smallest size.
     """
-    own = predict_logits(model.network, texts.rows(model)).numpy()
+    own = texts.logits(model)
     sizes: list[tuple[float, CompressConfig, float]] = []
     cut: dict[CompressConfig, Model] = {}
     fits: list[CompressConfig] = []
@@ -134,8 +133,7 @@ def find_plans(
             if not retrains:
                 small = copy.deepcopy(small)
                 store(small, plan, reading)
-            found = predict_logits(small.network, texts.rows(small)).numpy()
-            error = float(np.square(found - own).mean())
+            error = float(np.square(texts.logits(small) - own).mean())
         sizes.append((size, plan, error))
     fitting = sorted(
         (error, size, number) for number, (size, _, error) in enumerate(sizes) if size <= max_mb

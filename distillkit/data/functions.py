@@ -1,6 +1,8 @@
 """Functions of the user's own, named MODULE:FUNCTION in a setting."""
 
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ def load_function(name: str, setting: str) -> Callable[..., Any]:
     """
     module, _, function = name.partition(":")
     place = f"{setting} {name!r}"
+    if os.getcwd() not in sys.path:  # last, so that a file there stands before no package
+        sys.path.append(os.getcwd())
     with library_errors(place, "expected MODULE:FUNCTION that can be imported"):
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
     Raises:
         InputError: There are fewer than two classes or different scores, or no label at all.
     """
-    found = set(_values(table["label"]))
+    found = set(_flat(table["label"]).unique().to_pylist())
     if not found:
         raise InputError(f"{source}: no row has a label; a classifier is trained on labelled rows")
     task = task_of_labels(table["label"].type)
@@ -45,18 +44,10 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
         return sorted(found)
 
 
-def _flat_labels(table: pa.Table) -> list[Any]:
+def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return every label of every row; what is missing is left out."""
-    column = table["label"].drop_null()
-    return (
-        pa.compute.list_flatten(column) if pa.types.is_list(column.type) else column
-    ).to_pylist()
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the different labels of a column; what is missing is left out."""
     flat = pa.compute.list_flatten(column) if pa.types.is_list(column.type) else column
-    return flat.unique().drop_null().to_pylist()
+    return flat.drop_null()
 
 
 def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> None:
@@ -69,7 +60,7 @@ def check_labels_known(table: pa.Table, names: Sequence[str], source: str) -> No
     if task == "regression":
         return
     known = set(names)
-    if known.issuperset(_values(table["label"])):
+    if known.issuperset(_flat(table["label"]).unique().to_pylist()):
         return
     for number, label in enumerate(table["label"].to_pylist(), start=1):
         for name in [label] if task == "classification" else label or []:
@@ -127,7 +118,7 @@ def gold_of(table: pa.Table, names: Sequence[str], task: Task) -> np.ndarray:
 
 def class_counts(table: pa.Table) -> dict[str, int]:
     """Count each label, most frequent first; equal counts by name."""
-    counts: Iterable[tuple[str, int]] = Counter(_flat_labels(table)).items()
+    counts: Iterable[tuple[str, int]] = Counter(_flat(table["label"]).to_pylist()).items()
     return dict(sorted(counts, key=lambda item: (-item[1], item[0])))
 
 

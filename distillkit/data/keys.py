@@ -34,11 +34,7 @@ class KeyIndex:
 
     def __init__(self, keys: pa.Array) -> None:
         high, low = _halves(keys)
-        order = np.argsort(high)
-        new = _is_new(high[order], low[order])
-        if (new[1:] & (np.diff(high[order]) == 0)).any():  # as good as never
-            order = np.lexsort((low, high))
-            new = _is_new(high[order], low[order])
+        order, new = in_order(high, low)
         starts = np.flatnonzero(new)
         self.first = np.minimum.reduceat(order, starts) if len(starts) else order
         del order, new, starts
@@ -212,6 +208,20 @@ def _halves(keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     numbers = np.frombuffer(keys.buffers()[1] or b"", np.uint64)
     mine = numbers[2 * keys.offset : 2 * (keys.offset + len(keys))]
     return mine[::2], mine[1::2]
+
+
+def in_order(high: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort keys of two numbers each, which are as good as random.
+
+    Returns:
+        Their places, sorted, (N,) int64; and which of them differ from the one before, (N,) bool.
+    """
+    order = np.argsort(high)
+    new = _is_new(high[order], low[order])
+    if (new[1:] & (np.diff(high[order]) == 0)).any():  # as good as never
+        order = np.lexsort((low, high))
+        new = _is_new(high[order], low[order])
+    return order, new
 
 
 def _is_new(high: np.ndarray, low: np.ndarray) -> np.ndarray:

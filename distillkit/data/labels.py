@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from distillkit.data.columns import no_column
 from distillkit.errors import InputError, MissingValue
 from distillkit.recipe import ColumnsConfig, Task
 
@@ -60,6 +61,14 @@ def labels_of(model: Any) -> list[str]:
     return [model.config.id2label[i] for i in range(model.config.num_labels)]
 
 
+def named(labels: Sequence[str]) -> dict[str, Any]:
+    """Return what a model's configuration says of C labels, in the order of the logits."""
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
+
+
 def task_of_labels(kind: pa.DataType) -> Task:
     """Say which kind of task a canonical `label` column of this type is of."""
     return next(task for task, label_type in LABEL_TYPES.items() if label_type == kind)
@@ -78,7 +87,7 @@ def parse_label(
 
     Args:
         row: Raw values by column.
-        columns: Names the label's column; a column `label` is found too.
+        columns: Names the label's column.
         place: Where the row stands, for errors.
         task: What a label is. An empty text is a missing label, but no label at all (an answer) in
             a multi-label task.
@@ -91,15 +100,14 @@ def parse_label(
     Raises:
         InputError: The label is missing, no label of this task, or not `known`.
     """
-    column = columns.label if columns.label in row else "label"
+    column = columns.label
     if column not in row:
         if required:
-            raise InputError(
-                f"{place}: no column {columns.label!r}; there is {', '.join(map(repr, row))}: name yours with --data.columns.label"
-            )
+            raise no_column(row, column, place, "--data.columns.label")
         return None
     value, where = row[column], f"{place}: column {column!r}"
-    if value is None or (value == "" and task != "multi-label"):
+    blank = isinstance(value, str) and not value.strip()
+    if value is None or (blank and task != "multi-label"):
         if required:
             raise MissingValue(place, f"column {column!r} is empty", _NEEDED)
         return None
@@ -163,6 +171,9 @@ def _number(value: Any, where: str) -> float:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
+    if str(value).strip().lower() == "nan":
+        place, _, column = where.rpartition(": ")
+        raise MissingValue(place, f"{column} is NaN", _NEEDED)
     if not math.isfinite(number):
         raise InputError(
             f"{where} is {value!r}; expected a finite number, as --data.task regression has it; for classes give --data.task classification"

@@ -93,7 +93,7 @@ def keys_of(table: pa.Table, scratch: Scratch = TEMPORARY) -> pa.Array:
         scratch: Where the keys are kept.
 
     Returns:
-        N keys as `tables.content_keys` has them, fixed_size_binary[16].
+        N keys as `content.content_keys` has them, fixed_size_binary[16].
     """
     columns = table.select([name for name in ("text", "text_pair") if name in table.column_names])
     found = KeyColumn(scratch)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distillkit.data.files import whole_file
+from distillkit.data.readers import named_rows
 from distillkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def _table(rows: Any, name: str) -> pa.Table:
                 )
             return pa.Table.from_pandas(rows, preserve_index=False)
         if kind == "datasets.Dataset":
-            return _of_dataset(rows)
+            named = list(named_rows(rows))
+            return pa.table({name: [row[name] for row in named] for name in rows.column_names})
         if kind == "pandas.Series" or isinstance(rows, list):
             return pa.table({"text": pa.array(list(rows))})
         if isinstance(rows, tuple) and len(rows) in _LISTS:
@@ -88,21 +90,5 @@ def _table(rows: Any, name: str) -> pa.Table:
             f"{name}: values of several types in one column, expected one type: {' '.join(str(error).split())}"
         ) from None
     raise InputError(
-        f"{name}: {type(rows).__name__}; expected a DataFrame, a datasets.Dataset, lists (texts, labels), or a source such as a file"
+        f"{name}: {kind.removeprefix('builtins.')}; expected a pandas DataFrame, a datasets.Dataset, lists (texts, labels), or a source such as a file"
     )
-
-
-def _of_dataset(rows: Any) -> pa.Table:
-    """Return a Dataset's rows, classes by their names."""
-    classes = {
-        column: feature.names
-        for column, feature in rows.features.items()
-        if hasattr(feature, "names")
-    }
-    columns = {
-        column: [classes[column][number] for number in rows[column]]
-        if column in classes
-        else list(rows[column])
-        for column in rows.column_names
-    }
-    return pa.table(columns)

@@ -44,11 +44,6 @@ def canonical_names(source: str) -> set[str] | None:
     return names
 
 
-def has_canonical_names(source: str) -> bool:
-    """Say whether a source's columns have the canonical names, whatever a recipe calls them."""
-    return canonical_names(source) is not None
-
-
 def raw_columns(source: str, columns: ColumnsConfig) -> ColumnsConfig:
     """Return the columns of unlabelled text: of a pair task it may have pairs or single texts."""
     names = canonical_names(source)

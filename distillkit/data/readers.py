@@ -5,6 +5,7 @@ import csv
 import importlib.resources
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EMBEDDED = ("reviews", "questions")
-_FORMS = ".tsv, .csv, .jsonl, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT, datasets:NAME[:CONFIG]:SPLIT or wordnet[:FOLDER]"
+_FORMS = ".tsv, .csv, .jsonl, .json, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT, datasets:NAME[:CONFIG]:SPLIT or wordnet[:FOLDER]"
 
 # The csv module's own limit, 131,072 characters a field, is shorter than some documents.
 csv.field_size_limit(2**31 - 1)
@@ -161,7 +162,7 @@ def _refuse_utf_16(path: UPath, start: bytes) -> None:
 
 
 def _header(place: str, fields: list[str]) -> list[str]:
-    for name, count in Counter(fields).most_common(1):
+    for name, count in Counter(filter(None, fields)).most_common(1):
         if count > 1:
             raise InputError(f"{place}: the header names the column {name!r} twice; rename one")
     return fields
@@ -186,8 +187,8 @@ def _read_csv(path: UPath) -> Iterator[Row]:
     header: list[str] | None = None
     lines = (line + "\n" for _, line in read_lines(path))
     first, start = next(lines, ""), 1
-    # Spreadsheets of many countries split at semicolons.
-    delimiter = next((mark for mark in ",;\t" if mark in first), ",")
+    # Spreadsheets of many countries split at semicolons. A comma in quotes splits nothing.
+    delimiter = next((mark for mark in ",;\t" if mark in re.sub(r'"[^"]*"', "", first)), ",")
     if first.startswith("sep=") and len(first) == len("sep=;\n"):  # Excel's own first line
         delimiter, first, start = first[4], next(lines, ""), 2
     skipped = start - 1
@@ -372,6 +373,14 @@ def _read_datasets(source: str) -> Iterator[Row]:
             f"{source}: datasets could not load it: {' '.join(str(error).split())[:300]}; "
             "expected datasets:NAME[:CONFIG]:SPLIT, or a folder of save_to_disk for NAME"
         ) from None
+    for number, row in enumerate(named_rows(table), start=1):
+        yield f"{source} row {number}", row
+
+
+def named_rows(table: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a `datasets.Dataset`, classes by their names; None where one is hidden."""
+    import datasets
+
     classes = {
         column: feature
         for column, feature in table.features.items()
@@ -384,7 +393,7 @@ def _read_datasets(source: str) -> Iterator[Row]:
         if isinstance(feature, datasets.Sequence)
         and isinstance(feature.feature, datasets.ClassLabel)
     }
-    for number, row in enumerate(table, start=1):
+    for row in table:
         # A ClassLabel of -1 is the hub's way to hide a test label.
         named = {name: row[name] for name in classes}
         named = {k: None if v is None or v < 0 else classes[k].names[v] for k, v in named.items()}
@@ -392,7 +401,7 @@ def _read_datasets(source: str) -> Iterator[Row]:
             k: None if row[k] is None else [feature.names[i] for i in row[k]]
             for k, feature in lists.items()
         }
-        yield f"{source} row {number}", {**row, **named}
+        yield {**row, **named}
 
 
 _READERS = {

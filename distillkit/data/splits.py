@@ -1,6 +1,7 @@
 """A dev split out of training rows."""
 
 import hashlib
+from collections import defaultdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,13 +32,19 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
     given = table["label"].to_pylist()
     labels = given if classes else [""] * len(table)
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    by_label: dict[str, list[bytes]] = defaultdict(list)
+    for key, i in first.items():
+        by_label[labels[i]].append(key)
+    if 2 * len(by_label) > len(first):
+        raise InputError(
+            f"{len(by_label):,} labels of {len(first):,} texts: too few of each to set some aside as dev; give --data.dev or another --data.columns.label"
+        )
     chosen: set[bytes] = set()
-    for label in sorted(set(labels)):
+    for label in sorted(by_label):
         # Ranked by a keyed hash, so that a row added later moves at most one other.
         mine = sorted(
             (hashlib.blake2b(k, key=str(seed).encode(), digest_size=8).digest(), k)
-            for k, i in first.items()
-            if labels[i] == label
+            for k in by_label[label]
         )
         count = min(max(1, round(fraction * len(mine))), len(mine) - 1)
         chosen.update(key for _, key in mine[:count])
@@ -52,9 +59,9 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
             if key in chosen and not known.issuperset(names):  # training must have every label
                 chosen.remove(key)
                 known.update(names)
-    if not chosen or 2 * len(set(labels)) > len(first):
+    if not chosen:
         raise InputError(
-            f"{len(chosen)} of {len(first)} texts can be set aside as dev: most have a label of their own; give --data.dev or another --data.columns.label"
+            f"none of {len(first):,} texts can be set aside as dev: training would lack a label; give --data.dev"
         )
     in_dev = pa.array([key in chosen for key in keys])
     return table.filter(pc.invert(in_dev)), table.filter(in_dev)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
-from distillkit.errors import InputError
+from distillkit.errors import InputError, WorkerDied
 from distillkit.processes import cores, meet, rank, world
 from distillkit.recipe import Engine
 
@@ -62,7 +62,7 @@ def each(
         try:
             yield from parallel(delayed(_in_worker)(function, item, os.getpid()) for item in items)
         except BrokenProcessPool:
-            raise InputError(_DIED) from None
+            raise WorkerDied(_DIED) from None
 
 
 def processes(wanted: int, items: int) -> int:
@@ -201,7 +201,7 @@ def _ray(
                 raise InputError(result)
             yield result
     except _deaths(ray):
-        raise InputError(_DIED) from None
+        raise WorkerDied(_DIED) from None
 
 
 def _in_flight(

@@ -42,23 +42,6 @@ TITLES = {
 }
 REFERENCE = "gold"
 RESAMPLES = 10_000
-# Metrics that are shown as the mean over seeds, where the task has them.
-_MEANS = (
-    "accuracy",
-    "micro_f1",
-    "macro_f1",
-    "matthews",
-    "exact_match",
-    "pearson",
-    "spearman",
-    "mse",
-    "mae",
-    "agreement",
-    "logit_correlation",
-    "calibration_error",
-    "calibration_error_scaled",
-    "temperature",
-)
 _AXES = {"accuracy": "accuracy, %", "micro_f1": "micro-F1, %", "pearson": "100 x Pearson"}
 
 
@@ -146,7 +129,7 @@ class _Study:
             reports.append(report)
         found = {seed: report[score] for seed, report in zip(ablation, reports, strict=True)}
         spread = float(np.std([*found.values()], ddof=1)) if len(found) > 1 else None
-        means = [key for key in _MEANS if key in reports[0]]
+        means = [key for key, value in reports[0].items() if isinstance(value, float)]
         return {
             "rows": len(gold),
             **{key: float(np.mean([report[key] for report in reports])) for key in means},

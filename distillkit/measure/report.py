@@ -33,22 +33,6 @@ SCORE_NAMES = {
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-_METRICS = (
-    "accuracy",
-    "micro_f1",
-    "macro_f1",
-    "f1",
-    "matthews",
-    "exact_match",
-    "pearson",
-    "spearman",
-    "mse",
-    "mae",
-    "calibration_error",
-    "calibration_error_scaled",
-    "agreement",
-    "logit_correlation",
-)
 
 
 def titles(score: str) -> dict[str, str]:
@@ -104,7 +88,9 @@ def comparison_table(result: dict[str, Any], latency: dict[str, float]) -> str:
 
 def metrics_table(report: Mapping[str, Any]) -> str:
     """Lay out `metrics.metrics`: one line, and a table of classes and a confusion matrix if any."""
-    values = "  ".join(f"{key} {report[key]:.4f}" for key in _METRICS if key in report)
+    values = "  ".join(
+        f"{key} {value:.4f}" for key, value in report.items() if isinstance(value, float)
+    )
     parts = [f"{report['rows']} rows  {values}"]
     if "classes" in report:
         rows = [

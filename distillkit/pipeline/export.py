@@ -180,6 +180,7 @@ def export_model(
         write_bundle(partial, manifest, files, one_file=one_file)
         bundle = Predictor(partial)
         parity = _held_against(model, tokenizer, bundle, list(rows), str(target), int8=int8)
+        model.cpu()  # a GPU has answered for torch; whoever goes on with the model cuts it here
         manifest = replace(manifest, parity=parity)
         if dev is not None:
             manifest = replace(manifest, **calibrate(bundle, dev))

@@ -19,7 +19,7 @@ from distillkit.data.corrections import (
 )
 from distillkit.data.gold import check_labels_known, label_names
 from distillkit.data.memory import source_of
-from distillkit.data.own_tables import has_canonical_names, raw_columns
+from distillkit.data.own_tables import canonical_names, raw_columns
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
 from distillkit.data.splits import split_dev
@@ -164,7 +164,7 @@ def settle_columns(data: DataConfig) -> tuple[DataConfig, str]:
         The same with the columns found, and in a line what was found; empty for nothing.
     """
     source = data.train or data.dev
-    if not source or has_canonical_names(source):
+    if not source or canonical_names(source) is not None:
         return data, ""
     first = next(read_rows(source), None)
     columns, said = find_columns(list(first[1]) if first else [], data.columns)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import (
@@ -215,6 +215,10 @@ class AugmentConfig:
             raise InputError(
                 "augment.mask must be a word that neither starts nor ends with a space"
             )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the transfer set depends on, by field."""
+        return dataclasses.asdict(dataclasses.replace(self, memory_mb=AugmentConfig.memory_mb))
 
     def for_rows(self, rows: int) -> "AugmentConfig":
         """Return the same with the variants that so many texts ask for, if they say it."""

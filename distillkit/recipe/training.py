@@ -1,8 +1,8 @@
 """Section `training`: how a model is trained, teacher and student alike."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import (
@@ -195,6 +195,15 @@ class TrainingConfig:
                 f"training.best_by is spearman, but the task is {task}: expected score"
             )
         return SCORES[task] if self.best_by == "score" else self.best_by
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the weights depend on, by field."""
+        plain = TrainingConfig()
+        return asdict(self) | {
+            "checkpoint_steps": plain.checkpoint_steps,
+            "keep_checkpoints": plain.keep_checkpoints,
+            "loader": asdict(plain.loader),
+        }
 
     @property
     def by_rows(self) -> bool:

@@ -63,7 +63,7 @@ def shipped_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set:
             found["temperature"] = read_bundle(out / BUNDLE)[0].temperature
         return {"steps": steps, **found}
 
-    settings = [asdict(recipe.ship), asdict(recipe.training), asdict(recipe.loss), recipe.seed]
+    settings = [asdict(recipe.ship), recipe.training.settings(), asdict(recipe.loss), recipe.seed]
     inputs = {"dev": task.tables["dev"], **home.keys("teacher", "logits", "student")}
     return home.stage("ship", settings, inputs, build, version=SHIP_VERSION)
 
@@ -83,7 +83,7 @@ def _compressed(
         task.path["dev"],
         transfer_set=transfer_set,
         logits=home.folder / "logits" / "store",
-        loss=recipe.loss,
+        loss=replace(recipe.loss, hidden=0.0, attention=0.0),  # compress asks no teacher
         training=replace(
             recipe.training.by_epochs(1), learning_rate=recipe.training.learning_rate / 10
         ),

@@ -116,7 +116,8 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         own = replace(config, model=model)
         return pipeline.train_teacher(here, own, out / "model", recipe.seed, answers=answers)
 
-    settings = [asdict(config), [recipe.data.task, asdict(columns)], recipe.seed]
+    how = asdict(config) | {"training": config.training.settings()}
+    settings = [how, [recipe.data.task, asdict(columns)], recipe.seed]
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
     return Taught(columns, path, tables, prepared, taught, finished, adapted)
@@ -189,9 +190,8 @@ def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summar
     def adapted(out: Path) -> Mapping[str, Any]:
         return pipeline.adapt_teacher(adapt, recipe.teacher.model, out / "model", seed)
 
-    return relative(
-        home.stage("adapted", [asdict(adapt), seed], read, adapted, version=ADAPT_VERSION)
-    )
+    settings = [asdict(adapt) | {"training": adapt.training.settings()}, seed]
+    return relative(home.stage("adapted", settings, read, adapted, version=ADAPT_VERSION))
 
 
 def with_variants(recipe: Recipe, task: Taught) -> Recipe:
@@ -265,7 +265,7 @@ def label_transfer_set(
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
     kind = [recipe.data.task, asdict(task.columns)]
-    settings = [asdict(recipe.augment), kind, models.fingerprints(), recipe.seed]
+    settings = [recipe.augment.settings(), kind, models.fingerprints(), recipe.seed]
     elsewhere = {"data.logits": _fingerprints([given])} if given else {}
     counts = relative(
         home.stage(
@@ -367,10 +367,13 @@ def _sources(data: DataConfig) -> list[str]:
 
 def _fingerprints(sources: Sequence[str]) -> str:
     """Fingerprint sources; a hub's data set, or one elsewhere, is known by its name alone."""
-    found = [
-        source
-        if source.startswith("datasets:") or "://" in source
-        else fingerprint(*(cast(Path, file) for file in source_files(source)))
-        for source in sources
-    ]
-    return "-".join(found)
+
+    def known_by(source: str) -> str:
+        if source.startswith("datasets:"):
+            folder = Path(source.split(":")[1])
+            return f"{source} {fingerprint(folder)}" if folder.is_dir() else source
+        if "://" in source:
+            return source
+        return fingerprint(*(cast(Path, file) for file in source_files(source)))
+
+    return "-".join(map(known_by, sources))

@@ -74,7 +74,7 @@ def vectors_of(recipe: Recipe) -> dict[str, str]:
 
 
 def _settings(recipe: Recipe) -> list[object]:
-    return [asdict(recipe.student), asdict(recipe.training), recipe.seed]
+    return [asdict(recipe.student), recipe.training.settings(), recipe.seed]
 
 
 def _inputs(recipe: Recipe, home: RunFolder, task: Taught, *stages: str) -> dict[str, str]:

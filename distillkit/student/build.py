@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distillkit.data.labels import named
 from distillkit.errors import InputError
+from distillkit.processes import log
 from distillkit.recipe import EmbeddingConfig, StudentConfig
 from distillkit.recipe.kinds import Reference, resolve
-from distillkit.student.config import named
 from distillkit.student.embeddings import VectorsOfWords, from_file, from_teacher
 from distillkit.student.register import network_of, register
 from distillkit.student.vocabulary import build_tokenizer, words_of
@@ -93,7 +94,13 @@ def _vectors(tokenizer: Any, config: EmbeddingConfig, ask: VectorsOfWords | None
     if config.source == "random":
         return None
     if not config.asks_teacher:
-        return from_file(words_of(tokenizer), config.dimension, Path(config.source))[0]
+        table, found = from_file(words_of(tokenizer), config.dimension, Path(config.source))
+        if not found:
+            raise InputError(
+                f"student.embeddings.source {config.source}: has none of the student's words; expected vectors of the text's language"
+            )
+        log(f"student: {100 * found:.0f} % of the words have a vector in {config.source}")
+        return table
     if ask is None:
         raise InputError(
             f"student.embeddings.source is {config.source}, but no teacher was given: give --teacher, or choose random or a word-vector file"

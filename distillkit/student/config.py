@@ -1,6 +1,5 @@
 """What the configurations of all students of ours have in common."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -42,11 +41,3 @@ class WordConfig(PretrainedConfig):
         self.dropout = dropout
         self.unk_token_id = unk_token_id
         super().__init__(pad_token_id=pad_token_id, **kwargs)
-
-
-def named(labels: Sequence[str]) -> dict[str, Any]:
-    """Return what a configuration says of the labels, C names in the order of the logits."""
-    return {
-        "id2label": dict(enumerate(labels)),
-        "label2id": {name: i for i, name in enumerate(labels)},
-    }

@@ -1,6 +1,7 @@
 """Match a teacher's hidden states and attention, layer by layer, besides its logits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,7 +41,6 @@ class StatesLoss(nn.Module):
         super().__init__()
         self.weights = {"hidden": hidden, "attention": attention}
         self._networks = (student, teacher.eval())  # a tuple: no submodules of this one
-        self._seen: tuple[list[Tensor], list[Tensor]] = ([], [])
         layers = [encoder_layers(network, "loss.hidden", "0") for network in self._networks]
         place = layer_map(len(layers[0]), len(layers[1]))
         self.pairs = [
@@ -57,15 +57,11 @@ class StatesLoss(nn.Module):
         self.projection = (
             nn.Linear(widths[0], widths[1], bias=False) if widths[0] != widths[1] else nn.Identity()
         )
-        if attention:
-            for seen, own, chosen in zip(
-                self._seen, layers, ([*range(len(place))], place), strict=True
-            ):
-                for i in chosen:
-                    for name in _QUERY_KEY.get(teacher.config.model_type, _BERT_QUERY_KEY):
-                        own[i].get_submodule(name).register_forward_hook(
-                            lambda _, inputs, out, seen=seen: seen.append(out)
-                        )
+        names = _QUERY_KEY.get(teacher.config.model_type, _BERT_QUERY_KEY) if attention else ()
+        self._attends = tuple(
+            [own[i].get_submodule(name) for i in chosen for name in names]
+            for own, chosen in zip(layers, (range(len(place)), place), strict=True)
+        )
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Run both networks.
@@ -79,12 +75,12 @@ class StatesLoss(nn.Module):
         """
         student, teacher = self._networks
         teacher.to(inputs["input_ids"].device)
-        for seen in self._seen:
-            seen.clear()
         own = inputs["attention_mask"].float()  # (B, T)
-        found = student(**inputs, output_hidden_states=True)
-        with torch.no_grad():
-            wanted = teacher(**inputs, output_hidden_states=True)
+        seen: tuple[list[Tensor], list[Tensor]] = ([], [])
+        with _outputs(zip(self._attends, seen, strict=True)):
+            found = student(**inputs, output_hidden_states=True)
+            with torch.no_grad():
+                wanted = teacher(**inputs, output_hidden_states=True)
         loss = own.new_zeros(len(own))
         if self.weights["hidden"]:
             for i, j in self.pairs:
@@ -99,7 +95,7 @@ class StatesLoss(nn.Module):
                 loss = loss + self.weights["hidden"] * (distance * own).sum(1) / own.sum(1)
         if self.weights["attention"]:
             both = own[:, :, None] * own[:, None, :]  # (B, T, T)
-            for mine, theirs in zip(*(self._scores(seen) for seen in self._seen), strict=True):
+            for mine, theirs in zip(*map(self._scores, seen), strict=True):
                 distance = (mine - theirs).square().mean(1)
                 loss = loss + self.weights["attention"] * (distance * both).sum((1, 2)) / both.sum(
                     (1, 2)
@@ -113,6 +109,21 @@ class StatesLoss(nn.Module):
                 x.float().unflatten(2, (self.heads[0], -1)).transpose(1, 2) for x in (query, key)
             )
             yield q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+
+
+@contextmanager
+def _outputs(kept: Iterable[tuple[list[nn.Module], list[Tensor]]]) -> Iterator[None]:
+    """Append what modules give to lists, until the end; a copy of the modules keeps nothing."""
+    hooks = [
+        module.register_forward_hook(lambda _, inputs, out, seen=seen: seen.append(out))
+        for modules, seen in kept
+        for module in modules
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class LearnsStates(nn.Module):

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from distillkit.data.labels import named
 from distillkit.errors import InputError
 from distillkit.recipe import StudentConfig
-from distillkit.student.config import named
 from distillkit.student.model import SiameseStudent, TextEncoder
 from distillkit.student.pooling import Pooling
-from distillkit.training.layers import encoder_layers
+from distillkit.training.layers import encoder_layers, positions_of
 
 # Units of an attention head in every BERT but the smallest (Devlin et al. 2019).
 _HEAD_UNITS = 64
@@ -69,25 +69,20 @@ def few_layers(
             "num_attention_heads": heads,
             between: 4 * hidden_size,
         }
-    for name, value in changed.items():
+    for name, value in (changed | named(labels)).items():
         setattr(config, name, value)
-    same_head = [teacher.config.id2label[i] for i in range(teacher.config.num_labels)] == list(
-        labels
-    )
-    config.id2label, config.label2id = (
-        dict(enumerate(labels)),
-        {name: i for i, name in enumerate(labels)},
-    )
+    own = teacher.config.id2label
+    same_head = [own[i] for i in range(teacher.config.num_labels)] == list(labels)
     student = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
     if hidden_size:
         return student
     kept = nn.ModuleList(above[i] for i in layer_map(layers, len(above)))
     encoder_layers(student, "").load_state_dict(kept.state_dict())
-    own = {id(parameter) for parameter in encoder_layers(student, "").parameters()}
+    copied = {id(parameter) for parameter in encoder_layers(student, "").parameters()}
     theirs = dict(teacher.named_parameters())
     with torch.no_grad():
         for name, parameter in student.named_parameters():
-            if id(parameter) not in own and (
+            if id(parameter) not in copied and (
                 same_head or name.startswith(f"{student.base_model_prefix}.")
             ):
                 parameter.copy_(theirs[name])
@@ -99,8 +94,8 @@ def few_layers_student(
 ) -> tuple[Any, Any]:
     """Build a `transformer` student and its tokenizer, as `StudentKind.from_teacher` says."""
     model = few_layers(teacher, config.layers, config.hidden_size, labels, config.dropout)
-    positions = teacher.config.max_position_embeddings
-    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens, positions)
+    longest = positions_of(teacher) or config.max_tokens
+    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens, longest)
     return model, tokenizer
 
 

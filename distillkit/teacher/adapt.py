@@ -29,6 +29,7 @@ from distillkit.teacher.scratch import fresh_encoder, start_embeddings
 from distillkit.teacher.similar import similar_words
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.inference import predict_logits
+from distillkit.training.layers import positions_of
 from distillkit.training.loop import fit
 from distillkit.training.plan import CountedLoss, FitPlan, FitResult
 from distillkit.training.precision import autocast, pick_device, resolve
@@ -108,9 +109,8 @@ def _start(config: AdaptConfig, model: str) -> tuple[Any, Any]:
 def _corpus(config: AdaptConfig, tokenizer: Any, seed: int) -> Corpus:
     pairs = (config.objectives.nsp, config.objectives.sop)
     with leading() as leads:  # the other processes find the rows that the first has cut
-        if leads:
-            read_corpus(config.text, tokenizer, pairs=pairs, seed=seed)
-    return read_corpus(config.text, tokenizer, pairs=pairs, seed=seed)
+        found = read_corpus(config.text, tokenizer, pairs=pairs, seed=seed) if leads else None
+    return found or read_corpus(config.text, tokenizer, pairs=pairs, seed=seed)
 
 
 def _train(
@@ -273,11 +273,8 @@ def token_scores(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tenso
 
 
 def _check_length(network: Any, config: AdaptConfig) -> None:
-    longest = getattr(network.config, "max_position_embeddings", config.text.max_tokens)
-    positions = dict(network.base_model.named_modules()).get("embeddings.position_embeddings")
-    if positions is not None and positions.padding_idx is not None:
-        longest -= positions.padding_idx + 1  # RoBERTa counts from the padding token's number on
-    if config.text.max_tokens > longest:
+    longest = positions_of(network)
+    if longest is not None and config.text.max_tokens > longest:
         raise InputError(
             f"adapt.text.max_tokens is {config.text.max_tokens}: expected at most {longest}, which the encoder reads"
         )

@@ -10,10 +10,11 @@ from typing import Any
 
 from distillkit import shelf
 from distillkit.data.checked import check_sealed
-from distillkit.data.labels import PROBLEM_TYPES, task_of_model
+from distillkit.data.labels import PROBLEM_TYPES, named, task_of_model
 from distillkit.errors import InputError, checkpoint_errors, library_errors
 from distillkit.processes import without_foreign_bars
 from distillkit.recipe import Task, TeacherConfig, load_config
+from distillkit.training.layers import positions_of
 
 # In place of a checkpoint: an encoder that `teacher.adapt` builds and trains on text alone.
 SCRATCH = "scratch"
@@ -112,8 +113,7 @@ def load_classifier(
             )
     else:
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
-        numbers = {name: i for i, name in enumerate(labels)}
-        head = {"id2label": dict(enumerate(labels)), "label2id": numbers}
+        head = named(labels)
         head |= {"ignore_mismatched_sizes": True, "problem_type": PROBLEM_TYPES[task]}
     with checkpoint_errors(model), without_foreign_bars(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -158,7 +158,7 @@ def task_of(model: str) -> Task:
 def max_tokens_of(model: Any, tokenizer: Any) -> int:
     """Return the shorter of a tokenizer's limit and a model's position table."""
     limit = tokenizer.model_max_length
-    return int(min(limit, getattr(model.config, "max_position_embeddings", limit)))
+    return int(min(limit, positions_of(model) or limit))
 
 
 def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[str]:

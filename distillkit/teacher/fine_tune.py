@@ -16,9 +16,11 @@ from distillkit.data.gold import check_labels_known, gold_of, label_names
 from distillkit.data.labels import task_of_labels
 from distillkit.data.scores import dev_score
 from distillkit.loss import gold_loss, soft_target_loss
+from distillkit.processes import log
 from distillkit.recipe import TeacherConfig
 from distillkit.teacher.checkpoint import load_classifier, own_labels
 from distillkit.training.checkpoints import Checkpoints
+from distillkit.training.layers import positions_of
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan, FitResult
 
@@ -56,8 +58,11 @@ def fine_tune(
     labels = own if set(own) == set(labels) else labels
     torch.manual_seed(seed)  # the head is drawn on loading
     model, tokenizer = load_classifier(config.model, labels, task)
-    rows = encode(tokenizer, *texts_of(train), config.max_tokens)
-    dev_rows = encode(tokenizer, *texts_of(dev), config.max_tokens)
+    longest = _longest(model, config.max_tokens)
+    if longest < config.max_tokens:
+        log(f"teacher: {config.model} reads {longest} tokens, fewer than teacher.max_tokens")
+    rows = encode(tokenizer, *texts_of(train), longest)
+    dev_rows = encode(tokenizer, *texts_of(dev), longest)
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
     if answers is not None:
         found, names = answers
@@ -80,7 +85,11 @@ def fine_tune(
     return model, tokenizer, fit(model, plan)
 
 
+def _longest(model: Any, max_tokens: int) -> int:
+    return min(max_tokens, positions_of(model) or max_tokens)
+
+
 def save(model: Any, tokenizer: Any, folder: Path, max_tokens: int) -> None:
     """Save a checkpoint whose tokenizer truncates where training did."""
-    tokenizer.model_max_length = min(tokenizer.model_max_length, max_tokens)
+    tokenizer.model_max_length = _longest(model, max_tokens)
     save_pretrained(folder, model, tokenizer)

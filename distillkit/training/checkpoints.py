@@ -31,6 +31,7 @@ from distillkit.training.strategies.base import Strategy
 
 _BLOCK = 2**18  # of an array or a column, hashed together
 _BEFORE = "remove that folder to go on from the one before it"
+_ANEW = "--no-resume starts over"
 
 
 @dataclass
@@ -165,8 +166,8 @@ class Checkpoints:
     def load_best(self, strategy: Strategy) -> None:
         """Give the model the best weights."""
         path = self.folder / "best"
-        with readable(path, _BEFORE):
-            check_sealed(path, _BEFORE)
+        with readable(path, _ANEW):
+            check_sealed(path, _ANEW)
             strategy.load_weights(
                 load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors")
             )

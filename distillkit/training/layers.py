@@ -1,4 +1,4 @@
-"""The layers of BERT-class encoders: what strategies share out, and small students are cut from."""
+"""Layers and positions of BERT-class encoders; small students are cut from the layers."""
 
 from typing import Any
 
@@ -16,6 +16,17 @@ _LAYERS = {
     "electra": "encoder.layer",
     "distilbert": "transformer.layer",
 }
+
+
+def positions_of(model: Any) -> int | None:
+    """Return how many tokens a model has positions for; None: as many as there are."""
+    size: int | None = getattr(model.config, "max_position_embeddings", None)
+    if size is None:
+        return None
+    table: Any = dict(model.base_model.named_modules()).get("embeddings.position_embeddings")
+    padding = getattr(table, "padding_idx", None)
+    # RoBERTa counts from the padding token's number on.
+    return size if padding is None else size - padding - 1
 
 
 def encoder_layers(model: nn.Module, what: str, instead: str = "") -> nn.ModuleList:

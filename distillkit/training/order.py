@@ -1,9 +1,8 @@
 """Which rows each optimizer step takes: drawn from a seed alone, one pool of rows at a time."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
-from typing import overload
 
 import torch
 from torch import Tensor
@@ -81,7 +80,7 @@ class Order:
         return start + drawn_rows(self.weights[start:end], generator)
 
 
-class Epoch(Sequence[Group]):
+class Epoch:
     """The optimizer steps of an epoch; any pool of them can be drawn without those before it."""
 
     def __init__(self, order: Order, seed: int, steps: int) -> None:
@@ -97,15 +96,7 @@ class Epoch(Sequence[Group]):
     def __len__(self) -> int:
         return self._steps
 
-    @overload
-    def __getitem__(self, step: int) -> Group: ...
-
-    @overload
-    def __getitem__(self, step: slice) -> list[Group]: ...
-
-    def __getitem__(self, step: int | slice) -> Group | list[Group]:
-        if isinstance(step, slice):
-            return [self[i] for i in range(*step.indices(len(self)))]
+    def __getitem__(self, step: int) -> Group:
         if not 0 <= step < len(self):
             raise IndexError(step)
         pool, place = divmod(step, self._order.pool_steps)
@@ -124,7 +115,7 @@ class Epoch(Sequence[Group]):
         """Rows of all steps."""
         if len(self) == self._order.steps_an_epoch:
             return self._order.rows_an_epoch
-        return sum(len(part) for group in self for part in group)
+        return sum(len(part) for group in self.after(0) for part in group)
 
     def _pool(self, number: int) -> tuple[Tensor, list[int]]:
         """Return a pool, and hold it alone."""

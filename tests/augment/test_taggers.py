@@ -1,6 +1,7 @@
 """Taggers by name, and the tags that are kept for another time."""
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -59,7 +60,8 @@ def test_a_function_is_found_by_module_and_name(tmp_path, monkeypatch):
     (tmp_path / "own_tagger.py").write_text(
         "def tag(texts):\n    return [[(text, 'X')] for text in texts]\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)  # as a console script, which has not this folder on its path
     assert tagged("own_tagger:tag", ["a b"]) == [[("a b", "X")]]
 
 

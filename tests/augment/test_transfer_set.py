@@ -20,7 +20,7 @@ from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import ORIGINS, schema
 from distillkit.data.tables import mask_of, read_table
 from distillkit.data.words import split_words
-from distillkit.errors import InputError
+from distillkit.errors import InputError, WorkerDied
 from distillkit.recipe import ColumnsConfig
 
 MASK_ALL = {"p_mask": 1.0, "p_pos": 0.0, "p_ng": 0.0}
@@ -661,6 +661,20 @@ def test_a_tagger_of_ones_own_is_asked_each_time(tmp_path, stopped):
     if stopped:
         assert stop_at(last, lambda: run(all_alike))
     assert run(by_letter) == expected
+
+
+def test_what_is_done_when_a_worker_dies_is_kept_and_a_mistake_leaves_nothing(
+    tmp_path, monkeypatch
+):
+    for error, kept in ((WorkerDied("died"), True), (InputError("wrong"), False)):
+
+        def fail(*given, error=error):
+            raise error
+
+        monkeypatch.setattr(transfer_set, "_build", fail)
+        with pytest.raises(InputError):
+            make_many(tmp_path / "t.parquet")
+        assert (tmp_path / ".t.parquet.work").exists() == kept
 
 
 def test_a_stopped_build_forgets_the_tags_of_a_module_that_has_changed(tmp_path, counting):

@@ -72,6 +72,16 @@ def test_line_ends_byte_order_mark_and_a_missing_last_newline_do_not_matter(
     ]
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["text,label,,\na b,x,,\n", '"Text, full";label\na b;x\n'],
+    ids=["Excel's empty columns", "a comma in quotes"],
+)
+def test_headers_that_spreadsheets_write(write, content):
+    (row,) = read(write("a.csv", content))
+    assert list(row.values())[:2] == ["a b", "x"]
+
+
 # What str.splitlines takes for line ends; JSON forbids the bare control characters among them.
 @pytest.mark.parametrize(
     ("name", "odd"),

@@ -403,7 +403,7 @@ def test_the_only_text_of_a_label_stays_in_training():
     assert sorted(dev["label"].to_pylist()) == ["x", "x", "z"]
     assert sorted(train["label"].to_pylist()) == ["x"] * 18 + ["y", "z"]
     names = [f"n{i}" for i in range(30)]  # not labels, but ids
-    with pytest.raises(InputError, match=r"1 of 42 texts .* most have a label of their own"):
+    with pytest.raises(InputError, match=r"31 labels of 42 texts: too few of each"):
         split_dev(labelled({"x": 12} | dict.fromkeys(names, 1)), 0.1, seed=1)
 
 
@@ -612,6 +612,22 @@ def test_rows_that_lack_a_value_are_dropped_when_told_and_counted(tmp_path, caps
     path.write_text("text,label\n,pos\n")
     with pytest.raises(InputError, match="no rows with a text and a label"):
         read_table(str(path), ColumnsConfig(), missing="drop")
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "kept"),
+    [
+        ("classification", "a,x\nb, \nc,y\n", ["x", "y"]),
+        ("regression", "a,1\nb, \nc,nan\nd,2\n", [1.0, 2.0]),
+    ],
+)
+def test_a_label_of_blanks_or_nan_is_missing(tmp_path, task, rows, kept):
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,label\n{rows}")
+    with pytest.raises(InputError, match=r"lack a value|is empty"):
+        read_table(str(path), ColumnsConfig(), task=task)
+    table = read_table(str(path), ColumnsConfig(), task=task, missing="drop")
+    assert table["label"].to_pylist() == kept
 
 
 def test_dropping_is_a_setting_of_the_data_alone_and_old_runs_keep_theirs():

@@ -208,6 +208,13 @@ def test_a_file_without_any_number_for_our_words_has_no_scale_and_is_read(tmp_pa
     assert table[3].any()
 
 
+def test_a_file_without_any_word_of_the_student_is_refused(tmp_path):
+    (tmp_path / "v.txt").write_text("zebra 1 2\n")
+    vectors = EmbeddingConfig(source=str(tmp_path / "v.txt"), dimension=2)
+    with pytest.raises(InputError, match=r"v.txt: has none of the student's words"):
+        build_student(["a good film"], ["bad", "good"], StudentConfig(embeddings=vectors), 1)
+
+
 def test_a_missing_file_is_refused_with_what_else_is_known(tmp_path):
     with pytest.raises(
         InputError,

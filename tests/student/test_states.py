@@ -64,6 +64,17 @@ def test_the_loss_is_that_of_the_layers_by_hand(bert, inputs, hidden, attention)
         assert extra[row].item() == pytest.approx(expected, rel=1e-4)
 
 
+def test_a_copy_learns_the_same_and_answering_keeps_nothing(bert, inputs):
+    learner = with_states(cut(bert), bert[0], LossConfig(hidden=1.0, attention=2.0))
+    copied = copy.deepcopy(learner)  # as fsdp and deepspeed train it
+    extra = learner.train()(**inputs).logits[:, -1]
+    torch.testing.assert_close(copied.train()(**inputs).logits[:, -1], extra)
+    assert extra.min() > 0
+    queries = [module for name, module in learner.named_modules() if name.endswith("query")]
+    assert len(queries) == 2
+    assert not any(module._forward_hooks for module in queries)
+
+
 def test_a_narrower_student_learns_a_projection_and_the_teacher_learns_nothing(bert, inputs):
     states = StatesLoss(cut(bert, hidden_size=6), bert[0], 1.0, 0.0)
     _, extra = states(inputs)

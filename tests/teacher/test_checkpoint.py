@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from transformers import RobertaConfig, RobertaForSequenceClassification
 
 from distillkit.cli import main
 from distillkit.data.labels import labels_of
@@ -115,6 +116,20 @@ def test_input_ends_at_the_shorter_of_tokenizer_limit_and_position_table(classif
     for limit, expected in ((10, 10), (10**30, 32)):
         tokenizer.model_max_length = limit
         assert max_tokens_of(model, tokenizer) == expected
+
+
+def test_roberta_counts_positions_from_its_padding_token_on(classifier_folder):
+    _, tokenizer = load_classifier(classifier_folder)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    shape = RobertaConfig(vocab_size=50, num_attention_heads=2, pad_token_id=1, **sizes)
+    shape.max_position_embeddings = 34
+    model = RobertaForSequenceClassification(shape).eval()
+    tokenizer.model_max_length = 10**30
+    assert max_tokens_of(model, tokenizer) == 32
+    ids = torch.full((1, 33), 7)
+    assert model(ids[:, :32]).logits.shape == (1, 2)
+    with pytest.raises((IndexError, RuntimeError)):
+        model(ids)
 
 
 def test_a_teachers_logits_are_named_in_the_teachers_order():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -120,6 +122,17 @@ def test_the_saved_checkpoint_is_the_same_model_and_truncates_where_training_did
     assert loaded.config.id2label == {0: "negative", 1: "positive"}
     assert again.model_max_length == 7
     assert len(again("good " * 30, truncation=True)["input_ids"]) == 7
+
+
+def test_rows_longer_than_the_encoder_reads_are_cut(
+    encoder_folder, train_table, dev_table, tmp_path, capsys
+):
+    long = train_table.set_column(0, "text", pa.array(["good " * 60] * len(train_table)))
+    much = replace(config(encoder_folder), max_tokens=50)
+    model, tokenizer, _ = fine_tune(long, dev_table, much, 1)
+    assert "reads 32 tokens, fewer than teacher.max_tokens" in capsys.readouterr().err
+    save(model, tokenizer, tmp_path, 50)
+    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == 32
 
 
 def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained_in(

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 
 from distillkit.data.batches import Encoded
 from distillkit.errors import InputError
@@ -25,6 +25,7 @@ from distillkit.training.precision import autocast, resolve
 from distillkit.training.state import (
     load_optimizer_state,
     load_weights,
+    local,
     optimizer_state,
     weights_of,
 )
@@ -148,8 +149,9 @@ class Strategy:
         norm = self.norm(gradients)
         # On a GPU the product costs less than asking; on a CPU it is one more way through memory.
         if self.device.type != "cpu" or norm > max_norm:
-            trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-            clip_grads_with_norm_(trained, max_norm, norm)
+            # Shard by shard: torch clips no list of DTensors and tensors.
+            here = [local(gradient) for gradient in gradients]
+            torch._foreach_mul_(here, (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:

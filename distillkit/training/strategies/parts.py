@@ -14,7 +14,7 @@ from distillkit.data.batches import Encoded, budget_batches
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training.precision import autocast
-from distillkit.training.state import is_dtensor, load_weights, local
+from distillkit.training.state import is_dtensor, load_weights
 from distillkit.training.strategies.base import MakeOptimizer, Strategy
 
 _MAX_BATCH_TOKENS = 4096  # as `predict_logits` has it
@@ -62,25 +62,6 @@ class InParts(Strategy):
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that does nothing: the passes themselves exchange what they must."""
         return contextlib.nullcontext()
-
-    def clip(self, max_norm: float) -> Tensor:
-        """Scale the gradients down to a global norm; return the norm they had, () float32."""
-        if self.given is None:
-            return super().clip(max_norm)
-        gradients = [
-            p.grad
-            for group in self.optimizer.param_groups
-            for p in group["params"]
-            if p.grad is not None
-        ]
-        norm = self.norm(gradients)
-        if self.device.type != "cpu" or norm > max_norm:
-            # Shard by shard: torch clips no list of DTensors and tensors.
-            torch._foreach_mul_(
-                [local(gradient) for gradient in gradients],
-                (max_norm / (norm + 1e-6)).clamp(max=1.0),
-            )
-        return norm
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return the global norm, () float32, of gradients, some or all of them DTensors."""
