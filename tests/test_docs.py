@@ -114,6 +114,8 @@ def test_commands_parse(page, args, tmp_path, monkeypatch):
     for name in ("mine.yaml", "runs/quickstart/tune/best.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(recipe)
+    labelled = "".join(f"it was the one of {i},{'good' if i % 2 else 'bad'}\n" for i in range(40))
+    (tmp_path / "train.csv").write_text(f"text,label\n{labelled}")
     if "--help" in args:
         with pytest.raises(SystemExit) as stop:
             cli.parse(args[0], args[1:])
