@@ -9,14 +9,12 @@ pieces, which are then met at serving time as well.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from statistics import mean, stdev
 
+from cells import Cell, accuracies, finished, grouped, parser, some, train_missing
 from torch import Tensor
 
 from distillkit.data.content import texts_of
@@ -43,54 +41,35 @@ STARTS = {
     "glove": EmbeddingConfig("glove"),
     "teacher": EmbeddingConfig("teacher"),
 }
-# Start, width and seed in; rows, dev accuracy, 0 to 1, and seconds until training began, out.
-Train = Callable[[str, int, int], tuple[int, float, float]]
 
 
 def main() -> int:
     """Train what is missing, or print the table."""
     arguments = _parse()
     if arguments.table:
-        print(_table(_finished(arguments.results)))
+        print(_table(finished(arguments.results)))
         return 0
-    cells = [
-        (start, width, seed)
+    keys = [
+        {
+            "start": start,
+            "width": width,
+            "pieces": arguments.pieces,
+            "min_count": arguments.min_count,
+            "epochs": arguments.epochs,
+            "seed": seed,
+        }
         for seed in arguments.seeds
         for width in arguments.widths
         for start in arguments.starts
         if start != "glove" or (width == 50 and arguments.glove)
     ]
-    shard, shards = map(int, arguments.shard.split("/"))
-    train = _student(arguments)
-    for start, width, seed in cells[shard::shards]:
-        vocabulary = {"pieces": arguments.pieces, "min_count": arguments.min_count}
-        key = {
-            "start": start,
-            "width": width,
-            **vocabulary,
-            "epochs": arguments.epochs,
-            "seed": seed,
-        }
-        if any(key.items() <= cell.items() for cell in _finished(arguments.results)):
-            continue
-        started = time.perf_counter()
-        rows, accuracy, built = train(start, width, seed)
-        cell = key | {
-            "rows": rows,
-            "accuracy": accuracy,
-            "build_seconds": built,
-            "seconds": time.perf_counter() - started,
-        }
-        with arguments.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(cell) + "\n")
-        sys.stderr.write(json.dumps(cell) + "\n")
+    train_missing(arguments, keys, _student(arguments))
     return 0
 
 
-def _student(arguments: argparse.Namespace) -> Train:
+def _student(arguments: argparse.Namespace) -> Callable[[Cell], Cell]:
     data = read_table(arguments.transfer_set, ColumnsConfig(), labels="optional")
-    if arguments.rows:
-        data = data.take(list(range(0, len(data), -(-len(data) // arguments.rows))))
+    data = some(data, arguments.rows)
     dev, names = (
         read_table(arguments.dev, ColumnsConfig(text=arguments.column)),
         joined_labels(arguments.logits, {}),
@@ -113,9 +92,9 @@ def _student(arguments: argparse.Namespace) -> Train:
             kept.append(word_vectors(*teacher, words))
         return kept[0]
 
-    def train(start: str, width: int, seed: int) -> tuple[int, float, float]:
-        embeddings = replace(STARTS[start], dimension=width)
-        if start == "glove":
+    def train(key: Cell) -> Cell:
+        embeddings, seed = replace(STARTS[key["start"]], dimension=key["width"]), key["seed"]
+        if key["start"] == "glove":
             embeddings = replace(embeddings, source=arguments.glove)
         began = time.perf_counter()
         config = replace(shelf, vocabulary=vocabulary, embeddings=embeddings)
@@ -124,75 +103,41 @@ def _student(arguments: argparse.Namespace) -> Train:
         loss, mask = LossConfig(), mask_of(data)
         rows = training_rows(model, tokenizer, data, logits, loss, training, mask=mask)
         task = DistillationTask(model, tokenizer, rows, dev, loss, training, seed)
-        result = fit(*prepare(task))
-        return len(data), result.best_score, built
+        return {
+            "rows": len(data),
+            "accuracy": fit(*prepare(task)).best_score,
+            "build_seconds": built,
+            "seconds": time.perf_counter() - began,
+        }
 
     return train
 
 
-def _finished(path: Path) -> list[dict]:
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if path.is_file()
-        else []
-    )
-
-
-def _table(cells: Sequence[dict]) -> str:
-    found: dict[tuple[int, int, int, str], list[dict]] = {}
-    for cell in cells:
-        found.setdefault((cell["width"], cell["pieces"], cell["epochs"], cell["start"]), []).append(
-            cell
-        )
+def _table(cells: Sequence[Cell]) -> str:
     rows = [["width", "word vectors", "pieces", "rows", "epochs", "dev accuracy", "sd", "seeds"]]
-    for (width, pieces, epochs, start), group in sorted(
-        found.items(), key=lambda item: (item[0][:3], list(STARTS).index(item[0][3]))
-    ):
-        scores = [100 * cell["accuracy"] for cell in group]
-        spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
-        rows.append(
-            [
-                str(width),
-                start,
-                f"{pieces:,}",
-                f"{group[0]['rows']:,}",
-                str(epochs),
-                f"{mean(scores):.2f}",
-                spread,
-                str(len(group)),
-            ]
-        )
+    found = grouped(cells, "width", "pieces", "epochs", "start")
+    order = sorted(found, key=lambda key: (key[:3], list(STARTS).index(key[3])))
+    for width, pieces, epochs, start in order:
+        group = found[width, pieces, epochs, start]
+        about = [str(width), start, f"{pieces:,}", f"{group[0]['rows']:,}", str(epochs)]
+        rows.append([*about, *accuracies(group)])
     return table(rows)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--transfer-set")
-    parser.add_argument("--logits", type=Path)
-    parser.add_argument("--teacher")
-    parser.add_argument(
+    known = parser(__doc__)
+    known.add_argument(
         "--glove", default="", help="a file of vectors of width 50; none: without it"
     )
-    parser.add_argument("--dev")
-    parser.add_argument("--column", default="text")
-    parser.add_argument(
-        "--rows", type=int, default=0, help="take about so many rows, evenly; 0: all"
-    )
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--learning-rate", type=float, default=5e-4)
-    parser.add_argument("--widths", type=int, nargs="+", default=[50, 300])
-    parser.add_argument("--starts", nargs="+", choices=list(STARTS), default=list(STARTS))
-    parser.add_argument("--pieces", type=int, default=0, help="of the vocabulary, word pieces")
-    parser.add_argument(
+    known.add_argument("--epochs", type=int, default=3)
+    known.add_argument("--learning-rate", type=float, default=5e-4)
+    known.add_argument("--widths", type=int, nargs="+", default=[50, 300])
+    known.add_argument("--starts", nargs="+", choices=list(STARTS), default=list(STARTS))
+    known.add_argument("--pieces", type=int, default=0, help="of the vocabulary, word pieces")
+    known.add_argument(
         "--min-count", type=int, default=1, help="rarer words are unknown, or made of pieces"
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--shard", default="0/1")
-    return parser.parse_args()
+    return known.parse_args()
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ finished cell is kept in `--results`: stopped, it goes on, and several processes
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
+from cells import Cell, accuracies, finished, grouped, parser, some, train_missing
 from torch import Tensor
 
 from distillkit.data.content import texts_of
@@ -48,25 +47,22 @@ def main() -> int:
     """Train what is missing, or print the table."""
     arguments = _parse()
     if arguments.table:
-        print(_table(_finished(arguments.results)))
+        print(_table(finished(arguments.results)))
         return 0
-    cells = [
-        (batch, optimizer, seed)
+    keys = [
+        {"what": arguments.what, "batch": batch, "optimizer": optimizer, "seed": seed}
         for seed in arguments.seeds
         for batch in sorted(arguments.batches, reverse=True)
         for optimizer in arguments.optimizers
     ]
-    shard, shards = map(int, arguments.shard.split("/"))
     train = _student(arguments) if arguments.what == "student" else _teacher(arguments)
-    for batch, optimizer, seed in cells[shard::shards]:
-        key = {"what": arguments.what, "batch": batch, "optimizer": optimizer, "seed": seed}
-        if any(key.items() <= cell.items() for cell in _finished(arguments.results)):
-            continue
-        rate = arguments.rates[optimizer]
+
+    def measured(key: Cell) -> Cell:
+        rate, epochs = arguments.rates[key["optimizer"]], arguments.epochs
         training = TrainingConfig(
-            epochs=arguments.epochs,
-            batch_size=batch,
-            optimizer=optimizer,
+            epochs=epochs,
+            batch_size=key["batch"],
+            optimizer=key["optimizer"],
             learning_rate=rate,
             weight_decay=0.01,
             learning_rate_scaling="sqrt",
@@ -74,25 +70,19 @@ def main() -> int:
             warmup_fraction=arguments.warmup,
         )
         started = time.perf_counter()
-        rows, accuracy = train(training, seed)
-        cell = key | {
-            "learning_rate": rate,
-            "epochs": arguments.epochs,
-            "rows": rows,
-            "accuracy": accuracy,
-            "rows_per_second": rows * arguments.epochs / (time.perf_counter() - started),
-        }
-        with arguments.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(cell) + "\n")
-        sys.stderr.write(json.dumps(cell) + "\n")
+        rows, accuracy = train(training, key["seed"])
+        speed = rows * epochs / (time.perf_counter() - started)
+        about = {"learning_rate": rate, "epochs": epochs, "rows": rows}
+        return about | {"accuracy": accuracy, "rows_per_second": speed}
+
+    train_missing(arguments, keys, measured)
     return 0
 
 
 def _student(arguments: argparse.Namespace) -> Train:
     columns = ColumnsConfig(text=arguments.column)
     data = read_table(arguments.transfer_set, ColumnsConfig(), labels="optional")
-    if arguments.rows:
-        data = data.take(list(range(0, len(data), -(-len(data) // arguments.rows))))
+    data = some(data, arguments.rows)
     dev, names = read_table(arguments.dev, columns), joined_labels(arguments.logits, {})
     logits = join_logits(data, arguments.logits, {})
     config = load_config("students", "bilstm", StudentConfig())
@@ -118,8 +108,7 @@ def _student(arguments: argparse.Namespace) -> Train:
 def _teacher(arguments: argparse.Namespace) -> Train:
     columns = ColumnsConfig(text=arguments.column)
     data, dev = read_table(arguments.train, columns), read_table(arguments.dev, columns)
-    if arguments.rows:
-        data = data.take(list(range(0, len(data), -(-len(data) // arguments.rows))))
+    data = some(data, arguments.rows)
     config = load_config("teachers", "minilm-l6", TeacherConfig())
 
     def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
@@ -134,70 +123,33 @@ def _teacher(arguments: argparse.Namespace) -> Train:
     return train
 
 
-def _finished(path: Path) -> list[dict]:
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if path.is_file()
-        else []
-    )
-
-
-def _table(cells: Sequence[dict]) -> str:
-    found: dict[tuple[int, str], list[dict]] = {}
-    for cell in cells:
-        found.setdefault((cell["batch"], cell["optimizer"]), []).append(cell)
+def _table(cells: Sequence[Cell]) -> str:
     rows = [["batch", "optimizer", "learning rate", "dev accuracy", "sd", "seeds", "rows a second"]]
-    for (batch, optimizer), group in sorted(found.items()):
-        scores = [100 * cell["accuracy"] for cell in group]
-        spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
-        speed = mean(cell["rows_per_second"] for cell in group)
-        rows.append(
-            [
-                f"{batch:,}",
-                optimizer,
-                f"{group[0]['learning_rate']:g}",
-                f"{mean(scores):.2f}",
-                spread,
-                str(len(group)),
-                f"{speed:,.0f}",
-            ]
-        )
+    for (batch, optimizer), group in sorted(grouped(cells, "batch", "optimizer").items()):
+        rate, speed = group[0]["learning_rate"], mean(cell["rows_per_second"] for cell in group)
+        rows.append([f"{batch:,}", optimizer, f"{rate:g}", *accuracies(group), f"{speed:,.0f}"])
     return table(rows)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=["student", "teacher"])
-    parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--transfer-set")
-    parser.add_argument("--logits", type=Path)
-    parser.add_argument("--teacher")
-    parser.add_argument("--train")
-    parser.add_argument("--dev")
-    parser.add_argument("--column", default="text")
-    parser.add_argument(
-        "--rows", type=int, default=0, help="take about so many rows, evenly; 0: all"
-    )
-    parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024, 4096, 16384])
-    parser.add_argument("--optimizers", nargs="+", default=["adamw", "lamb"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument(
+    known = parser(__doc__)
+    known.add_argument("what", choices=["student", "teacher"])
+    known.add_argument("--train")
+    known.add_argument("--epochs", type=int, default=1)
+    known.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024, 4096, 16384])
+    known.add_argument("--optimizers", nargs="+", default=["adamw", "lamb"])
+    known.add_argument(
         "--adamw", type=float, default=5e-4, help="learning rate of AdamW at the reference batch"
     )
-    parser.add_argument(
+    known.add_argument(
         "--lamb", type=float, default=3e-3, help="learning rate of LAMB at the reference batch"
     )
-    parser.add_argument("--reference-batch", type=int, default=64)
-    parser.add_argument("--warmup", type=float, default=0.1)
-    parser.add_argument(
+    known.add_argument("--reference-batch", type=int, default=64)
+    known.add_argument("--warmup", type=float, default=0.1)
+    known.add_argument(
         "--forward-rows", type=int, default=128, help="teacher: rows a forward pass, accumulated"
     )
-    parser.add_argument("--shard", default="0/1")
-    arguments = parser.parse_args()
+    arguments = known.parse_args()
     arguments.rates = {"adamw": arguments.adamw, "lamb": arguments.lamb}
     return arguments
 
