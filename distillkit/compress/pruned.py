@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from distillkit.training.layers import encoder_layers
+from distillkit.training.layers import encoder_layers, encoder_parts
 
 # The answers are described by the outer configuration, not by that of the transformer within.
 _ANSWERS = ("id2label", "label2id", "problem_type")
@@ -26,7 +26,7 @@ class Attention:
     """
 
     module: Any
-    into: tuple[Any, Any, Any]
+    into: Sequence[Any]
     out: Any
 
     @property
@@ -53,14 +53,13 @@ class Attention:
 
 def attentions(model: Any, what: str = "", instead: str = "") -> list[Attention]:
     """List the attention of each layer of a BERT-class model; arguments as in `encoder_layers`."""
-    layers: Any = encoder_layers(model, what, instead)
-    if model.config.model_type == "distilbert":
-        of = [layer.attention for layer in layers]
-        return [Attention(part, (part.q_lin, part.k_lin, part.v_lin), part.out_lin) for part in of]
-    pairs = [(layer.attention.self, layer.attention.output) for layer in layers]
-    return [
-        Attention(part, (part.query, part.key, part.value), output.dense) for part, output in pairs
-    ]
+    parts = encoder_parts(model, what, instead)
+    found = []
+    for layer in encoder_layers(model):
+        into = [layer.get_submodule(name) for name in (parts.query, parts.key, parts.value)]
+        module = layer.get_submodule(parts.query.rpartition(".")[0])
+        found.append(Attention(module, into, layer.get_submodule(parts.attention_out)))
+    return found
 
 
 class PrunedTransformerConfig(PretrainedConfig):

@@ -10,7 +10,7 @@ from distillkit.compress.pruned import attentions
 from distillkit.errors import InputError
 from distillkit.student.transformer import layer_map
 from distillkit.student.units import best_units, keep_rows, keep_units
-from distillkit.training.layers import encoder_layers
+from distillkit.training.layers import encoder_layers, encoder_parts
 
 
 def prune_units(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
@@ -38,19 +38,18 @@ def prune_units(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> 
 def prune_feed_forward(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
     """Remove a fraction of the feed-forward rows of least saliency from every layer, in place."""
     names = {id(weight): name for name, weight in model.named_parameters()}
-    distil = model.config.model_type == "distilbert"
+    parts = encoder_parts(model, "compress.feed_forward", "compress.units")
     kept = 0
     with torch.no_grad():
-        for layer in encoder_layers(model, "compress.feed_forward", "compress.units"):
-            part: Any = layer
-            into = part.ffn.lin1 if distil else part.intermediate.dense
-            out = part.ffn.lin2 if distil else part.output.dense
+        for layer in encoder_layers(model):
+            into: Any = layer.get_submodule(parts.wide)
+            out: Any = layer.get_submodule(parts.narrow)
             inputs, outputs = saliency[names[id(into.weight)]], saliency[names[id(out.weight)]]
             rows = best_units(inputs.sum(1) + outputs.sum(0), fraction)
             keep_rows(into, rows)
             keep_units(out, "weight", rows, 1)
             out.in_features = kept = len(rows)
-    setattr(model.config, "hidden_dim" if distil else "intermediate_size", kept)
+    setattr(model.config, parts.wide_size, kept)
 
 
 def prune_heads(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> tuple[int, int]:

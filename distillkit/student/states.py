@@ -11,11 +11,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from distillkit.errors import InputError
 from distillkit.recipe import LossConfig
 from distillkit.student.transformer import layer_map
-from distillkit.training.layers import encoder_layers
-
-# Where a layer makes its queries and keys, by the kind of encoder.
-_QUERY_KEY = {"distilbert": ("attention.q_lin", "attention.k_lin")}
-_BERT_QUERY_KEY = ("attention.self.query", "attention.self.key")
+from distillkit.training.layers import encoder_layers, encoder_parts
 
 
 class StatesLoss(nn.Module):
@@ -57,7 +53,8 @@ class StatesLoss(nn.Module):
         self.projection = (
             nn.Linear(widths[0], widths[1], bias=False) if widths[0] != widths[1] else nn.Identity()
         )
-        names = _QUERY_KEY.get(teacher.config.model_type, _BERT_QUERY_KEY) if attention else ()
+        parts = encoder_parts(teacher)
+        names = (parts.query, parts.key) if attention else ()
         self._attends = tuple(
             [own[i].get_submodule(name) for i in chosen for name in names]
             for own, chosen in zip(layers, (range(len(place)), place), strict=True)

@@ -17,7 +17,7 @@ from distillkit.errors import InputError
 from distillkit.recipe import StudentConfig
 from distillkit.student.model import SiameseStudent, TextEncoder
 from distillkit.student.pooling import Pooling
-from distillkit.training.layers import encoder_layers, positions_of
+from distillkit.training.layers import encoder_layers, encoder_parts, positions_of
 
 # Units of an attention head in every BERT but the smallest (Devlin et al. 2019).
 _HEAD_UNITS = 64
@@ -49,25 +49,18 @@ def few_layers(
             f"student.layers is {layers}: expected at most {len(above)}, which the teacher has"
         )
     config = copy.deepcopy(teacher.config)
-    # DistilBERT's configuration answers to BERT's names, but for these two.
-    distil = config.model_type == "distilbert"
-    drops = (
-        ("dropout", "attention_dropout")
-        if distil
-        else ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    )
-    changed = {"num_hidden_layers": layers} | dict.fromkeys(drops, dropout)
+    parts = encoder_parts(teacher)
+    changed = {"num_hidden_layers": layers} | dict.fromkeys(parts.dropouts, dropout)
     if hidden_size:
         heads = max(1, hidden_size // _HEAD_UNITS)
         if hidden_size % heads:
             raise InputError(
                 f"student.hidden_size is {hidden_size}: expected a multiple of {_HEAD_UNITS}, or 0 to cut it from the teacher"
             )
-        between = "hidden_dim" if distil else "intermediate_size"
         changed |= {
             "hidden_size": hidden_size,
             "num_attention_heads": heads,
-            between: 4 * hidden_size,
+            parts.wide_size: 4 * hidden_size,
         }
     for name, value in (changed | named(labels)).items():
         setattr(config, name, value)
@@ -77,8 +70,8 @@ def few_layers(
     if hidden_size:
         return student
     kept = nn.ModuleList(above[i] for i in layer_map(layers, len(above)))
-    encoder_layers(student, "").load_state_dict(kept.state_dict())
-    copied = {id(parameter) for parameter in encoder_layers(student, "").parameters()}
+    encoder_layers(student).load_state_dict(kept.state_dict())
+    copied = {id(parameter) for parameter in encoder_layers(student).parameters()}
     theirs = dict(teacher.named_parameters())
     with torch.no_grad():
         for name, parameter in student.named_parameters():

@@ -1,5 +1,6 @@
 """Layers and positions of BERT-class encoders; small students are cut from the layers."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -7,15 +8,43 @@ from transformers import PreTrainedModel
 
 from distillkit.errors import InputError
 
-# Where each kind keeps its layers, from its base model.
-_LAYERS = {
-    "bert": "encoder.layer",
-    "roberta": "encoder.layer",
-    "xlm-roberta": "encoder.layer",
-    "camembert": "encoder.layer",
-    "electra": "encoder.layer",
-    "distilbert": "transformer.layer",
-}
+
+@dataclass(frozen=True)
+class EncoderParts:
+    """What transformers calls the parts of a kind of encoder.
+
+    Attributes:
+        layers: From the base model.
+        query, key, value: From a layer, as are the next three.
+        attention_out: Reads all heads.
+        wide, narrow: The two layers of the feed-forward network.
+        wide_size: The setting with the size of `wide`.
+        dropouts: The settings with the dropout of states and of attention.
+    """
+
+    layers: str = "encoder.layer"
+    query: str = "attention.self.query"
+    key: str = "attention.self.key"
+    value: str = "attention.self.value"
+    attention_out: str = "attention.output.dense"
+    wide: str = "intermediate.dense"
+    narrow: str = "output.dense"
+    wide_size: str = "intermediate_size"
+    dropouts: tuple[str, str] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+_PARTS = dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), EncoderParts())
+_PARTS["distilbert"] = EncoderParts(
+    layers="transformer.layer",
+    query="attention.q_lin",
+    key="attention.k_lin",
+    value="attention.v_lin",
+    attention_out="attention.out_lin",
+    wide="ffn.lin1",
+    narrow="ffn.lin2",
+    wide_size="hidden_dim",
+    dropouts=("dropout", "attention_dropout"),
+)
 
 
 def positions_of(model: Any) -> int | None:
@@ -29,8 +58,8 @@ def positions_of(model: Any) -> int | None:
     return size if padding is None else size - padding - 1
 
 
-def encoder_layers(model: nn.Module, what: str, instead: str = "") -> nn.ModuleList:
-    """Return the layers of a BERT-class model's encoder.
+def encoder_parts(model: nn.Module, what: str = "", instead: str = "") -> EncoderParts:
+    """Return what the parts of a BERT-class model are called.
 
     Args:
         model: A classifier.
@@ -41,9 +70,15 @@ def encoder_layers(model: nn.Module, what: str, instead: str = "") -> nn.ModuleL
         InputError: The model is something else.
     """
     kind = model.config.model_type if isinstance(model, PreTrainedModel) else type(model).__name__
-    if not isinstance(model, PreTrainedModel) or kind not in _LAYERS:
+    if not isinstance(model, PreTrainedModel) or kind not in _PARTS:
         raise InputError(
-            f"{what} knows the layers of {', '.join(_LAYERS)}, and this model is a {kind}; choose {instead}"
+            f"{what} knows the layers of {', '.join(_PARTS)}, and this model is a {kind}; choose {instead}"
         )
-    layers: Any = model.base_model.get_submodule(_LAYERS[kind])
+    return _PARTS[kind]
+
+
+def encoder_layers(model: Any, what: str = "", instead: str = "") -> nn.ModuleList:
+    """Return the layers of a BERT-class model's encoder; arguments as in `encoder_parts`."""
+    parts = encoder_parts(model, what, instead)
+    layers: nn.ModuleList = model.base_model.get_submodule(parts.layers)
     return layers

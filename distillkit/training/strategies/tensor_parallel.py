@@ -9,22 +9,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
-from distillkit.training.layers import encoder_layers
+from distillkit.training.layers import encoder_layers, encoder_parts
 from distillkit.training.state import is_dtensor
 from distillkit.training.strategies.base import MakeOptimizer
 from distillkit.training.strategies.parts import InParts
-
-# Inside a layer: what is cut by columns (each process has some heads, and some of the wide layer),
-# and what by rows, whose outputs are summed.
-_COLUMNS = (
-    "attention.self.query",
-    "attention.self.key",
-    "attention.self.value",
-    "intermediate.dense",
-)
-_ROWS = ("attention.output.dense", "output.dense")
-_DISTILBERT_COLUMNS = ("attention.q_lin", "attention.k_lin", "attention.v_lin", "ffn.lin1")
-_DISTILBERT_ROWS = ("attention.out_lin", "ffn.lin2")
 
 
 class TensorParallel(InParts):
@@ -40,7 +28,7 @@ class TensorParallel(InParts):
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Share out the layers of a copy, then build the optimizer of the parts."""
-        encoder_layers(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
+        encoder_parts(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
         super().prepare(model, make_optimizer)
         # torch's fused kernels take no list of DTensors and tensors: each kind gets groups
         # of its own.
@@ -53,14 +41,13 @@ class TensorParallel(InParts):
     def cut(self, model: nn.Module) -> nn.Module:
         """Share out every layer."""
         config: Any = model.config
-        distilbert = config.model_type == "distilbert"
-        columns, rows = (_DISTILBERT_COLUMNS, _DISTILBERT_ROWS) if distilbert else (_COLUMNS, _ROWS)
-        wide: Any = encoder_layers(
-            model, f"training.strategy {self.config.strategy}", "ddp or fsdp"
-        )[0].get_submodule(columns[-1])
+        parts = encoder_parts(model, f"training.strategy {self.config.strategy}", "ddp or fsdp")
+        # Each process has some heads, and some of the wide layer; what the processes make is summed.
+        columns = (parts.query, parts.key, parts.value, parts.wide)
+        rows = (parts.attention_out, parts.narrow)
         for count, what in (
             (config.num_attention_heads, "attention heads"),
-            (wide.out_features, "columns of a wide layer"),
+            (getattr(config, parts.wide_size), "columns of a wide layer"),
         ):
             if count % self.world:
                 raise InputError(
@@ -71,8 +58,6 @@ class TensorParallel(InParts):
         plan: Any = {name: ColwiseParallel() for name in columns} | {
             name: RowwiseParallel() for name in rows
         }
-        for layer in encoder_layers(
-            part, f"training.strategy {self.config.strategy}", "ddp or fsdp"
-        ):
+        for layer in encoder_layers(part):
             parallelize_module(layer, mesh, plan)
         return part
