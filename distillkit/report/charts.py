@@ -80,7 +80,8 @@ def lines(
     """Draw curves, each with its name on the right.
 
     Args:
-        series: Points by name: x, y and the radius of a dot, in pixels; 0: none.
+        series: Points by name: x, y and the radius of a dot, in pixels; 0: none,
+                but where a curve has one point alone.
         heading: Read to those who do not see the chart.
         across: Title of the x axis.
         up: Title of the y axis.
@@ -98,7 +99,8 @@ def lines(
         even = [_line(_LEFT, _BOTTOM, _RIGHT, _TOP, "even")]
     parts, named = [*_axes(x, y, across, up), *even], []
     for number, (name, curve) in enumerate(series.items()):
-        places = [(x.at(a), y.at(b), size) for a, b, size in curve]
+        alone = 3 if len(curve) == 1 else 0  # a line of one point is not seen
+        places = [(x.at(a), y.at(b), max(size, alone)) for a, b, size in curve]
         drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in places)
         parts.append(f'<polyline class="curve c{number}" points="{drawn}"/>')
         parts += [_dot(f"c{number}", a, b, size) for a, b, size in places if size]

@@ -206,6 +206,12 @@ def test_no_label_of_a_chart_lies_on_another():
     assert heights[-1] < charts.HEIGHT
 
 
+def test_a_curve_of_one_point_is_seen():
+    drawn = charts.lines({"loss": [(1, 0.5, 0)], "dev": [(1, 0.5, 0), (2, 0.4, 0)]}, "", "", "")
+
+    assert re.findall(r'<circle class="(\w+)"', drawn) == ["c0"]
+
+
 def test_a_folder_that_is_no_finished_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"not a finished run: it has no recipe.yaml"):
         write_report(tmp_path)
