@@ -76,6 +76,7 @@ def test_a_run_answers_shows_its_scores_and_can_be_loaded(run, dev_table):
     assert "<table" in run._repr_html_()
 
 
+@pytest.mark.slow
 def test_lists_a_dataset_and_a_fine_tuned_model_are_taken(
     frames, sections, classifier_folder, tmp_path
 ):
@@ -193,6 +194,7 @@ def test_a_recipe_finds_the_columns_of_its_file_and_saves_what_it_found(
     assert load_recipe(str(tmp_path / "run" / "recipe.yaml")).data.columns.text == "review"
 
 
+@pytest.mark.slow
 def test_every_stage_takes_rows_in_memory_and_says_what_it_made(
     frames, classifier_folder, tmp_path
 ):
@@ -241,6 +243,7 @@ def test_logits_in_memory_teach_as_those_of_the_model_they_came_from(
     assert found.labels == asked.labels
 
 
+@pytest.mark.slow
 def test_logits_from_anywhere_teach_in_place_of_the_teachers(
     frames, sections, classifier_folder, tmp_path, capsys
 ):

@@ -91,6 +91,7 @@ def test_the_service_answers_as_the_teacher_a_row_a_request(run):
         assert client.post("/predict", json=pairs).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_student_that_no_page_can_be_answers_in_the_service(copy):
     text, bundle = "the film was great .", copy / "bundle.zip"
     pipeline.export(str(copy / "teacher" / "model"), bundle, one_file=True, overwrite=True)

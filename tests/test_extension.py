@@ -50,6 +50,8 @@ from distillkit.student.units import best_units, keep_units
 from distillkit.tune.space import SearchConfig, hyperparameters_of
 from distillkit.tune.study import tune
 
+pytestmark = pytest.mark.slow
+
 
 class AveragingConfig(WordConfig):
     model_type = "tested-averaging"

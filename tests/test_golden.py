@@ -77,6 +77,7 @@ def test_a_recipe_means_what_it_meant():
     assert recipe.teacher.training.epochs == 20
 
 
+@pytest.mark.slow
 def test_a_run_is_pushed_and_run_again(old, capsys):
     assert main(["push", "run", "OWNER/NAME", "--to", "pushed"]) == 0
     assert "model-index" in (old / "pushed" / "README.md").read_text(encoding="utf-8")

@@ -39,6 +39,7 @@ def test_bars_are_shown_in_a_notebook_and_not_in_a_log(monkeypatch):
     assert "notebook: 100%" in stream.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_checkpoint_is_saved_and_loaded_without_a_foreign_bar(
     hidden, classifier_folder, tmp_path

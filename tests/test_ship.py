@@ -125,6 +125,7 @@ def test_a_bundle_that_was_deleted_is_put_back_and_nothing_is_made_again(
     assert "ship: nothing has changed, kept" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
     finished_run, tiny_recipe, tmp_path, capsys, monkeypatch
 ):
@@ -141,6 +142,7 @@ def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
     assert jobs[0].max_drop == pytest.approx(100 * 2 / 48)  # two dev rows, as 0.5 points are fewer
 
 
+@pytest.mark.slow
 def test_a_recipe_may_say_itself_what_the_student_loses(finished_run, tiny_recipe, tmp_path):
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("ship: {compress: {embeddings: int4, units: 0.5}}\n")
@@ -153,6 +155,7 @@ def test_a_recipe_may_say_itself_what_the_student_loses(finished_run, tiny_recip
     assert names[:3] == ["as it was", "50 % of units gone", "embeddings int4, weights fp32"]
 
 
+@pytest.mark.slow
 def test_pairs_have_a_rule_on_the_words_of_both_texts(classifier_folder, pair_table, tmp_path):
     bundle, source = tmp_path / "bundle.zip", str(tmp_path / "pairs.parquet")
     pipeline.export(classifier_folder, bundle, one_file=True)

@@ -53,6 +53,7 @@ def test_after_fine_tuning_the_texts_are_of_the_tasks_words(
     assert not any("<" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_the_same_seed_writes_the_same_and_another_does_not(
     made, gpt_folder, train_table, tmp_path
 ):
@@ -72,6 +73,7 @@ def test_a_text_does_not_depend_on_those_it_is_written_with(gpt_folder):
     assert not any("<unk>" in text or "<|end|>" in text for text in many)
 
 
+@pytest.mark.slow
 def test_texts_are_the_same_in_shards_and_after_a_kill(
     gpt_folder, train_table, tmp_path, monkeypatch
 ):

@@ -101,6 +101,7 @@ def test_a_text_that_shares_no_word_has_no_nearest(tmp_path):
     assert "zzz" not in {row["text_pair"] for row in made}
 
 
+@pytest.mark.slow
 def test_groups_and_workers_change_no_byte(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(pairing, "_GROUP", 50)
     alone, several = (make(rows, 400, tmp_path / f"w{n}", workers=n) for n in (1, 2))

@@ -130,6 +130,7 @@ def test_a_transfer_set_in_files_gives_what_one_in_memory_gives(work, tmp_path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["files", "memory"]
 
 
+@pytest.mark.slow
 def test_a_training_that_does_harm_is_undone(work, tmp_path, capsys):
     arguments = command(work, tmp_path / "out", "--compress.embeddings int8")
     arguments += ["--training.learning-rate", "10"]
@@ -154,6 +155,7 @@ def test_training_again_gives_back_what_rounding_took(work, tmp_path, capsys):
     assert np.allclose(weight, weight[:, :1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("storage", "values"), [pytest.param("kmeans", 16, marks=pytest.mark.slow), ("binary", 3)]
 )
@@ -196,6 +198,7 @@ def test_a_size_is_met_and_the_settings_are_said(work, tmp_path, capsys):
     assert chosen.embeddings in ("int8", "int4")
 
 
+@pytest.mark.slow
 def test_the_plan_that_training_brings_nearest_comes_first(work, tmp_path):
     job = CompressJob(
         str(work / "student"),
@@ -359,6 +362,7 @@ def test_pairs_are_compressed_too(tmp_path, pair_table, capsys):
     assert steps_of(capsys)[-1]["agreement"] > 0.5
 
 
+@pytest.mark.slow
 def test_a_finished_result_is_replaced_only_by_the_same_settings_or_when_told(
     work, tmp_path, capsys
 ):

@@ -348,6 +348,7 @@ def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
         prune_layers(network, 3)
 
 
+@pytest.mark.slow
 def test_heads_that_say_nothing_go_without_a_trace(bert, tmp_path):
     # of two a layer, 4 wide
     model, lasting = Model(copy.deepcopy(bert[0]), bert[1]), [[1], [0, 1], [0], [1]]

@@ -135,6 +135,7 @@ def test_a_graph_of_product_codes_answers_as_torch_does(student, tmp_path, small
     assert stored_numbers(model, compress) == numbers - table.numel() + kept
 
 
+@pytest.mark.slow
 def test_a_student_is_compressed_so(work, tmp_path, capsys, small_tables):
     output = tmp_path / "small"
     asked = "--compress.embedding-size 16 --compress.embeddings pq --compress.weights int8"

@@ -115,6 +115,7 @@ def test_auto_stands_alone():
         DataConfig(unlabelled=("auto", "more.txt"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_a_run_takes_wordnet_unasked_and_its_recipe_says_so(tiny_recipe, tmp_path, capsys):
     data = replace(tiny_recipe.data, unlabelled=Recipe().data.unlabelled)

@@ -203,6 +203,7 @@ def test_a_run_is_exported_as_a_package_that_answers_and_explains(reviews, tmp_p
     assert first["weight"] == pytest.approx(weight, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_what_javascript_cannot_answer_from_is_refused_in_a_line(
     reviews, classifier_folder, tmp_path, capsys
 ):

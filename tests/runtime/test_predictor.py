@@ -82,6 +82,7 @@ def test_threads_may_ask_at_once(folder):
         assert np.array_equal(logits, alone[i % len(TEXTS)])
 
 
+@pytest.mark.slow
 def test_students_are_made_without_the_packages_of_bundles():
     code = (
         "import sys; sys.modules |= dict.fromkeys(('onnxruntime', 'onnx', 'onnxscript'));"
@@ -188,6 +189,7 @@ def test_what_the_serve_extra_installs_is_enough(tmp_path, folder):
     assert done.stdout == "False\n", done.stderr
 
 
+@pytest.mark.slow
 def test_one_file_is_the_same_bundle_and_the_same_bytes_each_time(
     classifier_folder, tmp_path, folder
 ):
@@ -483,6 +485,7 @@ def test_export_says_what_it_wrote(classifier_folder, tmp_path, capsys):
     assert not [data for data in files if b".py" in data]  # nor where the machine keeps its code
 
 
+@pytest.mark.slow
 def test_in_int8_answers_are_near_and_it_is_said_how_near(
     classifier_folder, wanted, tmp_path, capsys, monkeypatch
 ):

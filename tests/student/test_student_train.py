@@ -316,6 +316,7 @@ def test_a_name_that_no_row_can_have_is_refused_before_anything_is_read():
         TrainingConfig(sampling_weights=("masked=2",))
 
 
+@pytest.mark.slow
 def test_rows_that_never_come_teach_nothing(train_table, dev_table):
     wrong = -logits_for(train_table)
     origin = ["original"] * len(train_table) + ["augmented"] * len(train_table)
@@ -328,6 +329,7 @@ def test_rows_that_never_come_teach_nothing(train_table, dev_table):
         assert least <= result.best_score <= most
 
 
+@pytest.mark.slow
 def test_scores_of_augmented_rows_are_the_teachers_and_never_gold(train_table, dev_table):
     scores = pa.array(
         [4.0 if label == "positive" else -4.0 for label in train_table["label"].to_pylist()]

@@ -212,6 +212,7 @@ def test_the_first_step_is_bias_corrected_and_small_gradients_are_not_scaled_up(
     torch.testing.assert_close(moment, 0.1 * gradient, atol=1e-9, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
 def test_a_hundred_steps_of_every_combination_are_the_formula(max_grad_norm):
     for options in OPTIONS:
@@ -725,6 +726,7 @@ def check_on_mesh(ranks):
         assert deviation([p.detach() for p in full], wanted) < 1e-6, path
 
 
+@pytest.mark.slow
 def test_sharded_parameters_step_as_whole_ones(tmp_path):
     processes = torch.multiprocessing.start_processes(
         check_sharded, (2, str(tmp_path)), 2, join=False

@@ -96,6 +96,7 @@ def test_a_folder_of_tables_is_read_as_one_file_is(folder):
     assert {"origin", "rules"} < set(many.column_names)
 
 
+@pytest.mark.slow
 def test_files_and_folders_make_the_same_student(trained, request, folder):
     expected = trained("one.parquet")
     assert trained("many") == expected

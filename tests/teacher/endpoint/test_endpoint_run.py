@@ -122,6 +122,7 @@ def test_a_service_labels_the_first_texts_of_a_run_without_labels(
     assert "how often the student is right is unknown" not in str(Run(tmp_path / "run", result))
 
 
+@pytest.mark.slow
 def test_the_teacher_learns_how_sure_the_service_is(
     server, tiny_recipe, texts, train_table, tmp_path
 ):
@@ -145,6 +146,7 @@ def test_the_teacher_learns_how_sure_the_service_is(
     assert confident[2] > 0.95  # no log-probabilities, no doubt
 
 
+@pytest.mark.slow
 def test_without_held_out_labels_no_accuracy_is_said(server, tiny_recipe, texts, tmp_path):
     by_words = server.distribution
     server.distribution = lambda text, classes: by_words(text, classes)[::-1]
