@@ -30,7 +30,7 @@ from distillkit.recipe import (
     load_config,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare, training_rows
+from distillkit.student.train import DistillationTask, fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.loop import fit
@@ -105,7 +105,7 @@ def _student(arguments: argparse.Namespace) -> Callable[[Cell], Cell]:
         task = DistillationTask(model, tokenizer, rows, dev, loss, training, seed)
         return {
             "rows": len(data),
-            "accuracy": fit(*prepare(task)).best_score,
+            "accuracy": fit(task.model, fit_plan(task)).best_score,
             "build_seconds": built,
             "seconds": time.perf_counter() - began,
         }

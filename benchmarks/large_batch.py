@@ -33,7 +33,7 @@ from distillkit.recipe import (
     load_config,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare, training_rows
+from distillkit.student.train import DistillationTask, fit_plan, training_rows
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
@@ -99,7 +99,7 @@ def _student(arguments: argparse.Namespace) -> Train:
         loss, mask = LossConfig(), mask_of(data)
         rows = training_rows(model, tokenizer, data, logits, loss, training, mask=mask)
         task = DistillationTask(model, tokenizer, rows, dev, loss, training, seed)
-        result = fit(*prepare(task))
+        result = fit(task.model, fit_plan(task))
         return len(data), result.best_score
 
     return train

@@ -33,8 +33,6 @@ from distillkit.runs import at_work, teach
 FOLDER = Path("runs") / "pays"
 BASE = "--augment.mix.rules 1 --augment.mix.markov 0 --augment.mix.pairs 0 --augment.n-iter 4 --training.steps 1500 --training.batch-size 128"
 RAW = "10,000 raw texts"
-LAYERS = "three layers of the teacher"  # with what it is compared, not with the base
-LAYERS_OPTIONS = "--student transformer-tiny --training.learning-rate 2e-4"
 ADAPTED = "teacher adapted to the training texts:"
 INGREDIENTS = {
     "base": "",
@@ -59,9 +57,7 @@ INGREDIENTS = {
     "last states in place of max": "--student.pooling last",
     "attention in place of max": "--student.pooling attention",
     "two layers": "--student.layers 2",
-    LAYERS: LAYERS_OPTIONS,
-    f"{LAYERS}, hidden states": f"{LAYERS_OPTIONS} --loss.hidden 1",
-    f"{LAYERS}, attention": f"{LAYERS_OPTIONS} --loss.attention 1",
+    "three layers of the teacher": "--student transformer-tiny --training.learning-rate 2e-4",
     **{
         f"{ADAPTED} {name}": f"--adapt.text.sources {{train}} --adapt.text.column {{column}} --adapt.training.epochs 2 {options}"
         for name, options in (
@@ -139,12 +135,11 @@ def show() -> None:
             done |= json.loads(other.read_text(encoding="utf-8"))
         name = file.parent.name
         for row in rows:
-            compared = LAYERS if row["ingredient"].startswith(LAYERS) else "base"
-            found, base = _seeds(done, row["ingredient"]), _seeds(done, compared)
+            found, base = _seeds(done, row["ingredient"]), _seeds(done, "base")
             seeds |= found.keys()
             if not found:
                 continue
-            if row["ingredient"] == compared:
+            if row["ingredient"] == "base":
                 row[name] = [round(one["score"], 2) for one in found.values()]
                 row[f"{name}, missed"] = [round(one["missed"], 1) for one in found.values()]
                 continue

@@ -24,7 +24,7 @@ from distillkit.pipeline.results import Trained
 from distillkit.processes import rank
 from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare, training_rows
+from distillkit.student.train import DistillationTask, fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
@@ -63,7 +63,7 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         strategy = start(_length(job))
         with shared(strategy, job.output, lambda: _prepared(job, kind, dev)) as prepared:
             task = _task(job, prepared, dev)
-            result = fit(*prepare(task), strategy)
+            result = fit(task.model, fit_plan(task), strategy)
             if rank() == 0:
                 _save(job, task)
     weights = prepared.weights
@@ -110,7 +110,6 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
 
 def _task(job: StudentJob, prepared: Prepared, dev: pa.Table) -> DistillationTask:
     """Put together what the student is to learn."""
-    by_states = job.teacher and (job.loss.hidden or job.loss.attention)
     made_from = {
         "student": asdict(job.student),
         "loss": asdict(job.loss),
@@ -126,7 +125,6 @@ def _task(job: StudentJob, prepared: Prepared, dev: pa.Table) -> DistillationTas
         job.seed,
         job.progress,
         Checkpoints(checkpoint_folder(job.output), made_from, resume=job.resume),
-        load_classifier(job.teacher)[0] if by_states else None,
     )
 
 

@@ -84,10 +84,6 @@ class CompressJob:
     """Replace a finished result that other settings made."""
 
     def __post_init__(self) -> None:
-        if self.loss.hidden or self.loss.attention:
-            raise InputError(
-                "--loss.hidden and --loss.attention compare with a teacher, and compress has none: leave them out"
-            )
         if self.logits is not None and not self.transfer_set:
             raise InputError("--logits: expected --transfer-set with it, whose rows they are for")
         changes = self.settings.changes_tensors or self.settings.changes_storage

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 from typing_extensions import Doc
 
 from distillkit.errors import InputError
-from distillkit.recipe.bounds import Fraction, NotNegative, Positive, check
+from distillkit.recipe.bounds import Fraction, Positive, check
 from distillkit.recipe.data import Task
 from distillkit.recipe.kinds import LOSSES, LossKind, choose
 from distillkit.recipe.teacher import TEACHER_NAME
@@ -50,11 +50,6 @@ class LossConfig:
     teacher_weighting: Literal["given", "dev", "confidence"] = "given"
     """given: as `teachers` says; dev: in proportion to the dev score above chance (label the dev
     set into the store as well); confidence: row by row, the more the surer a teacher is."""
-    hidden: NotNegative = 0.0
-    """Weight of the squared distance between a transformer student's hidden states and those of its
-    teacher (TinyBERT); it needs --teacher."""
-    attention: NotNegative = 0.0
-    """The same of their attention scores."""
 
     def __post_init__(self) -> None:
         if self.kind not in LOSSES:

@@ -38,6 +38,8 @@ REMOVED = {
     "loss.alpha_end": "-1.0",
     "loss.temperature_end": "0.0",
     "loss.label_smoothing": "0.0",
+    "loss.hidden": "0.0",
+    "loss.attention": "0.0",
     "training.ema_decay": "0.0",
     "student.word_dropout": "0.0",
     "student.vocabulary.mask": "unknown",

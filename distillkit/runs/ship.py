@@ -83,7 +83,7 @@ def _compressed(
         task.path["dev"],
         transfer_set=transfer_set,
         logits=home.folder / "logits" / "store",
-        loss=replace(recipe.loss, hidden=0.0, attention=0.0),  # compress asks no teacher
+        loss=recipe.loss,
         training=replace(
             recipe.training.by_epochs(1), learning_rate=recipe.training.learning_rate / 10
         ),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from distillkit.data.batches import Encoded, encode
 from distillkit.data.content import Texts, texts_of
@@ -20,7 +20,6 @@ from distillkit.data.tables import blocks_of
 from distillkit.errors import InputError
 from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig
-from distillkit.student.states import with_states
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.feed import fits_beside
 from distillkit.training.plan import FitPlan, LossOfRows
@@ -111,7 +110,6 @@ class DistillationTask:
         seed: Order of the rows, dropout.
         progress: Name of the progress bar.
         checkpoints: Where training keeps what it needs to go on after a kill.
-        teacher_model: The teacher, for `loss.hidden` and `loss.attention`.
     """
 
     model: Any
@@ -123,15 +121,10 @@ class DistillationTask:
     seed: int
     progress: str = "student"
     checkpoints: Checkpoints | None = None
-    teacher_model: Any = None
 
 
-def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
-    """Say what `fit` is to do: `fit(*prepare(task))` trains the student in place.
-
-    Returns:
-        What learns: the student, or what runs it beside its teacher; and the plan, whose score is
-        `data.scores.dev_score`.
+def fit_plan(task: DistillationTask) -> FitPlan:
+    """Return how `fit` is to train the student, in place; the score is `data.scores.dev_score`.
 
     Raises:
         InputError: A label of dev is unknown to the model or of another task, or the loss asks what
@@ -145,10 +138,9 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
     def score(found: Tensor) -> float:
         return dev_score(kind, found.numpy(), dev_gold, by)
 
-    by_states = bool(task.loss.hidden or task.loss.attention)
-    plan = FitPlan(
+    return FitPlan(
         task.rows.tokens,
-        _loss_of_rows(task, by_states=by_states),
+        _loss_of_rows(task),
         task.training,
         task.seed,
         task.progress,
@@ -157,10 +149,9 @@ def prepare(task: DistillationTask) -> tuple[nn.Module, FitPlan]:
         checkpoints=task.checkpoints,
         sampling_weights=task.rows.sampling_weights,
     )
-    return with_states(model, task.teacher_model, task.loss) if by_states else model, plan
 
 
-def _loss_of_rows(task: DistillationTask, *, by_states: bool) -> LossOfRows:
+def _loss_of_rows(task: DistillationTask) -> LossOfRows:
     criterion = DistillationLoss(task.loss, task_of_model(task.model.config))
     held: list[Tensor | None] = []
 
@@ -171,8 +162,6 @@ def _loss_of_rows(task: DistillationTask, *, by_states: bool) -> LossOfRows:
                 target = target.to(found.device)
             held.append(target)
         targets = (None if target is None else _rows_of(target, numbers) for target in held)
-        if by_states:
-            return criterion(found[:, :-1], *targets) + found[:, -1].mean()
         return criterion(found, *targets)
 
     return loss

@@ -267,7 +267,6 @@ NOTHING_TO_LOSE = "nothing that the model is to lose"
         ("--compress.layers 1", "choose compress.units"),
         ("--compress.units 0.5", OF_A_BERT),
         ("--logits nowhere", "expected --transfer-set with it"),
-        ("--loss.hidden 1", "compare with a teacher, and compress has none: leave them out"),
     ],
 )
 def test_bad_settings_are_refused_in_a_line(

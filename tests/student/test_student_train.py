@@ -24,7 +24,7 @@ from distillkit.recipe import (
 )
 from distillkit.recipe.loader import load_recipe
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, prepare, sampling_weights, training_rows
+from distillkit.student.train import DistillationTask, fit_plan, sampling_weights, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.inference import predict_logits
@@ -68,7 +68,7 @@ def distil(model, tokenizer, table, logits, dev, loss=None, how=HOW, seed=1, mas
     loss = loss or LossConfig()
     rows = training_rows(model, tokenizer, table, logits, loss, how, mask=mask)
     task = DistillationTask(model, tokenizer, rows, dev, loss, how, seed, **options)
-    return fit(*prepare(task))
+    return fit(task.model, fit_plan(task))
 
 
 def learn(table, dev, logits, alpha=0.0, how=HOW, seed=1, **options):
