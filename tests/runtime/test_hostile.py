@@ -220,6 +220,12 @@ def test_a_manifest_that_is_nested_too_deeply_is_refused(bundle):
 
 TOKENIZER = json.loads(FILES["tokenizer.json"])
 GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaa"}
+ASKS_FOR_TWO = {
+    "type": "TemplateProcessing",
+    "single": [{"Sequence": {"id": "B", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": id_, "type_id": 0}} for id_ in "AB"],
+    "special_tokens": {},
+}
 TOKENIZERS = {
     "": "expected a tokenizer",
     "[]": "expected a tokenizer",
@@ -230,6 +236,8 @@ TOKENIZERS = {
     },
     json.dumps(TOKENIZER).replace('"[UNK]": 1', '"[UNK]": 1000001'): "graphs that fit its tokeni",
     json.dumps(TOKENIZER).replace('"[UNK]": 1', '"other": 1'): "a tokenizer that cuts these texts",
+    # for a single text a place of the second one: Rust code panics
+    json.dumps(TOKENIZER | {"post_processor": ASKS_FOR_TWO}): "a tokenizer that cuts these texts",
     json.dumps(
         TOKENIZER | {"normalizer": {"type": "Sequence", "normalizers": [GROWING] * 12}}
     ): "more than 100 times longer",
