@@ -54,6 +54,8 @@ INGREDIENTS = {
     "teacher's words too": "--student.vocabulary.teacher-words",
     "one table of vectors": "--student.embeddings.channels single",
     "random vectors": "--student.embeddings.source random",
+    "hashed n-grams": "--student.vocabulary.unit hashed --student.vocabulary.size 50000 --student.vocabulary.subwords 0 --student.max-tokens 512 "
+    "--student.embeddings.source random --student.embeddings.dimension 100 --student.embeddings.channels single",
     "last states in place of max": "--student.pooling last",
     "attention in place of max": "--student.pooling attention",
     "two layers": "--student.layers 2",
