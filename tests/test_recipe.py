@@ -263,10 +263,6 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
             lambda: LossConfig(teachers=("a", "b=0")),
             "loss.teachers has 'b=0': expected NAME or NAME=WEIGHT, the weight a number above 0",
         ),
-        (
-            lambda: LossConfig(teachers=("a=2", "b"), teacher_weighting="dev"),
-            "loss.teacher_weighting is dev, but loss.teachers has weights of its own",
-        ),
         (lambda: LossConfig(teachers=("a=nan",)), "loss.teachers has 'a=nan'"),
         (lambda: LossConfig(teachers=("a=",)), "loss.teachers has 'a='"),
         (lambda: LossConfig(teachers=("a=much",)), "loss.teachers has 'a=much'"),

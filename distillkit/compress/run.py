@@ -31,12 +31,11 @@ from distillkit.data.content import Texts, paired, texts_of
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import labels_of, task_of_model
-from distillkit.data.logits import joined_labels
+from distillkit.data.logits import join_logits, joined_labels
 from distillkit.data.memory import source_of
 from distillkit.data.scores import dev_score
 from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table, take_rows
-from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.measure.cost import milliseconds
 from distillkit.measure.metrics import agreement
@@ -179,8 +178,10 @@ class _Steps:
         reading = Reading(Texts(table["text"]), pairs, mask_of(table), scratch)
         targets = None
         if job.logits is not None:
-            targets = teacher_targets(table, job.logits, job.loss, dev, scratch)[0]
-            found = joined_labels(job.logits, job.loss.teacher_weights())
+            job.loss.check_task(task)
+            weights = job.loss.teacher_weights()
+            targets = join_logits(table, job.logits, weights, scratch)
+            found = joined_labels(job.logits, weights)
             if found != names:
                 raise InputError(
                     f"{job.logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)}); give the logits that it learned from"

@@ -238,12 +238,11 @@ def join_logits(
         InputError: A row has no logits, a teacher is unknown, or the teachers' labels are not the
             same.
     """
-    total = sum(chosen_teachers(store, weights).values())
     out = scratch.array((len(table), len(joined_labels(store, weights))), np.float32)
-    for _, weight, logits in each_teacher(table, store, weights, scratch):
+    for _, share, logits in each_teacher(table, store, weights, scratch):
         for start in range(0, len(table), _BLOCK_ROWS):
             part = slice(start, start + _BLOCK_ROWS)
-            out[part] += np.float32(weight / total) * logits[part]
+            out[part] += np.float32(share) * logits[part]
     return out
 
 
@@ -258,18 +257,18 @@ def each_teacher(
     Args:
         table: Canonical table of N rows, in any order.
         store: A logit store.
-        weights: Weight of each teacher by name; None or empty: all, 1 each.
+        weights: As for `join_logits`.
         scratch: Where the logits are kept.
 
     Yields:
-        Name, weight, and logits, (N, C) float32, in the order of the table and of `joined_labels`.
+        Name, share in the mean, and logits, (N, C) float32, in the order of the table and of `joined_labels`.
 
     Raises:
         InputError: As for `join_logits`.
     """
     keys, labels = keys_of(table, scratch), joined_labels(store, weights)
-    for name, weight in chosen_teachers(store, weights).items():
-        yield name, weight, _teacher_logits(table, keys, store / name, labels, scratch)
+    for name, share in teacher_shares(store, weights).items():
+        yield name, share, _teacher_logits(table, keys, store / name, labels, scratch)
 
 
 def with_logits(table: pa.Table, store: Path) -> pa.Table:
@@ -303,7 +302,7 @@ def joined_labels(store: Path, weights: Mapping[str, float] | None = None) -> li
             same.
     """
     manifests = read_store(store)
-    first, *others = chosen_teachers(store, weights)
+    first, *others = teacher_shares(store, weights)
     labels = list(manifests[first]["labels"])
     for name in others:
         if _head(manifests[name]) != _head(manifests[first]):
@@ -322,7 +321,7 @@ def joined_labels(store: Path, weights: Mapping[str, float] | None = None) -> li
 def store_task(store: Path, weights: Mapping[str, float] | None = None) -> Task:
     """Return the task of a store's first teacher by name, or of the first with a weight."""
     manifests = read_store(store)
-    head = _head(manifests[next(iter(chosen_teachers(store, weights)))])
+    head = _head(manifests[next(iter(teacher_shares(store, weights)))])
     return next(task for task, name in HEADS.items() if name == head)
 
 
@@ -330,15 +329,15 @@ def _head(manifest: Mapping[str, Any]) -> str:
     return manifest.get("head", HEADS["classification"])
 
 
-def chosen_teachers(store: Path, weights: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the weights of the teachers that are joined, in the order of their names."""
+def teacher_shares(store: Path, weights: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return the shares, 1 in all, of the teachers that are joined, in the order of their names."""
     known = read_store(store)
     for name in weights or ():
         if name not in known:
             raise InputError(f"{store}: no teacher {name!r}; there is {', '.join(known)}")
-    return {
-        name: weights[name] if weights else 1.0 for name in known if not weights or name in weights
-    }
+    weights = weights or dict.fromkeys(known, 1.0)
+    total = sum(weights.values())
+    return {name: weights[name] / total for name in known if name in weights}
 
 
 def _teacher_logits(

@@ -42,12 +42,3 @@ def pearson(a: np.ndarray, b: np.ndarray) -> float:
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
     """Return Spearman's correlation of two columns, (N,), -1 to 1; 0 if one is constant."""
     return pearson(rankdata(a), rankdata(b))
-
-
-def chance(task: Task, gold: np.ndarray) -> float:
-    """Return the score without reading: the commonest class's share; 0 in other tasks."""
-    return (
-        float(np.unique(gold, return_counts=True)[1].max() / len(gold))
-        if task == "classification"
-        else 0.0
-    )

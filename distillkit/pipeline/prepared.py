@@ -37,14 +37,14 @@ class Prepared:
         model: The student.
         tokenizer: Its tokenizer.
         rows: What it learns from.
-        weights: Of each teacher in the targets, by name.
+        teacher_shares: Of each teacher in the targets, by name; 1 in all.
         digest: Of targets and labels, which a resumed training must agree with.
     """
 
     model: Any
     tokenizer: Any
     rows: TrainingRows
-    weights: dict[str, float]
+    teacher_shares: dict[str, float]
     digest: str
 
     def save(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class Prepared:
         frozen = [name for name, p in self.model.named_parameters() if not p.requires_grad]
         facts = {
             "pad_id": self.rows.tokens.pad_id,
-            "weights": self.weights,
+            "teacher_shares": self.teacher_shares,
             "digest": self.digest,
             "frozen": frozen,
         }
@@ -91,7 +91,7 @@ class Prepared:
         for name in facts["frozen"]:
             model.get_parameter(name).requires_grad_(False)
         rows = TrainingRows(tokens, *rest)
-        return Prepared(model, tokenizer, rows, facts["weights"], facts["digest"])
+        return Prepared(model, tokenizer, rows, facts["teacher_shares"], facts["digest"])
 
 
 def _mapped(folder: Path, name: str) -> Tensor | None:

@@ -13,11 +13,10 @@ from distillkit.data.content import Texts
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, label_names
 from distillkit.data.labels import PROBLEM_TYPES, task_of_model
-from distillkit.data.logits import joined_labels, store_task
+from distillkit.data.logits import join_logits, joined_labels, store_task, teacher_shares
 from distillkit.data.memory import source_of
 from distillkit.data.scratch import Scratch
 from distillkit.data.tables import mask_of, read_table
-from distillkit.data.weighting import teacher_targets
 from distillkit.errors import InputError, say_renamed
 from distillkit.pipeline.prepared import Prepared, shared
 from distillkit.pipeline.results import Trained
@@ -66,12 +65,12 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
             result = fit(task.model, fit_plan(task), strategy)
             if rank() == 0:
                 _save(job, task)
-    weights = prepared.weights
+    shares = prepared.teacher_shares
     return Trained(
         output=str(job.output),
         labels=list(task.model.config.id2label.values()),
         vocabulary=len(task.tokenizer),
-        teacher_weights=weights if len(weights) > 1 else None,
+        teacher_weights=shares if len(shares) > 1 else None,
         **result.summary(task.training.score_of(task_of_model(task.model.config))),
     )
 
@@ -83,12 +82,13 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
     table = read_table(job.transfer_set, job.columns, task=kind, labels=labels, scratch=scratch)
     job.student.check_fits(pairs="text_pair" in table.column_names, source=job.transfer_set)
     targets = None
-    weights: dict[str, float] = {}
+    shares: dict[str, float] = {}
     if job.logits is None:
         names = label_names(table)
     else:
-        names = joined_labels(job.logits, job.loss.teacher_weights())
-        targets, weights = teacher_targets(table, job.logits, job.loss, dev, scratch)
+        weights = job.loss.teacher_weights()
+        names, shares = joined_labels(job.logits, weights), teacher_shares(job.logits, weights)
+        targets = join_logits(table, job.logits, weights, scratch)
     check_labels_known(dev, names, "dev")  # tokenising takes longer
     teacher = load_classifier(job.teacher) if job.teacher and job.student.asks_teacher else None
     model, tokenizer = _build(job, table, names, teacher)
@@ -105,7 +105,7 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
         progress=job.progress,
         scratch=scratch,
     )
-    return Prepared(model, tokenizer, rows, weights, digest(targets, gold, names))
+    return Prepared(model, tokenizer, rows, shares, digest(targets, gold, names))
 
 
 def _task(job: StudentJob, prepared: Prepared, dev: pa.Table) -> DistillationTask:

@@ -3,7 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 from typing_extensions import Doc
 
@@ -47,9 +47,6 @@ class LossConfig:
     teachers: tuple[str, ...] = ()
     """Teachers of the logit store whose logits are averaged: NAME, or NAME=WEIGHT (1 where none is
     given); empty: all, alike."""
-    teacher_weighting: Literal["given", "dev", "confidence"] = "given"
-    """given: as `teachers` says; dev: in proportion to the dev score above chance (label the dev
-    set into the store as well); confidence: row by row, the more the surer a teacher is."""
 
     def __post_init__(self) -> None:
         if self.kind not in LOSSES:
@@ -65,10 +62,6 @@ class LossConfig:
         if len(self.teacher_weights()) < len(self.teachers):
             raise InputError(
                 f"loss.teachers is {', '.join(self.teachers)}: expected each teacher once"
-            )
-        if self.teacher_weighting != "given" and any("=" in item for item in self.teachers):
-            raise InputError(
-                f"loss.teacher_weighting is {self.teacher_weighting}, but loss.teachers has weights of its own; drop one of the two"
             )
 
     def teacher_weights(self) -> dict[str, float]:
@@ -99,10 +92,6 @@ class LossConfig:
             fitting = ", ".join(name for name, other in LOSSES.items() if task in other.functions)
             raise InputError(
                 f"loss.kind is {self.kind}, but the task is {task}, and {kind.refusal}: expected {fitting}"
-            )
-        if task == "regression" and self.teacher_weighting == "confidence":
-            raise InputError(
-                "loss.teacher_weighting is confidence, but the task is regression, and a score does not say how sure it is: expected given or dev"
             )
 
 

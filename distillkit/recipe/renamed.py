@@ -40,6 +40,7 @@ REMOVED = {
     "loss.label_smoothing": "0.0",
     "loss.hidden": "0.0",
     "loss.attention": "0.0",
+    "loss.teacher_weighting": "given",
     "training.ema_decay": "0.0",
     "student.word_dropout": "0.0",
     "student.vocabulary.mask": "unknown",

@@ -17,6 +17,7 @@ from distillkit.data.logits import (
     shard_name,
     shard_table,
     stored_keys,
+    teacher_shares,
     with_logits,
     write_shard,
 )
@@ -242,6 +243,7 @@ def test_teachers_are_averaged_alike_or_by_weight_with_labels_in_the_order_of_th
             join_logits(SINGLE, folder, weights), numbered(SINGLE, scale), rtol=1e-6
         )
     assert np.array_equal(join_logits(SINGLE, folder, {"c": 2}), numbered(SINGLE, -8))
+    assert teacher_shares(folder, {"c": 3, "a": 1}) == {"a": 0.25, "c": 0.75}
 
 
 def test_teachers_become_columns_of_the_table(store):
@@ -268,6 +270,15 @@ def test_teachers_of_other_labels_are_not_averaged(store):
     ):
         join_logits(SINGLE, folder)
     assert joined_labels(folder, {"b": 1}) == ["no", "perhaps"]
+
+
+def test_teachers_of_another_kind_of_task_are_not_averaged(store):
+    store(SINGLE, name="b")
+    folder = store(SINGLE, name="a")
+    manifest = folder / "b" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"head": "sigmoid"}))
+    with pytest.raises(InputError, match=r"teacher 'b' has the head sigmoid, teacher 'a' softmax"):
+        join_logits(SINGLE, folder)
 
 
 def test_row_that_one_teacher_has_not_labelled_is_refused(store):

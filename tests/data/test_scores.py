@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distillkit.data.scores import chance, dev_score, micro_f1, pearson, spearman
+from distillkit.data.scores import dev_score, micro_f1, pearson, spearman
 
 
 def test_classification_is_scored_by_accuracy():
@@ -39,9 +39,3 @@ def test_spearman_counts_ranks_alone():
     assert found == pytest.approx(1)
     assert spearman(np.array([1.0, 1.0, 2.0]), np.array([3.0, 3.0, 7.0])) == pytest.approx(1)
     assert spearman(np.full(3, 0.1), np.array([1.0, 2.0, 3.0])) == 0
-
-
-def test_chance_is_the_commonest_class_and_nothing_elsewhere():
-    assert chance("classification", np.array([2, 2, 2, 0])) == 0.75
-    assert chance("regression", np.array([1.0, 2.0])) == 0
-    assert chance("multi-label", np.ones((2, 2))) == 0

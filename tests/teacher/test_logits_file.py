@@ -288,7 +288,6 @@ def test_names_in_a_shards_metadata_are_names_or_refused(tmp_path, labels):
 
 
 def test_dev_rows_are_added_to_a_store_that_a_transfer_set_began(train_table, store, tmp_path):
-    """As docs/files.md has it for --loss.teacher-weighting dev: `distillkit label DEV STORE`."""
     transfer, dev = train_table.slice(0, 20), train_table.slice(20)
     (tmp_path / "api.jsonl").write_text(
         "".join(map("{}\n".format, map(json.dumps, rows_of(train_table))))
