@@ -42,6 +42,9 @@ REMOVED = {
     "loss.attention": "0.0",
     "loss.teacher_weighting": "given",
     "training.ema_decay": "0.0",
+    "training.loader.prefetch": "4",
+    "training.loader.pin_memory": "auto",
+    "training.loader.persistent": "true",
     "student.word_dropout": "0.0",
     "student.vocabulary.mask": "unknown",
     "student.embeddings.weighting": "none",
@@ -56,7 +59,8 @@ def removed(path: str) -> str | None:
 
 def did_nothing(path: str, value: object) -> bool:
     """Say whether a saved recipe or training may have this key, as it is gone and did nothing."""
-    return removed(path) in (WHATEVER, str(value))
+    # YAML has true, a training's own file True
+    return removed(path) in (WHATEVER, str(value).lower())
 
 
 def new_key(path: str) -> str | None:

@@ -71,12 +71,6 @@ class LoaderConfig:
     workers: Annotated[int, Range(-1)] = -1
     """Loader processes of `host`; -1: as many as the machine has cores to spare, at most 4 a
     training process."""
-    prefetch: Count = 4
-    """Batches that each loader process prepares ahead."""
-    pin_memory: Literal["auto", "on", "off"] = "auto"
-    """Page-locked batches, copied to the device while it computes; auto: where there is a GPU."""
-    persistent: bool = True
-    """Loader processes live on from epoch to epoch."""
 
     def __post_init__(self) -> None:
         check(self, "training.loader")

@@ -88,11 +88,9 @@ def _loader(
         # else each epoch takes a number from the one that dropout draws from
         generator=torch.Generator(),
         num_workers=workers,
-        prefetch_factor=config.prefetch if workers else None,
-        persistent_workers=config.persistent and workers > 0,
-        pin_memory=device.type == "cuda"
-        if config.pin_memory == "auto"
-        else config.pin_memory == "on",
+        prefetch_factor=4 if workers else None,
+        persistent_workers=workers > 0,
+        pin_memory=device.type == "cuda",
     )
 
 

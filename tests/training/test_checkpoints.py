@@ -86,8 +86,7 @@ OPTIONS = [
     {"patience": 2},
     {"steps": 9},
     {"precision": "bf16"},
-    {"loader": LoaderConfig(rows="host", workers=1)},
-    {"loader": LoaderConfig(rows="host", workers=1, persistent=False), "accumulation_steps": 1},
+    {"loader": LoaderConfig(rows="host", workers=1), "accumulation_steps": 1},
 ]
 
 

@@ -17,8 +17,7 @@ CPU = torch.device("cpu")
     [
         LoaderConfig(rows="device"),
         LoaderConfig(rows="host", workers=0),
-        LoaderConfig(rows="host", workers=2, prefetch=1),
-        LoaderConfig(rows="host", workers=1, persistent=False),
+        LoaderConfig(rows="host", workers=2),
     ],
     ids=str,
 )
@@ -69,5 +68,3 @@ def test_loader_processes_are_the_cores_to_spare(monkeypatch):
 def test_settings_out_of_range_are_refused():
     with pytest.raises(InputError, match=r"loader.workers is -2: expected at least -1"):
         LoaderConfig(workers=-2)
-    with pytest.raises(InputError, match=r"loader.prefetch is 0: expected at least 1"):
-        LoaderConfig(prefetch=0)
