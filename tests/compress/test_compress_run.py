@@ -81,6 +81,7 @@ def accuracy(model, dev):
     return pipeline.evaluate(str(model), str(dev))["accuracy"]
 
 
+@pytest.mark.slow
 def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsys):
     output = tmp_path / "small"
     asked = """--compress.embedding-size 8 --compress.units 0.5 --compress.sparsity 0.3
