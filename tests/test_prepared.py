@@ -87,7 +87,7 @@ def test_every_process_gets_what_one_prepares_and_no_file_is_left(
     assert len(made) == 1
     assert not list(tmp_path.iterdir())
     for other in found:
-        assert (other.weights, other.digest) == (made[0].weights, made[0].digest)
+        assert (other.teacher_shares, other.digest) == (made[0].teacher_shares, made[0].digest)
         assert other.rows.tokens.pad_id == made[0].rows.tokens.pad_id
         for mine, theirs in zip(fields(made[0].rows), fields(other.rows), strict=True):
             assert (mine is None) == (theirs is None)
