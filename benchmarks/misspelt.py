@@ -33,10 +33,10 @@ def main() -> None:
     for name, _, folders in (model.partition("=") for model in asked.models):
         row: dict[str, str | list[float]] = {"model": name}
         for share in SHARES:
-            row[f"{share:.0%}"] = [
+            row[f"{100 * share:.0f} %"] = [
                 100
                 * mean(
-                    pipeline.evaluate(folder, dev.assign(text=drawn)).accuracy or 0
+                    pipeline.evaluate(folder, dev.assign(text=drawn))["accuracy"]
                     for drawn in texts[share]
                 )
                 for folder in folders.split(",")
