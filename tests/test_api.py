@@ -179,6 +179,7 @@ def test_columns_are_found_by_their_names_unless_several_may_be_meant():
     assert found("review", "comment", "label").text == "text"
     assert found("text", "label", "stars") == ColumnsConfig()
     assert found("review", "label", text="body").text == "body"  # what is given is meant
+    assert found("text", "target", "gold", text_pair="target").label == "label"  # one column is one
 
 
 def test_a_recipe_finds_the_columns_of_its_file_and_saves_what_it_found(
@@ -311,6 +312,13 @@ def test_load_takes_a_bundle_and_a_checkpoint(classifier_folder, tmp_path):
     assert (type(bundle), type(model)) == (Predictor, Classifier)
     texts = ["the film was great .", "a plot is weak ."]
     assert [a["label"] for a in bundle.predict(texts)] == [a["label"] for a in model.predict(texts)]
+
+
+def test_load_refuses_a_run_without_a_student(tmp_path):
+    (tmp_path / "student").mkdir()
+    (tmp_path / "recipe.yaml").write_text("seed: 1\n")
+    with pytest.raises(InputError, match="the run has no student yet"):
+        distillkit.load(tmp_path)
 
 
 @pytest.mark.slow

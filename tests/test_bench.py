@@ -145,6 +145,11 @@ def test_mistakes_are_answered_at_once(classifier_folder, tmp_path, capsys, opti
     assert reason in capsys.readouterr().err
 
 
+def test_a_call_without_a_model_is_refused(capsys):
+    assert main(["bench", "--source", "embedded:reviews/dev"]) == 1
+    assert "name one model or more" in capsys.readouterr().err
+
+
 def test_a_source_without_rows_is_refused(classifier_folder, tmp_path, capsys):
     (tmp_path / "none.tsv").write_text("text\n")
     assert main(["bench", classifier_folder, "--source", str(tmp_path / "none.tsv")]) == 1

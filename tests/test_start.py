@@ -154,6 +154,8 @@ def test_what_is_no_labelled_text_or_would_be_lost_is_refused(tmp_path):
         written(tmp_path, "a.csv", ("a",), [("x",), ("y",)])
     with pytest.raises(InputError, match="column 'label' has one label only, 'x'"):
         written(tmp_path, "a.csv", ("text", "label"), rows_of(ENGLISH, "x"))
+    with pytest.raises(InputError, match="--labels spam: one label only; name two or more"):
+        init(str(tmp_path / "a.csv"), tmp_path / "mine.yaml", labels=["spam"])
     assert not (tmp_path / "mine.yaml").exists()
     (tmp_path / "mine.yaml").write_text("seed: 3\n")
     with pytest.raises(InputError, match=r"mine\.yaml: is there already"):

@@ -155,7 +155,7 @@ def lay_out(
         if method.takes_singles:
             tables = chain(tables, *map(_batches, singles))
             digest += "".join(map(fingerprint, singles))
-        wanted = share_of(config, method.name, rows)
+        wanted = share_of(config.for_rows(layout.rows), method.name, rows)
         return method.rows(RowsJob(options, tables, wanted, first_texts(work), digest, work))
 
     for origin, tables in sources.items():

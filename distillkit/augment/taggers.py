@@ -5,15 +5,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pyarrow as pa
 
 from distillkit.augment.corpus import TaggedText, tagged_batch
-from distillkit.data.checked import read_arrow, write_arrow
+from distillkit.data.checked import fingerprint, read_arrow, write_arrow
 from distillkit.data.files import cache_folder
 from distillkit.data.functions import function_version, load_function
 from distillkit.data.words import WORD_PATTERN, is_chinese, split_words
-from distillkit.errors import InputError
+from distillkit.errors import InputError, library_errors
 
 # Words come in the order of the text and unchanged; what lies between them is spacing.
 Tagger = Callable[[Sequence[str]], Iterable[TaggedText]]
@@ -76,6 +77,7 @@ def tag_block(name: str, texts: Sequence[str]) -> pa.RecordBatch:
 
 
 _loaded = lru_cache(maxsize=1)(load_tagger)
+_fingerprint = lru_cache(maxsize=1)(fingerprint)
 
 
 def tagger_version(name: str) -> str:
@@ -88,6 +90,8 @@ def tagger_version(name: str) -> str:
         for package in packages[kind]:
             with contextlib.suppress(PackageNotFoundError):
                 found.append(f"{package} {version(package)}")
+        if detail and Path(detail).is_dir():  # a pipeline of the user's own, perhaps trained again
+            found.append(_fingerprint(Path(detail)))
         return f"{name} {found} {WORD_PATTERN}"
     load_tagger(name)  # says what is wrong with it
     return function_version(name, _SETTING)
@@ -148,7 +152,8 @@ def _spacy(pipeline: str) -> Tagger:
     for name in candidates:
         if spacy.util.is_package(name) or "/" in name:
             # Only the tagger is needed, and it is by far the cheapest of them.
-            nlp = spacy.load(name, exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
+            with library_errors(f"augment.tagger spacy:{name}", "spaCy could not load it"):
+                nlp = spacy.load(name, exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
             break
     else:
         raise InputError(

@@ -71,8 +71,9 @@ def _named(kind: type[Command], argv: list[str]) -> dict[str, str]:
     given = {}
     for word, after in zip(argv, [*argv[1:], ""], strict=True):
         flag, equals, value = word.partition("=")
-        if flag.startswith("--") and flag[2:] in kind.sections:
-            given[flag[2:]] = value if equals else after
+        section = _flag(flag)[2:]
+        if flag.startswith("--") and section in kind.sections:
+            given[section] = value if equals else after
     return {section: name for section, name in given.items() if name}
 
 

@@ -126,6 +126,8 @@ class Init(Command):
         if not sys.stdin.isatty():
             raise InputError("which file? give it: distillkit init train.csv")
         source = input("Which file has the labelled text? ").strip()
+        if not source:
+            raise InputError("no file was named; type its name, or distillkit init train.csv")
         dev = input("Which file has dev rows? (Enter: a tenth is set aside) ").strip()
         output = input(f"Write the recipe where? (Enter: {self.output}) ").strip()
         return replace(self, source=source, dev=dev, output=Path(output or self.output))
@@ -195,7 +197,7 @@ class Run(_RecipeCommand):
         if result["collapsed"]:
             raise InputError(
                 f"{self.folder}: the student has collapsed: it answers no better than one answer to all rows would; "
-                "lower training.learning_rate or raise training.steps"
+                "lower training.learning_rate or raise training.steps, and see distillkit doctor"
             )
         if self.settings.data.train.startswith("embedded:"):
             log("with your own text: distillkit init train.csv writes a recipe for it")

@@ -134,8 +134,10 @@ class Bench(Command):
     def __call__(self) -> dict[str, Any]:
         from distillkit.bench.run import bench
 
+        if not self.models:
+            raise InputError("bench: name one model or more, such as a run's folder")
         models = tuple(model_in(model, STUDENT) for model in self.models)
-        columns = columns_of(models[0], self.source, self.columns) if models else self.columns
+        columns = columns_of(models[0], self.source, self.columns)
         result = bench(**vars(self) | {"models": models, "columns": columns})
         first = f"{result['threads'][0]} x {self.batch_sizes[0]}"
         rates = {

@@ -335,10 +335,6 @@ class Predict(Command):
         """Return the rows to answer; `pairs`: what the model takes, None for either."""
         if self.source == "-":
             return _stdin_rows(pairs)
-        if ":" not in self.source and not Path(self.source).exists():
-            raise InputError(
-                f"{self.source}: no such file or folder; expected a source, or - for stdin"
-            )
         from distillkit.data.content import paired, texts_of
         from distillkit.data.scratch import TEMPORARY
         from distillkit.data.tables import blocks_of, read_table

@@ -130,7 +130,11 @@ def _check_finished(job: CompressJob) -> None:
     finished = job.output / "compress.json"
     if job.overwrite or not finished.is_file():
         return
-    if json.loads(finished.read_text(encoding="utf-8")).get("asked") != _asked(job):
+    try:
+        asked = json.loads(finished.read_text(encoding="utf-8")).get("asked")
+    except (ValueError, AttributeError):  # damaged: none of ours
+        asked = None
+    if asked != _asked(job):
         raise InputError(
             f"{job.output}: holds a finished result of other settings; choose another folder, or give --overwrite to replace it"
         )

@@ -88,7 +88,9 @@ def _cut_tables(model: Any, kept: list[int]) -> None:
     """Keep some rows of each table of tokens, and renumber the configuration's special tokens."""
     size, config = model.config.vocab_size, model.config
     rows = torch.tensor(kept)
-    for module in model.modules():
+    for name, module in model.named_modules():
+        if "position" in name:  # as many positions as tokens mean nothing
+            continue
         if isinstance(module, nn.Embedding) and module.num_embeddings == size:
             trained = module.weight.requires_grad
             module.weight = nn.Parameter(module.weight.detach()[rows], requires_grad=trained)

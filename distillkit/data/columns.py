@@ -60,12 +60,13 @@ def find_columns(names: Sequence[str], columns: ColumnsConfig) -> tuple[ColumnsC
     usual, found = ColumnsConfig(), {}
     if columns.text == usual.text not in names:
         pairs = [pair for pair in (_all_of(pair, names) for pair in _PAIRS) if pair]
-        texts = [name for name in names if name.lower() in _TEXTS]
+        one = [name for name in names if name.lower() in _TEXTS]
         if not columns.text_pair and len(pairs) == 1:
             found["text"], found["text_pair"] = pairs[0]
-        elif len(texts) == 1:
-            found["text"] = texts[0]
-    labels = [name for name in names if name.lower() in _LABELS]
+        elif len(one) == 1:
+            found["text"] = one[0]
+    texts = [columns.text, columns.text_pair, *found.values()]
+    labels = [name for name in names if name.lower() in _LABELS and name not in texts]
     if columns.label == usual.label not in names and len(labels) == 1:
         found["label"] = labels[0]
     said = ", ".join(f"{what} is {name}" for what, name in found.items())

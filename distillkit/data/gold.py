@@ -39,7 +39,7 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
     if task == "regression":
         return [SCORE]
     try:
-        return sorted(found, key=int)
+        return sorted(found, key=lambda name: (int(name), name))  # 1 and 01 are two names
     except ValueError:
         return sorted(found)
 

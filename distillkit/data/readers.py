@@ -141,6 +141,7 @@ def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
         for number, raw in enumerate(stream, start=1):
             if number == 1:
                 _refuse_utf_16(path, raw)
+                _refuse_returns(path, raw)
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
                 line = raw.decode()
@@ -161,7 +162,17 @@ def _refuse_utf_16(path: UPath, start: bytes) -> None:
         )
 
 
+def _refuse_returns(path: UPath, start: bytes) -> None:
+    """Refuse a file whose lines end as old Macs end them."""
+    if b"\r" in start.rstrip() and not start.endswith(b"\n"):
+        raise InputError(
+            f"{path}: its lines end with a carriage return alone; convert it first: tr '\\r' '\\n' < {path.name} > {path.stem}-unix{path.suffix}"
+        )
+
+
 def _header(place: str, fields: list[str]) -> list[str]:
+    if not any(fields):
+        raise InputError(f"{place}: is blank; expected the names of the columns: remove this line")
     for name, count in Counter(filter(None, fields)).most_common(1):
         if count > 1:
             raise InputError(f"{place}: the header names the column {name!r} twice; rename one")
@@ -390,7 +401,7 @@ def named_rows(table: Any) -> Iterator[dict[str, Any]]:
     lists = {
         column: feature.feature
         for column, feature in table.features.items()
-        if isinstance(feature, datasets.Sequence)
+        if isinstance(feature, (datasets.Sequence, datasets.LargeList))
         and isinstance(feature.feature, datasets.ClassLabel)
     }
     for row in table:
@@ -398,7 +409,7 @@ def named_rows(table: Any) -> Iterator[dict[str, Any]]:
         named = {name: row[name] for name in classes}
         named = {k: None if v is None or v < 0 else classes[k].names[v] for k, v in named.items()}
         named |= {
-            k: None if row[k] is None else [feature.names[i] for i in row[k]]
+            k: None if row[k] is None or -1 in row[k] else [feature.names[i] for i in row[k]]
             for k, feature in lists.items()
         }
         yield {**row, **named}

@@ -86,6 +86,8 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
         wanted = sides if labels else [*sides, label]
         raise InputError(f"{source}: no row has {' and '.join(map(repr, wanted))}")
     _check_texts(source, whole, columns, counts)
+    if len(labels) == 1:
+        raise InputError(f"--labels {labels[0]}: one label only; name two or more")
     if task == "classification" and len(counts) < 2:
         raise InputError(
             f"{source}: column {columns.label!r} has one label only, {next(iter(counts))!r}; name another with --data.columns.label"

@@ -108,7 +108,7 @@ def _recipe(
     output: Path,
 ) -> list[str]:
     """Return the lines of a recipe."""
-    said = f"{seen.rows:,} rows{' at least' if seen.rows == MOST_ROWS else ''}"
+    said = f"{seen.rows:,} rows{' at least' if seen.rows + seen.lacking == MOST_ROWS else ''}"
     language = "another language" if seen.language == "other" else seen.language
     tokens = min(_MOST_TOKENS, 32 * math.ceil(1.4 * seen.tokens / 32))
     longer = f", max_tokens: {tokens}" if tokens > _TOKENS else ""

@@ -86,14 +86,12 @@ def check_truncation(
     rows = float((lengths > max_tokens).mean())
     lost = float(np.maximum(lengths - max_tokens, 0).sum() / max(lengths.sum(), 1))
     enough = int(np.quantile(lengths, 0.99))
-    sees_less = "; the teacher sees text that the student cannot"
     return finding(
         f"truncation-{who}",
         graded(rows, TRUNCATED),
         f"{percent(rows)} of the rows are longer than the {who}'s {max_tokens} tokens, which loses {percent(lost)} of the text; "
         f"99 % of the rows have at most {enough}",
-        f"raise {who}.max_tokens to {enough}, if the model takes as many"
-        + (sees_less if who == "student" else ""),
+        f"raise {who}.max_tokens to {enough}, if the model takes as many",
         {
             "rows_share": rows,
             "text_share": lost,

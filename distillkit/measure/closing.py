@@ -133,8 +133,8 @@ def verdict(models: dict[str, Any], score: str, by: str = "") -> str:
     found, teacher = models[name]["dev"], models["teacher"]["dev"][score]
     if collapsed(models, score):
         return (
-            "COLLAPSED: the student answers no better than the commonest label does; train it"
-            " longer (--training.steps 3000), or see distillkit doctor"
+            "COLLAPSED: the student answers no better than the commonest label does; lower"
+            " training.learning_rate or raise training.steps, and see distillkit doctor"
         )
     if found["rows"] < _FEWEST_ROWS:
         return (

@@ -16,7 +16,7 @@ from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
 from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import read_table
+from distillkit.data.tables import mask_of, read_table
 from distillkit.data.words import WORD_PATTERN, is_unsegmented, split_characters, split_words
 from distillkit.measure.closing import interval
 from distillkit.measure.statistics import cross_scaled
@@ -27,8 +27,6 @@ _ROWS = 5000  # of a split that both models answer, at most
 _DOUBTFUL = 50  # rows of a split whose label is most likely wrong
 _BINS = 10
 _GROUPS, _OF_A_GROUP = 8, 4  # of the transfer set's rows
-
-_WORDS = regex.compile(rf"\[MASK\]|{WORD_PATTERN}")  # as the augmenter counts them
 
 AGREE = "all agree"
 _KINDS = (AGREE, "student errs", "teacher errs", "both err alike", "all three differ")
@@ -296,6 +294,8 @@ def transfer_rows(path: Path) -> list[dict[str, Any]]:
     counts = kinds.group_by(["origin", "rules"]).aggregate([([], "count_all")])
     common = sorted(counts.to_pylist(), key=lambda row: -row["count_all"])[:_GROUPS]
     table, out = read_parquet(path), []
+    # as the augmenter counts them
+    word = regex.compile(rf"{regex.escape(mask_of(table) or '[MASK]')}|{WORD_PATTERN}")
     for kind in common:
         mine = pc.and_(
             pc.equal(kinds["origin"], kind["origin"]), pc.equal(kinds["rules"], kind["rules"])
@@ -307,21 +307,21 @@ def transfer_rows(path: Path) -> list[dict[str, Any]]:
             out.append(
                 {"origin": kind["origin"], "rules": kind["rules"].replace("+", ", ")}
                 | {"share": kind["count_all"] / len(kinds)}
-                | {"texts": [_pieces(row, side) for side in sides]}
+                | {"texts": [_pieces(row, side, word) for side in sides]}
             )
     return out
 
 
-def _pieces(row: dict[str, Any], side: str) -> list[tuple[str, bool]]:
+def _pieces(row: dict[str, Any], side: str, word: regex.Pattern[str]) -> list[tuple[str, bool]]:
     """Cut a text into pieces that were changed and pieces that were not."""
     text, changed = row[f"text{side}"], row.get(f"changed{side}")
     first, last = row.get(f"start{side}"), row.get(f"stop{side}")
-    words = list(_WORDS.finditer(text))
+    words = list(word.finditer(text))
     if not changed or first is None or len(words) != last - first:
         return [(text, False)]
     pieces, at = [], 0
-    for number, word in enumerate(words, first):
+    for number, found in enumerate(words, first):
         if number in changed:
-            pieces += [(text[at : word.start()], False), (word.group(), True)]
-            at = word.end()
+            pieces += [(text[at : found.start()], False), (found.group(), True)]
+            at = found.end()
     return [*pieces, (text[at:], False)]

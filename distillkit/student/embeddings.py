@@ -40,6 +40,10 @@ def from_teacher(tokenizer: Any, dimension: int, ask: VectorsOfWords) -> Tensor:
     words = words_of(tokenizer)
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     known = [i for i, word in enumerate(words) if word not in special]
+    if not known:
+        raise InputError(
+            "student.vocabulary: no word is left; lower student.vocabulary.min_count, or raise its size"
+        )
     vectors = ask([_spelt(tokenizer, words[i]) for i in known]).numpy().astype(np.float64)
     if dimension > vectors.shape[1]:
         raise InputError(

@@ -147,7 +147,7 @@ def own_labels(model: str) -> list[str]:
     config = load_config_of(model)
     names = config.architectures or []
     classifier = any(name.endswith("ForSequenceClassification") for name in names)
-    return list(config.id2label.values()) if classifier else []
+    return [config.id2label[i] for i in range(config.num_labels)] if classifier else []
 
 
 def task_of(model: str) -> Task:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from distillkit.data.batches import encode
@@ -28,7 +29,9 @@ class TextVectors:
         folder = resolve(model)
         with checkpoint_errors(model), without_foreign_bars(folder):
             self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-            encoder = AutoModel.from_pretrained(folder, trust_remote_code=False)
+            encoder = AutoModel.from_pretrained(
+                folder, dtype=torch.float32, trust_remote_code=False
+            )
         self._limit = min(max_tokens, max_tokens_of(encoder, self._tokenizer))
         self._mean = _Mean(encoder)
 
@@ -45,9 +48,7 @@ class _Mean(nn.Module):
         super().__init__()
         self.encoder = encoder
 
-    def forward(self, attention_mask: Tensor | None = None, **inputs: Tensor) -> SimpleNamespace:
+    def forward(self, attention_mask: Tensor, **inputs: Tensor) -> SimpleNamespace:
         states = self.encoder(attention_mask=attention_mask, **inputs).last_hidden_state
-        if attention_mask is None:  # rows of equal length
-            return SimpleNamespace(logits=states.mean(1))
         weights = attention_mask.to(states.dtype).unsqueeze(2)  # (B, T, 1)
         return SimpleNamespace(logits=(states * weights).sum(1) / weights.sum(1))

@@ -25,14 +25,14 @@ class BadSteps:
         skipped: Steps that overflows of fp16 have cost so far.
 
     Attributes:
-        skipped: () float, on the device.
+        skipped: () float64, on the device.
     """
 
     def __init__(self, device: torch.device, skipped: int, *, fp16: bool) -> None:
         self._fp16 = fp16
-        self.skipped = torch.tensor(float(skipped), device=device)
+        self.skipped = torch.tensor(float(skipped), dtype=torch.float64, device=device)
         self._overflows = torch.zeros((), device=device)  # in a row
-        self._first = torch.zeros((), device=device)
+        self._first = torch.zeros((), dtype=torch.int64, device=device)
 
     def note(self, step: int, loss: Tensor, norm: Tensor) -> None:
         """Take the loss and the gradient's norm, () each, of a step; the first is 1."""
@@ -42,7 +42,7 @@ class BadSteps:
             self.skipped += overflow
             self._overflows = (self._overflows + 1) * overflow
             overflow = self._overflows >= _MAX_OVERFLOWS
-        self._first = torch.where((self._first == 0) & (bad | overflow), float(step), self._first)
+        self._first = torch.where((self._first == 0) & (bad | overflow), step, self._first)
 
     def first(self) -> int:
         """Return the first bad step, 0 if there is none; a GPU is waited for."""

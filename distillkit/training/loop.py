@@ -93,7 +93,9 @@ class _Trainer:
             self.at = self.plan.checkpoints.begin(strategy, origin)
         # Each shard keeps its own sum; what a checkpoint had summed up is the first one's.
         self.total = torch.tensor(
-            self.at.loss if strategy.shard_index == 0 else 0.0, device=strategy.device
+            self.at.loss if strategy.shard_index == 0 else 0.0,
+            dtype=torch.float64,  # a float32 stops counting at some 10^8 rows
+            device=strategy.device,
         )
         fp16 = strategy.precision == "fp16"
         self.bad_steps = BadSteps(strategy.device, self.at.skipped, fp16=fp16)
@@ -175,9 +177,7 @@ class _Trainer:
             found = strategy.learn(inputs, loss, weight, last=number == len(own))
             self.total += found * (all_rows / strategy.num_shards)
             self.reports.passed(all_rows * number // len(own) - all_rows * (number - 1) // len(own))
-        norm = found
-        if config.max_grad_norm or strategy.precision == "fp16":
-            norm = strategy.clip(config.max_grad_norm or math.inf)
+        norm = strategy.clip(config.max_grad_norm or math.inf)
         self.bad_steps.note(at.step + 1, found, norm)
         if self.look_every == 1:
             self._stop_if_bad()

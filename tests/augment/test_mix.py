@@ -149,6 +149,13 @@ def test_what_was_made_with_another_model_is_not_gone_on_with(build, tmp_path):
     assert "this film is good ." not in augmented(target)
 
 
+def test_sentences_count_the_variants_that_follow_from_the_rows(build, tmp_path):
+    config = AugmentConfig(tagger="none", n_iter=-1, mix=MixConfig(sentences=0.1))
+    build(tmp_path / "t.parquet", config)
+    origins = pq.read_table(tmp_path / "t.parquet")["origin"].to_pylist()
+    assert origins.count("unlabelled") == share_of(config.for_rows(96), "sentences", 96) > 300
+
+
 def test_shares_are_by_weight():
     config = AugmentConfig(n_iter=20, mix=MixConfig(rules=3.0, sentences=1.0))
     assert share_of(config, "sentences", 1000) == 5000

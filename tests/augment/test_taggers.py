@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from distillkit.augment import taggers
 from distillkit.augment.corpus import TAGGED, tagged_batch
-from distillkit.augment.taggers import load_tagger, resolve_tagger, tag_block
+from distillkit.augment.taggers import load_tagger, resolve_tagger, tag_block, tagger_version
 from distillkit.errors import InputError
 
 ENGLISH = ["The film isn't bad , is it ?", "They film it quickly", "", "wow"]
@@ -66,7 +67,14 @@ def test_a_function_is_found_by_module_and_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["stanford", "no_such_module:tag", "json:no_such_function", "spacy:no_such_pipeline"]
+    "name",
+    [
+        "stanford",
+        "no_such_module:tag",
+        "json:no_such_function",
+        "spacy:no_such_pipeline",
+        "spacy:no/such",
+    ],
 )
 def test_an_unknown_tagger_is_refused_by_name(name, cache):
     with pytest.raises(InputError, match=name.partition(":")[2] or name):
@@ -103,6 +111,14 @@ def test_a_changed_module_tags_anew(cache, counting):
         calls = counting(repr(tag))
         assert tag_block("counting_tagger:tag", ["a b"]).to_pylist()[0]["tag"] == [tag, tag]
         assert len(calls) == asked
+
+
+def test_a_pipeline_trained_again_in_its_folder_tags_anew(tmp_path):
+    (tmp_path / "meta.json").write_text("1")
+    before = tagger_version(f"spacy:{tmp_path}")
+    (tmp_path / "meta.json").write_text("2")
+    taggers._fingerprint.cache_clear()  # as in a new process
+    assert tagger_version(f"spacy:{tmp_path}") != before
 
 
 def test_taggers_do_not_find_each_others_tags(cache):

@@ -378,5 +378,7 @@ def test_a_finished_result_is_replaced_only_by_the_same_settings_or_when_told(
     assert main(int4) == 1
     assert "--overwrite" in capsys.readouterr().err
     assert (output / "bundle.zip").read_bytes() == before
+    (output / "compress.json").write_text("{")  # damaged: nobody knows what it was made from
+    assert main(int8) == 1
     assert main([*int4, "--overwrite"]) == 0
     assert (output / "bundle.zip").read_bytes() != before

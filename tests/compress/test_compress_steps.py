@@ -149,6 +149,17 @@ def test_where_few_tokens_stay_half_of_them_are_words(student):
     assert fewer.unk_token_id not in fewer("unhappy luckily")["input_ids"]
 
 
+def test_as_many_positions_as_tokens_are_no_tokens(bert):
+    network, tokenizer = copy.deepcopy(bert)
+    size = network.config.vocab_size
+    places = torch.nn.Embedding(size, network.config.hidden_size)
+    network.bert.embeddings.position_embeddings = places
+    tokenizer.model_max_length = 64
+    model = Model(network, tokenizer)
+    assert list(shrink(model, CompressConfig(vocabulary_size=12), Reading(TEXTS, None), 1))
+    assert len(network.bert.embeddings.word_embeddings.weight) < size == len(places.weight)
+
+
 def test_a_transformers_special_tokens_keep_their_meaning_under_new_numbers(bert, tmp_path):
     network, tokenizer = copy.deepcopy(bert[0]), bert[1]
     words = ["x", *(f"word{i}" for i in range(4))]

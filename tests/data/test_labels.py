@@ -154,6 +154,8 @@ def test_a_table_without_any_label_is_of_every_task(tmp_path, task):
 def test_names_are_those_of_any_row_and_of_scores_one():
     assert label_names(table_of([["10", "2"], [], ["1"], None], "multi-label")) == ["1", "2", "10"]
     assert label_names(table_of([["x"], ["x"]], "multi-label")) == ["x"]
+    both = [label_names(table_of(rows, "classification")) for rows in (["1", "01"], ["01", "1"])]
+    assert both == [["01", "1"]] * 2  # two names of one number have one order
     assert label_names(table_of([0.5, 1.5, None], "regression")) == ["score"]
     with pytest.raises(
         InputError, match=r"here: one score only \(2\.5\); a regression needs at least two"

@@ -239,19 +239,20 @@ def test_hidden_label_of_a_hub_dataset_is_no_label(saved):
     assert read(f"datasets:{saved / 'saved'}:test") == [{"text": "c", "label": None}]
 
 
-def test_lists_of_classes_of_a_hub_dataset_are_named_too(tmp_path):
+@pytest.mark.parametrize("kind", [datasets.Sequence, datasets.LargeList])
+def test_lists_of_classes_of_a_hub_dataset_are_named_too(tmp_path, kind):
     features = datasets.Features(
         {
             "text": datasets.Value("string"),
-            "label": datasets.Sequence(datasets.ClassLabel(names=["joy", "fear"])),
+            "label": kind(datasets.ClassLabel(names=["joy", "fear"])),
         }
     )
-    rows = {"text": ["a", "b", "c"], "label": [[1, 0], [], None]}
+    rows = {"text": ["a", "b", "c", "d"], "label": [[1, 0], [], None, [-1]]}
     datasets.DatasetDict(
         {"train": datasets.Dataset.from_dict(rows, features=features)}
     ).save_to_disk(tmp_path)
     found = [row["label"] for row in read(f"datasets:{tmp_path}:train")]
-    assert found == [["fear", "joy"], [], None]
+    assert found == [["fear", "joy"], [], None, None]  # -1 hides a label here, too
 
 
 def test_dataset_row_is_placed_by_its_number(saved):
@@ -584,3 +585,17 @@ def test_a_parquet_file_is_not_held_while_it_is_read(tmp_path):
         tracemalloc.stop()
     assert held < size / 2
     assert sum(len(block) for _, block in batches) == 7 * group
+
+
+@pytest.mark.parametrize("name", ["old.csv", "old.tsv", "old.txt"])
+def test_lines_of_old_macs_are_refused_with_the_mend(tmp_path, name):
+    (tmp_path / name).write_bytes(b"text,label\rgood film,a\r")
+    said = failure(str(tmp_path / name))
+    assert "carriage return alone" in said
+    assert "tr '\\r' '\\n' < old." in said
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_blank_first_line_is_named(tmp_path, name):
+    (tmp_path / name).write_text("\ntext\tlabel\n")
+    assert f"{name}:1: is blank; expected the names of the columns" in failure(str(tmp_path / name))

@@ -125,6 +125,9 @@ def test_fewer_words_than_dimensions_leave_zeros():
 
 
 def test_a_teacher_that_knows_none_of_the_words_is_refused():
+    empty = build_tokenizer(["a b"], VocabularyConfig(min_count=9), 16)
+    with pytest.raises(InputError, match="no word is left; lower student"):
+        from_teacher(empty, 4, lambda words: torch.zeros(len(words), 8))
     with pytest.raises(InputError, match="one and the same vector for all of the student's words"):
         start(2, lambda words: torch.ones(len(words), 3))
 

@@ -10,7 +10,13 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 from distillkit.cli import main
 from distillkit.data.labels import labels_of
 from distillkit.errors import InputError, checkpoint_errors
-from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, resolve
+from distillkit.teacher.checkpoint import (
+    load_classifier,
+    match_labels,
+    max_tokens_of,
+    own_labels,
+    resolve,
+)
 
 
 def test_a_folder_and_a_hub_name_stay_as_they_are(encoder_folder):
@@ -27,6 +33,13 @@ def test_a_package_gives_its_model_folder_dashes_and_all(tmp_path, monkeypatch):
     (tmp_path / "tiny_encoder_package.py").write_text("MODEL_DIR = '/somewhere/model'\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert resolve("package:tiny-encoder-package") == "/somewhere/model"
+
+
+def test_labels_are_in_the_order_of_the_logits_whatever_their_order_in_the_file(tmp_path):
+    names = {"2": "yes", "0": "no", "1": "perhaps"}
+    about = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(about | {"id2label": names}))
+    assert own_labels(str(tmp_path)) == ["no", "perhaps", "yes"]
 
 
 def test_what_cannot_be_a_checkpoint_is_refused_with_the_mend(tmp_path):

@@ -318,12 +318,23 @@ def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_th
     assert last.name == "checkpoint-000000005"
 
 
-def test_a_gradient_that_is_none_stops_it_too(tmp_path):
+@pytest.mark.parametrize("max_norm", [0.0, 1.0])
+def test_a_gradient_that_is_none_stops_it_too(tmp_path, max_norm):
     def loss(batch, logits):
         return (logits * 0.0).sum().sqrt()  # 0, with an infinite slope
 
     with pytest.raises(InputError, match="step 1, epoch 1, is not a number"):
-        train(Checkpoints(tmp_path), loss=loss)
+        train(Checkpoints(tmp_path), loss=loss, max_grad_norm=max_norm)
+
+
+def test_the_first_of_several_passes_is_looked_at_without_clipping(tmp_path):
+    def loss(batch, logits):
+        loss.passes += 1
+        return logits.sum() * (float("nan") if loss.passes == 3 else 1.0)
+
+    loss.passes = 0
+    with pytest.raises(InputError, match="step 2, epoch 1, is not a number"):
+        train(Checkpoints(tmp_path), loss=loss, max_grad_norm=0.0, accumulation_steps=2)
 
 
 def test_the_log_of_a_resumed_training_is_that_of_one_never_killed(tmp_path):

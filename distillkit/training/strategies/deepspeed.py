@@ -116,7 +116,10 @@ class DeepSpeed(Strategy):
         self.engine.step()
         self._clipped = True
         return torch.as_tensor(
-            self.engine.get_global_grad_norm(), dtype=torch.float32, device=self.device
+            # without clipping some engines compute none
+            self.engine.get_global_grad_norm() or 0.0,
+            dtype=torch.float32,
+            device=self.device,
         )
 
     def step(self, number: int) -> None:
