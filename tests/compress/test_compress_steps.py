@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    BertTokenizerFast,
+)
 
 from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.pruned import attentions
@@ -149,15 +155,17 @@ def test_where_few_tokens_stay_half_of_them_are_words(student):
     assert fewer.unk_token_id not in fewer("unhappy luckily")["input_ids"]
 
 
-def test_as_many_positions_as_tokens_are_no_tokens(bert):
-    network, tokenizer = copy.deepcopy(bert)
-    size = network.config.vocab_size
-    places = torch.nn.Embedding(size, network.config.hidden_size)
-    network.bert.embeddings.position_embeddings = places
-    tokenizer.model_max_length = 64
-    model = Model(network, tokenizer)
-    assert list(shrink(model, CompressConfig(vocabulary_size=12), Reading(TEXTS, None), 1))
-    assert len(network.bert.embeddings.word_embeddings.weight) < size == len(places.weight)
+def test_as_many_positions_as_tokens_are_no_tokens():
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
+    config = BertConfig(vocab_size=8, max_position_embeddings=8, num_hidden_layers=1, **sizes)
+    tokenizer = BertTokenizerFast(vocab={w: i for i, w in enumerate(words)}, model_max_length=8)
+    network = BertForSequenceClassification(config)
+    settings = CompressConfig(vocabulary_size=6)
+    list(shrink(Model(network, tokenizer), settings, Reading(["good"], None), 1))
+    tables = network.bert.embeddings
+    assert len(tables.word_embeddings.weight) == 6
+    assert len(tables.position_embeddings.weight) == 8
 
 
 def test_a_transformers_special_tokens_keep_their_meaning_under_new_numbers(bert, tmp_path):
