@@ -18,7 +18,7 @@ from distillkit.data.checked import arrow_writer, open_arrow, read_arrow, write_
 from distillkit.data.content import content_hashes
 from distillkit.data.counter import below, draw, high, seed_key
 from distillkit.data.tables import take_rows
-from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.words import splitter
 from distillkit.data.workers import each, processes
 from distillkit.processes import progress_bar
 
@@ -182,7 +182,7 @@ def nearest_texts(way: str, texts: Sequence[str], options: AugmentOptions) -> np
 
 def _tfidf(texts: Sequence[str]) -> csr_matrix:
     """Return unit vectors of words by TF-IDF, (N, V), without the words that are in many texts."""
-    split = split_characters if is_unsegmented(texts) else split_words
+    split = splitter(texts)
     counts = CountVectorizer(tokenizer=split, token_pattern=None).fit_transform(texts)
     texts_with = np.bincount(counts.indices, minlength=counts.shape[1])
     counts.data[texts_with[counts.indices] > max(_COMMON * len(texts), _FEW)] = 0

@@ -17,7 +17,7 @@ from distillkit.data.checked import fingerprint, read_arrow, write_arrow
 from distillkit.data.counter import draw, seed_key
 from distillkit.data.sentences import sentences_of
 from distillkit.data.tables import resized
-from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.words import splitter
 from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
@@ -100,7 +100,7 @@ def _cut(config: SentencesConfig, style: str, settings: bytes, path: Path) -> st
     target = path.with_name(f"sentences-{path.stem.removeprefix('documents-')}-{content}.arrow")
     if not target.is_file():
         documents = read_arrow(path)["text"].to_pylist()
-        count = split_characters if is_unsegmented(documents) else split_words
+        count = splitter(documents)
         found = (sentence for text in documents for sentence in sentences_of(text))
         written = map(penn, found) if style == "penn" else found
         fitting = range(config.min_words, config.max_words + 1)

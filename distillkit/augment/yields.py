@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from distillkit.augment.rules import RULES
 from distillkit.augment.variants import ORIGINS
-from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.words import splitter
 
 
 def count_rows(table: pa.Table) -> dict[str, int]:
@@ -38,7 +38,7 @@ def _lengths(table: pa.Table) -> np.ndarray:
         untagged = words.is_null()
         if pc.any(untagged).as_py():
             texts = table[f"text{side}"].filter(untagged).to_pylist()
-            split = split_characters if is_unsegmented(texts) else split_words
+            split = splitter(texts)
             own = pa.array([len(split(text)) for text in texts], pa.int32())
             words, untagged = words.combine_chunks(), untagged.combine_chunks()
             words = pc.replace_with_mask(words, untagged, own)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from distillkit.student.units import keep_rows, keep_units
 from distillkit.training.layers import encoder_layers, encoder_parts
 
 # The answers are described by the outer configuration, not by that of the transformer within.
@@ -41,13 +41,10 @@ class Attention:
 
     def keep(self, heads: Sequence[int]) -> None:
         """Leave some of the heads, in place."""
-        kept = torch.tensor([head * self.width + i for head in heads for i in range(self.width)])
+        kept = [head * self.width + i for head in heads for i in range(self.width)]
         for part in self.into:
-            part.weight, part.bias = (
-                nn.Parameter(old.detach()[kept]) for old in (part.weight, part.bias)
-            )
-            part.out_features = len(kept)
-        self.out.weight = nn.Parameter(self.out.weight.detach()[:, kept].contiguous())
+            keep_rows(part, kept)
+        keep_units(self.out, "weight", kept, 1)
         self.out.in_features = len(kept)
 
 

@@ -26,8 +26,6 @@ def prune_units(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> 
         left = encoder.prune(fraction, saliency, _into_head(model, saliency))
         if left is not None:
             _keep_inputs(model, *left)
-        if not fraction:
-            return
         score = saliency["head.dense.weight"].sum(1) + saliency["head.out.weight"].sum(0)
         units = best_units(score, fraction)
         keep_rows(head.dense, units)

@@ -8,19 +8,10 @@ from typing import Any
 from distillkit.errors import InputError, MissingValue
 from distillkit.recipe import ColumnsConfig
 
-_TEXTS = [
-    "text",
-    "sentence",
-    "review",
-    "content",
-    "comment",
-    "body",
-    "tweet",
-    "message",
-    "document",
-    "question",
-    "title",
-]
+_TEXTS = (
+    *("text", "sentence", "review", "content", "comment", "body", "tweet", "message"),
+    *("document", "question", "title"),
+)
 _PAIRS = (
     ("sentence1", "sentence2"),
     ("question1", "question2"),
@@ -29,17 +20,10 @@ _PAIRS = (
     ("text_a", "text_b"),
     ("sentence_a", "sentence_b"),
 )
-_LABELS = [
-    "label",
-    "labels",
-    "stars",
-    "rating",
-    "sentiment",
-    "class",
-    "category",
-    "target",
+_LABELS = (
+    *("label", "labels", "stars", "rating", "sentiment", "class", "category", "target"),
     "score",
-]
+)
 
 
 def find_columns(names: Sequence[str], columns: ColumnsConfig) -> tuple[ColumnsConfig, str]:

@@ -311,6 +311,14 @@ def is_second_name(name: str, first: str) -> bool:
     )
 
 
+def draw_rows(table: pa.Table, count: int, seed: int) -> pa.Table:
+    """Draw rows at random, at most `count`; they stay in their order."""
+    if len(table) <= count:
+        return table
+    drawn = np.random.default_rng(seed).choice(len(table), count, replace=False)
+    return take_rows(table, np.sort(drawn))
+
+
 def mask_of(table: pa.Table) -> str:
     """Return the mask word of a transfer set, empty for any other table."""
     return (table.schema.metadata or {}).get(MASK, b"").decode()

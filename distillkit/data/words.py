@@ -1,7 +1,7 @@
 """Text cut into words, as `runtime.words` says what a word is, and the languages told apart."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import regex
 
@@ -29,6 +29,11 @@ def split_words(text: str) -> list[str]:
     ['It', "isn't", 'bad', ',', 'does', "n't", 'drag', '.']
     """
     return _WORD.findall(text)
+
+
+def splitter(texts: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return what cuts such texts: `split_characters` for unsegmented scripts, or `split_words`."""
+    return split_characters if is_unsegmented(texts) else split_words
 
 
 def split_characters(text: str) -> list[str]:

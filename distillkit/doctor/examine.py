@@ -15,7 +15,7 @@ from distillkit.data.gold import class_counts, label_ids, label_names
 from distillkit.data.labels import labels_of
 from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
 from distillkit.data.own_tables import raw_columns
-from distillkit.data.tables import read_blocks, read_table, take_rows
+from distillkit.data.tables import draw_rows, read_blocks, read_table
 from distillkit.data.words import is_unsegmented
 from distillkit.doctor.advice import advise
 from distillkit.doctor.answers import (
@@ -378,11 +378,7 @@ class _Examination:
         return found
 
     def _sample(self, split: str, rows: int) -> pa.Table:
-        table = self.tables[split]
-        if len(table) <= rows:
-            return table
-        chosen = np.random.default_rng(self.recipe.seed).choice(len(table), rows, replace=False)
-        return take_rows(table, np.sort(chosen))
+        return draw_rows(self.tables[split], rows, self.recipe.seed)
 
     def _texts(self) -> Rows:
         """Return a sample of train and dev, the two alike."""

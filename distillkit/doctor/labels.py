@@ -20,7 +20,7 @@ from distillkit.data.corrections import (
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_ids, label_names
 from distillkit.data.normal import normal_row
-from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.words import splitter
 from distillkit.doctor.findings import Finding, percent
 from distillkit.errors import InputError
 from distillkit.measure.baselines import FrozenBaseline, TfidfBaseline
@@ -162,7 +162,7 @@ def _fits(
 
 def _same_words(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
     """Number N rows, (N,) int: equal ones differ in case, signs and white space alone."""
-    split = split_characters if is_unsegmented(texts) else split_words
+    split = splitter(texts)
 
     def words(text: str) -> str:
         # A text of signs alone is its signs.

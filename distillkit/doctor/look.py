@@ -14,8 +14,7 @@ from distillkit.data.words import (
     is_chinese,
     is_english,
     is_unsegmented,
-    split_characters,
-    split_words,
+    splitter,
 )
 from distillkit.errors import InputError
 from distillkit.pipeline.student_choice import choose_student
@@ -93,7 +92,7 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
             f"{source}: column {columns.label!r} has one label only, {next(iter(counts))!r}; name another with --data.columns.label"
         )
     texts = [" ".join(str(row[name]) for name in sides) for row in whole]
-    split = split_characters if is_unsegmented(texts) else split_words
+    split = splitter(texts)
     words = [split(text) for text in texts]
     lengths = sorted(map(len, words))
     chinese, english = is_chinese(texts), is_english(texts)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from distillkit.data.content import texts_of
 from distillkit.data.gold import class_counts
 from distillkit.data.normal import normal_rows
-from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.words import splitter
 from distillkit.doctor.findings import Finding, finding, graded, percent
 from distillkit.recipe import Task
 
@@ -167,7 +167,7 @@ def _leaks(split: str, table: pa.Table, seen: Container[str]) -> Finding:
 
 def _one_word(train: pa.Table) -> Finding:
     texts, pairs = texts_of(train)
-    split = split_characters if is_unsegmented(texts) else split_words
+    split = splitter(texts)
     all_texts = [*texts, *(pairs or [])]
     count = sum(len(split(text)) < 2 for text in all_texts)
     share = count / len(all_texts)
@@ -188,7 +188,7 @@ def check_raw_text(train: pa.Table, raw: pa.Table) -> Finding:
         raw: Canonical table of the raw text, or a sample.
     """
     texts = texts_of(train)[0]
-    split = split_characters if is_unsegmented(texts) else split_words
+    split = splitter(texts)
     words = Counter(word for text in texts for word in _words(split(text)))
     common = {word for word, _ in words.most_common(COMMON_WORDS)}
     found = [word for text in raw["text"].to_pylist() for word in _words(split(text))]

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix, hstack, issparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
-from distillkit.data.words import is_unsegmented, split_characters, split_words
+from distillkit.data.words import splitter
 from distillkit.recipe import Task
 
 
@@ -74,16 +74,25 @@ class LinearModel:
         return out
 
 
-class TfidfBaseline:
-    """TF-IDF of one and two words, and a `LinearModel`.
+class FrozenBaseline:
+    """Vectors of texts that nothing has trained for the task, and a `LinearModel`.
 
-    Unsegmented scripts have characters for words. The features of a pair are both vectors, their
-    product and their absolute difference, as in the siamese student. The arguments are those of
-    `LinearModel`.
+    The features of a pair are both vectors, their product and their absolute difference, as in the
+    siamese student.
+
+    Args:
+        vectors: N texts to vectors, (N, D), dense or sparse.
+        texts: Training texts.
+        text_pairs: Their second texts, or None.
+        gold: As for `LinearModel`.
+        classes: C.
+        task: The kind of task.
+        inverse_penalty: As for `LinearModel`.
     """
 
     def __init__(
         self,
+        vectors: Callable[[Sequence[str]], Any],
         texts: Sequence[str],
         text_pairs: Sequence[str] | None,
         gold: np.ndarray,
@@ -91,58 +100,34 @@ class TfidfBaseline:
         task: Task = "classification",
         inverse_penalty: float = 1.0,
     ) -> None:
-        split = split_characters if is_unsegmented(texts) else split_words
-        self._tfidf = TfidfVectorizer(ngram_range=(1, 2), tokenizer=split, token_pattern=None)
-        self._tfidf.fit([*texts, *(text_pairs or [])])
+        self._vectors = vectors
         features = self._features(texts, text_pairs)
         self._model = LinearModel(features, gold, classes, task, inverse_penalty)
 
     def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> Any:
-        a = self._tfidf.transform(texts)
-        if text_pairs is None:
-            return a
-        b = self._tfidf.transform(text_pairs)
-        return csr_matrix(hstack([a, b, a.multiply(b), abs(a - b)]))
-
-    def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
-        """Return the answers of the linear model, (N, C) float."""
-        return self._model.logits(self._features(texts, text_pairs))
-
-
-class FrozenBaseline:
-    """Vectors of texts that nothing has trained for the task, and a `LinearModel`.
-
-    Args:
-        vectors: N texts to vectors, (N, D) float; a pair's features are as in `TfidfBaseline`.
-        texts: Training texts.
-        text_pairs: Their second texts, or None.
-        gold: As for `LinearModel`.
-        classes: C.
-        task: The kind of task.
-    """
-
-    def __init__(
-        self,
-        vectors: Callable[[Sequence[str]], np.ndarray],
-        texts: Sequence[str],
-        text_pairs: Sequence[str] | None,
-        gold: np.ndarray,
-        classes: int,
-        task: Task = "classification",
-    ) -> None:
-        self._vectors = vectors
-        self._model = LinearModel(self._features(texts, text_pairs), gold, classes, task)
-
-    def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> np.ndarray:
         a = self._vectors(texts)
         if text_pairs is None:
             return a
         b = self._vectors(text_pairs)
+        if issparse(a):
+            return csr_matrix(hstack([a, b, a.multiply(b), abs(a - b)]))
         return np.hstack([a, b, a * b, abs(a - b)])
 
     def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
         """Return the answers of the linear model, (N, C) float."""
         return self._model.logits(self._features(texts, text_pairs))
+
+
+class TfidfBaseline(FrozenBaseline):
+    """TF-IDF of one and two words, and a `LinearModel`; arguments as for `FrozenBaseline`."""
+
+    def __init__(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None, *labelled: Any, **more: Any
+    ) -> None:
+        tfidf = TfidfVectorizer(
+            ngram_range=(1, 2), tokenizer=splitter(texts), token_pattern=None
+        ).fit([*texts, *(text_pairs or [])])
+        super().__init__(tfidf.transform, texts, text_pairs, *labelled, **more)
 
 
 _MODELS: dict[Task, Callable[[], Any]] = {

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +22,7 @@ from distillkit.data.own_tables import canonical_names, raw_columns
 from distillkit.data.readers import read_rows
 from distillkit.data.sentences import sentences_of
 from distillkit.data.splits import split_dev
-from distillkit.data.tables import read_table, take_rows
+from distillkit.data.tables import draw_rows, read_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.processes import log
@@ -191,11 +190,7 @@ def _some(raw: pa.Table, train: pa.Table, rows: int, seed: int) -> pa.Table:
             for sentence in ([text] if len(text) <= longest else sentences_of(text))
         )
         raw = pa.table({"text": pa.array(dict.fromkeys(texts), pa.string())})
-    if len(raw) <= rows:
-        return raw
-    return take_rows(
-        raw, np.sort(np.random.default_rng(seed).choice(len(raw), rows, replace=False))
-    )
+    return draw_rows(raw, rows, seed)
 
 
 def write_note(folder: Path, *, pairs: bool) -> None:

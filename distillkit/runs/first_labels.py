@@ -11,7 +11,7 @@ from distillkit import pipeline
 from distillkit.data.keys import first_places
 from distillkit.data.logits import join_logits, joined_labels, keys_of
 from distillkit.data.normal import normal_row
-from distillkit.data.tables import read_table, take_rows, write_table
+from distillkit.data.tables import draw_rows, read_table, take_rows, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.task import read_unlabelled
 from distillkit.pipeline.teacher import LABEL_VERSION
@@ -136,7 +136,4 @@ def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
         raise InputError(
             f"{', '.join(data.unlabelled)}: every text is also in dev or test, so that none is left to learn from; give other texts"
         )
-    if not 0 < budget < len(texts):
-        return texts, texts
-    rows = np.random.default_rng(recipe.seed).choice(len(texts), budget, replace=False)
-    return texts, take_rows(texts, np.sort(rows))
+    return texts, draw_rows(texts, budget or len(texts), recipe.seed)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from distillkit import pipeline
 from distillkit.data.keys import KeyIndex
 from distillkit.data.logits import keys_of
-from distillkit.data.tables import read_table, take_rows, with_mask, write_table
+from distillkit.data.tables import draw_rows, read_table, with_mask, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, ColumnsConfig, MixConfig
 
@@ -73,10 +73,7 @@ def texts_for(
 
 def _some(table: pa.Table, seed: int) -> pa.Table:
     table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
-    if len(table) <= TEXTS:
-        return table
-    rows = np.random.default_rng(seed).choice(len(table), TEXTS, replace=False)
-    return take_rows(table, np.sort(rows))
+    return draw_rows(table, TEXTS, seed)
 
 
 @dataclass(frozen=True)

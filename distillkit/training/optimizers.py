@@ -17,45 +17,32 @@ _FUSED_DEVICES = ("cpu", "cuda")
 _NORMS = (nn.LayerNorm, nn.RMSNorm)
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, *, always_adapt: bool | None = None
+) -> list[dict[str, Any]]:
     """Split parameters into those that decay and those that do not: biases, norms, all 1-d ones.
 
     Args:
         model: Parameters that want no gradient are left out; one that is used in several places is
             listed once.
         weight_decay: Of the first group, at least 0.
+        always_adapt: For LAMB: adapt the steps of the second group too; a bias that starts at 0 has
+            no length to go by. The paper adapts a matrix's step with any decay; NVIDIA's reference
+            stops where it is 0. None: for another optimizer.
 
     Returns:
         One or two groups, none of them empty; no group where nothing is trained.
 
-    Source: Devlin et al. 2019, appendix A.2, and You et al. 2020 (arXiv 1904.00962), code.
+    Source: Devlin et al. 2019, appendix A.2, and You et al. 2020 (arXiv 1904.00962), algorithm 2.
     """
     matrices, others = _split(model)
-    groups = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def lamb_groups(
-    model: nn.Module, weight_decay: float, *, always_adapt: bool
-) -> list[dict[str, Any]]:
-    """Split parameters as `parameter_groups` does, and say whose steps LAMB adapts.
-
-    Args:
-        model: As there.
-        weight_decay: As there. The paper adapts a matrix's step with any decay; NVIDIA's reference
-            stops where it is 0.
-        always_adapt: Adapt biases and norms too. A bias that starts at 0 has no length to go by.
-
-    Source: You et al. 2020 (arXiv 1904.00962), algorithm 2.
-    """
-    matrices, others = _split(model)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": weight_decay, "always_adapt": True},
         {"params": others, "weight_decay": 0.0, "always_adapt": always_adapt},
     ]
+    if always_adapt is None:
+        for group in groups:
+            del group["always_adapt"]
     return [group for group in groups if group["params"]]
 
 
@@ -138,7 +125,7 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
         config.learning_rate, rows, config.reference_batch, config.learning_rate_scaling
     )
     if config.optimizer in ("lamb", "lamb-apex"):
-        groups = lamb_groups(model, config.weight_decay, always_adapt=config.always_adapt)
+        groups = parameter_groups(model, config.weight_decay, always_adapt=config.always_adapt)
         # The loop has clipped already, and logs the norm: a second norm would cost another pass
         # over the gradients.
         apex = config.optimizer == "lamb-apex"
