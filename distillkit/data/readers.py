@@ -166,7 +166,7 @@ def _refuse_returns(path: UPath, start: bytes) -> None:
     """Refuse a file whose lines end as old Macs end them."""
     if b"\r" in start.rstrip() and not start.endswith(b"\n"):
         raise InputError(
-            f"{path}: its lines end with a carriage return alone; convert it first: tr '\\r' '\\n' < {path.name} > {path.stem}-unix{path.suffix}"
+            f"{path}: its lines end with a carriage return alone, as on old Macs; save it with the line ends of Unix or Windows"
         )
 
 

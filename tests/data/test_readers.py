@@ -591,8 +591,7 @@ def test_a_parquet_file_is_not_held_while_it_is_read(tmp_path):
 def test_lines_of_old_macs_are_refused_with_the_mend(tmp_path, name):
     (tmp_path / name).write_bytes(b"text,label\rgood film,a\r")
     said = failure(str(tmp_path / name))
-    assert "carriage return alone" in said
-    assert "tr '\\r' '\\n' < old." in said
+    assert "lines end with a carriage return alone" in said
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
