@@ -38,8 +38,8 @@ class CompressConfig:
     scope: Literal["global", "layer"] = "global"
     """Whether the share of zeros is that of all weights together, or of each tensor."""
     rounds: Count = 1
-    """Rounds in which weights become zero, ever fewer, with an epoch of training after each (Zhu
-    and Gupta 2017)."""
+    """Rounds in which weights become zero, ever fewer, with an epoch of training between
+    two (Zhu and Gupta 2017)."""
     embeddings: TableStorage = "fp32"
     """How tables of vectors are stored: int8, int4: a scale a row; kmeans: `clusters` values in all
     (Han et al. 2016); binary: signs (or zeros, where pruned), and a scale a row; pq: product
