@@ -1,4 +1,4 @@
-"""Quantised weights (int8, int4, signs, clusters, products), as stored and as training sees them."""
+"""Quantised weights (int8, int4, clusters, products), as stored and as training sees them."""
 
 import warnings
 from typing import NamedTuple
@@ -44,18 +44,12 @@ def coded(rows: Tensor, storage: Storage, clusters: int = 16) -> Codes:
 
     Args:
         rows: The matrix.
-        storage: int8, int4 (a scale a row, symmetric), binary (a sign times the mean size of the
-            row's weights, zeros apart), or kmeans.
+        storage: int8, int4 (a scale a row, symmetric), or kmeans.
         clusters: Values of kmeans.
     """
     if storage == "kmeans":
         codebook = codebook_of(rows, clusters)
         return Codes(_nearest(rows, codebook).to(torch.uint8), codebook, None)
-    if storage == "binary":
-        scale = _mean_size(rows)
-        if (rows[scale[:, 0] > 0] == 0).any():  # pruned: two bits a weight
-            return Codes((rows.sign() + 1).to(torch.uint8), torch.tensor([-1.0, 0.0, 1.0]), scale)
-        return Codes((rows >= 0).to(torch.uint8), torch.tensor([-1.0, 1.0]), scale)
     steps = _STEPS[storage]
     numbers, scale = _in_steps(rows, steps)
     codes = numbers + steps
@@ -79,7 +73,7 @@ def codebook_of(rows: Tensor, clusters: int) -> Tensor:
     """Return the cluster centres of a matrix, (K,) float32, ascending; its values if they are few.
 
     The first guess is evenly spaced, which keeps the large weights (Han et al. 2016, arXiv
-    1510.00149, section 3.2). Where there are zeros, one value is 0.
+    1510.00149, section 3.2).
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -88,16 +82,13 @@ def codebook_of(rows: Tensor, clusters: int) -> Tensor:
     distinct = np.unique(values[:_SAMPLE])
     if len(distinct) <= clusters and len(distinct := np.unique(values)) <= clusters:
         return torch.from_numpy(distinct)
-    zeros = bool((values == 0).any())
-    values = values[values != 0]
     if len(values) > _SAMPLE:
         values = np.random.default_rng(0).choice(values, _SAMPLE, replace=False)
-    start = np.linspace(values.min(), values.max(), clusters - zeros)[:, None]
+    start = np.linspace(values.min(), values.max(), clusters)[:, None]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of clusters that stay empty
         fitted = KMeans(len(start), init=start, n_init=1, max_iter=50).fit(values[:, None])
-    found = fitted.cluster_centers_[:, 0]
-    return torch.from_numpy(np.unique(np.append(found, [0] * zeros).astype(np.float32)))
+    return torch.from_numpy(np.unique(fitted.cluster_centers_[:, 0].astype(np.float32)))
 
 
 class Stored(nn.Module):
@@ -107,7 +98,6 @@ class Stored(nn.Module):
         weight: Before training.
         storage: As for `coded`; fp16 and fp32 are not rounded in training.
         clusters: Values of kmeans, which are trained too; so are the centres of pq, whose codes stay.
-        sparse: Keep zeros at zero.
         counts: As for `product_coded`.
     """
 
@@ -115,16 +105,12 @@ class Stored(nn.Module):
         self,
         weight: Tensor,
         storage: TableStorage,
-        clusters: int,
-        *,
-        sparse: bool,
+        clusters: int = 16,
         counts: np.ndarray | None = None,
     ) -> None:
         super().__init__()
         self.storage = storage
-        self.mask: Tensor | None
         self.codes: Tensor | None
-        self.register_buffer("mask", (weight != 0) if sparse else None)
         codes, codebook = None, None
         if storage == "kmeans":
             codebook = codebook_of(weight, clusters)
@@ -135,20 +121,18 @@ class Stored(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight as it would be stored, in its own shape."""
-        if self.mask is not None:
-            weight = weight * self.mask
         if self.codebook is not None:
             found = (
                 self.codebook[_nearest(weight.detach(), self.codebook.detach())]
                 if self.codes is None
                 else product_values(self.codes, self.codebook)
             )
-            found = found + (weight - weight.detach())
-            return found if self.mask is None else found * self.mask
-        if self.storage not in ("int8", "int4", "binary"):
+            return found + (weight - weight.detach())
+        if self.storage not in _STEPS:
             return weight
         with torch.no_grad():
-            rounded = _rounded(weight.flatten(1), self.storage).view_as(weight) - weight
+            numbers, scale = _in_steps(weight.flatten(1), _STEPS[self.storage])
+            rounded = (numbers * scale).view_as(weight) - weight
         return weight + rounded
 
 
@@ -162,10 +146,8 @@ def quantise_in_training(
         compress: Says how they are stored.
         counts: How often each token is used, (V,); None: all alike.
     """
-    sparse = compress.sparsity > 0
     for module, name, storage in stored_weights(model, compress):
-        weight = getattr(module, name).detach()
-        part = Stored(weight, storage, compress.clusters, sparse=sparse, counts=counts)
+        part = Stored(getattr(module, name).detach(), storage, compress.clusters, counts)
         parametrize.register_parametrization(module, name, part)
 
 
@@ -231,21 +213,8 @@ def _in_steps(rows: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     return (rows / scale).round().clamp(-steps, steps), scale
 
 
-def _mean_size(rows: Tensor) -> Tensor:
-    """Return the mean size of each row's weights that are not zero, (R, 1), in float16 numbers."""
-    found = rows.abs().sum(1, keepdim=True) / (rows != 0).sum(1, keepdim=True).clamp(min=1)
-    return _half(found)
-
-
 def _half(scale: Tensor) -> Tensor:
     return scale.clamp(max=torch.finfo(torch.float16).max).half().float()
-
-
-def _rounded(rows: Tensor, storage: Storage) -> Tensor:
-    if storage == "binary":
-        return rows.sign() * _mean_size(rows)
-    numbers, scale = _in_steps(rows, _STEPS[storage])
-    return numbers * scale
 
 
 def _nearest(values: Tensor, codebook: Tensor) -> Tensor:

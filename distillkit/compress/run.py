@@ -20,7 +20,6 @@ from distillkit.compress.steps import (
     Model,
     Reading,
     check_fits,
-    make_zeros,
     shrink,
     store,
     token_counts,
@@ -92,7 +91,7 @@ def compress(job: CompressJob | str, *old: Any, **named: Any) -> Compressed:
             steps.measure("as it was", model)
             if job.max_mb:
                 dev = Reading(*texts_of(steps.dev))
-                of = (model, settings, job.max_mb, steps.reading, dev, job.seed)
+                of = (model, settings, job.max_mb, steps.reading, dev)
                 plans = find_plans(*of, retrains=job.retrains)
                 if job.retrains:
                     plans = steps.ranked(model, plans)
@@ -231,14 +230,9 @@ class _Steps:
 
     def take(self, model: Model, settings: CompressConfig) -> None:
         """Take all steps of a configuration, measuring after each."""
-        retrains, seed = self.job.retrains, self.job.seed
-        for name in shrink(model, settings, self.reading, seed):
+        retrains = self.job.retrains
+        for name in shrink(model, settings, self.reading):
             self.measure(name, model)
-        for number in range(1, settings.rounds + 1) if settings.sparsity else ():
-            self.measure(make_zeros(model, settings, self.reading, seed, number), model)
-            if retrains and number < settings.rounds:
-                sparse = CompressConfig(sparsity=settings.sparsity)
-                self.retrain(model, sparse, f"round {number}", 1)
         whole = copy.deepcopy(model.network)
         if settings.changes_storage:
             self.measure(store(model, settings, self.reading), model, settings)
@@ -246,7 +240,7 @@ class _Steps:
             return
         cut, score = model.network, self.done[-1][SCORES[self.task]]
         model.network = whole  # training starts from the weights that are not rounded
-        self.retrain(model, settings, "at last", self.job.training.epochs)
+        self.retrain(model, settings)
         if settings.changes_storage:
             store(model, settings, self.reading)
         self.measure("trained again", model, settings)
@@ -254,7 +248,7 @@ class _Steps:
             model.network = cut
             self.measure("as before that training", model, settings)
 
-    def retrain(self, model: Model, settings: CompressConfig, name: str, epochs: int) -> None:
+    def retrain(self, model: Model, settings: CompressConfig) -> None:
         """Train a model on the transfer set, with weights as they will be stored."""
         made_from = {
             "compress": asdict(settings),
@@ -262,10 +256,11 @@ class _Steps:
             "targets (SHA-256)": digest(self.targets),
         }
         # Other plans have other folders.
-        place = checkpoint_folder(self.job.output) / f"{digest(asdict(settings))[:8]}-{name}"
+        place = checkpoint_folder(self.job.output) / digest(asdict(settings))[:8]
         checkpoints = Checkpoints(place, made_from, resume=self.job.resume)
-        training = self.job.training.by_epochs(epochs)
-        self._fit(model, settings, training, self.table, self.targets, name, checkpoints)
+        self._fit(
+            model, settings, self.job.training, self.table, self.targets, "at last", checkpoints
+        )
 
     def ranked(self, model: Model, plans: list[CompressConfig]) -> list[CompressConfig]:
         """Put first the plan that is nearest to the model's logits after a short training.
@@ -295,7 +290,7 @@ class _Steps:
         errors: dict[CompressConfig, float] = {}
         for number, plan in enumerate(best.values(), 1):
             trial = copy.deepcopy(model)
-            list(shrink(trial, plan, self.reading, self.job.seed))
+            list(shrink(trial, plan, self.reading))
             self._fit(trial, plan, training, table, targets, f"plan {number} of {len(best)}")
             errors[plan] = float(np.square(texts.logits(trial) - own).mean())
         tried = sorted(errors, key=errors.__getitem__)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.pruned import PrunedTransformerForSequenceClassification
 from distillkit.compress.quantise import round_weights
-from distillkit.compress.saliency import saliencies, zero_weights
 from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
@@ -105,14 +105,13 @@ def check_fits(model: Model, compress: CompressConfig) -> None:
         )
 
 
-def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) -> Iterator[str]:
-    """Prune as a configuration says, step by step, in place; `make_zeros` and `store` do the rest.
+def shrink(model: Model, compress: CompressConfig, reading: Reading) -> Iterator[str]:
+    """Prune as a configuration says, step by step, in place; `store` does the rest.
 
     Args:
         model: A classifier.
         compress: What it is to lose.
-        reading: Gives how often tokens are used, and the rows for curvature.
-        seed: Draws the rows for curvature.
+        reading: Gives how often tokens are used.
 
     Yields:
         The name of each step once it is taken.
@@ -128,39 +127,18 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading, seed: int) 
         prune_layers(network, compress.layers)
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
     if compress.heads:
-        saliency = _saliency(model, compress, reading, seed)
-        gone, count = prune_heads(network, compress.heads, saliency)
+        gone, count = prune_heads(network, compress.heads, _saliency(network))
         model.lost_heads |= gone > 0
         yield f"{gone} of {count} heads gone"
     if compress.feed_forward:
-        saliency = _saliency(model, compress, reading, seed)
-        prune_feed_forward(network, compress.feed_forward, saliency)
+        prune_feed_forward(network, compress.feed_forward, _saliency(network))
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"
     if compress.embedding_size:
         narrow_embedding(network, reading.counts(model), compress.embedding_size)
         yield f"embedding dimension {compress.embedding_size}"
     if compress.units:
-        prune_units(network, compress.units, _saliency(model, compress, reading, seed))
+        prune_units(network, compress.units, _saliency(network))
         yield f"{100 * compress.units:g} % of units gone"
-
-
-def make_zeros(
-    model: Model, compress: CompressConfig, reading: Reading, seed: int, number: int
-) -> str:
-    """Set weights to zero, in place, for one of the configuration's rounds; return the step's name.
-
-    Args:
-        model: A classifier.
-        compress: `sparsity`, `rounds`, `criterion`, `scope`.
-        reading: Gives the rows for curvature.
-        seed: Draws them.
-        number: Of the round, from 1.
-
-    Source of the rounds' fractions: Zhu and Gupta 2017 (arXiv 1710.01878), equation 1.
-    """
-    fraction = compress.sparsity * (1 - (1 - number / compress.rounds) ** 3)
-    zero_weights(model.network, fraction, _saliency(model, compress, reading, seed), compress)
-    return f"{100 * fraction:.3g} % zeros"
 
 
 def store(model: Model, compress: CompressConfig, reading: Reading) -> str:
@@ -174,8 +152,6 @@ def token_counts(model: Model, compress: CompressConfig, reading: Reading) -> np
     return reading.counts(model) if compress.embeddings == "pq" else None
 
 
-def _saliency(
-    model: Model, compress: CompressConfig, reading: Reading, seed: int
-) -> dict[str, Any]:
-    rows = reading.rows(model) if compress.criterion == "obd" else None
-    return saliencies(model.network, compress.criterion, rows, seed)
+def _saliency(network: Any) -> dict[str, torch.Tensor]:
+    """Return the saliency of each weight, its square, by parameter's name, in its shape."""
+    return {name: weight.detach().square() for name, weight in network.named_parameters()}

@@ -84,7 +84,6 @@ def find_plans(
     max_mb: float,
     reading: Reading,
     texts: Reading,
-    seed: int,
     *,
     retrains: bool,
 ) -> list[CompressConfig]:
@@ -98,7 +97,6 @@ def find_plans(
         max_mb: Largest size, in MB.
         reading: As for `steps.shrink`.
         texts: What logits are compared on.
-        seed: As for `steps.shrink`.
         retrains: Whether the model is trained again. The logits are compared before rounding then,
             and of each cut the finest storage that fits is a plan.
 
@@ -124,7 +122,7 @@ def find_plans(
         if shape not in cut:
             cut.clear()  # plans that differ in storage alone follow each other
             cut[shape] = copy.deepcopy(model)
-            list(shrink(cut[shape], plan, reading, seed))
+            list(shrink(cut[shape], plan, reading))
         small = cut[shape]
         size = estimated_megabytes(small, plan)
         error = inf

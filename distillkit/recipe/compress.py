@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from distillkit.errors import InputError
-from distillkit.recipe.bounds import Count, CountOrZero, FractionBelowOne, Range, check
+from distillkit.recipe.bounds import CountOrZero, FractionBelowOne, Range, check
 
-Storage = Literal["fp32", "fp16", "int8", "int4", "kmeans", "binary"]
+Storage = Literal["fp32", "fp16", "int8", "int4", "kmeans"]
 TableStorage = Literal[Storage, "pq"]
 
 
@@ -28,22 +27,11 @@ class CompressConfig:
     layer makes of the tokens, weighted by how often each is used."""
     units: FractionBelowOne = 0.0
     """Share of the LSTM units of each direction, or of the filters of each width, and of the ReLU
-    units, that goes, 0 to 1."""
-    sparsity: FractionBelowOne = 0.0
-    """Share of the weights that become zero, 0 to 1; the tensors keep their size, the one file
-    shrinks."""
-    criterion: Literal["magnitude", "obd"] = "magnitude"
-    """Which units and weights go. obd: those whose loss is felt least, by the squared gradient on
-    the transfer set (LeCun et al. 1989)."""
-    scope: Literal["global", "layer"] = "global"
-    """Whether the share of zeros is that of all weights together, or of each tensor."""
-    rounds: Count = 1
-    """Rounds in which weights become zero, ever fewer, with an epoch of training between
-    two (Zhu and Gupta 2017)."""
+    units, that goes, 0 to 1; those with the smallest weights go first."""
     embeddings: TableStorage = "fp32"
-    """How tables of vectors are stored: int8, int4: a scale a row; kmeans: `clusters` values in all
-    (Han et al. 2016); binary: signs (or zeros, where pruned), and a scale a row; pq: product
-    quantisation (Jégou et al. 2011), a byte for four numbers."""
+    """How tables of vectors are stored: int8, int4: with a scale a row; kmeans: `clusters` values a
+    tensor (Han et al. 2016); pq: product quantisation (Jégou et al. 2011), a byte for four
+    numbers."""
     weights: Storage = "fp32"
     """How all other matrices are stored."""
     clusters: Annotated[int, Range(2, 128)] = 16
@@ -59,7 +47,6 @@ class CompressConfig:
             self.feed_forward,
             self.embedding_size,
             self.units,
-            self.sparsity,
         )
         return any(asked)
 
@@ -70,7 +57,3 @@ class CompressConfig:
 
     def __post_init__(self) -> None:
         check(self, "compress")
-        if self.embeddings == "pq" and self.sparsity:
-            raise InputError(
-                f"compress.embeddings is pq, which keeps no zeros, but compress.sparsity is {self.sparsity:g}: expected 0, or other embeddings"
-            )

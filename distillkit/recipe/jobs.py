@@ -77,7 +77,7 @@ class CompressJob:
     max_drop: float = 0.0
     """Points of the dev score that may be lost with --max-mb; 0: as many as it takes."""
     seed: Seed = 1
-    """Seed of order, dropout, and the rows that curvature is taken on."""
+    """Seed of order and dropout."""
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""
     overwrite: bool = False
@@ -91,7 +91,7 @@ class CompressJob:
             raise InputError("--max-mb chooses the settings: give it, or --compress.*, not both")
         if not self.max_mb and not changes:
             raise InputError(
-                "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8, --compress.sparsity 0.5, "
+                "nothing that the model is to lose: give --max-mb, or settings such as --compress.weights int8, "
                 "--compress.units 0.5 or, of a transformer, --compress.layers 2"
             )
         self.training.check_own_length("training")

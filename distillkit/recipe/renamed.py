@@ -35,6 +35,10 @@ WHATEVER = "*"
 REMOVED = {
     "augment.mix.infill": "0.0",
     "augment.infill": WHATEVER,
+    "compress.sparsity": "0.0",
+    "compress.criterion": "magnitude",
+    "compress.scope": "global",
+    "compress.rounds": "1",
     "loss.alpha_end": "-1.0",
     "loss.temperature_end": "0.0",
     "loss.label_smoothing": "0.0",

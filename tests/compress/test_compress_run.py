@@ -84,9 +84,7 @@ def accuracy(model, dev):
 @pytest.mark.slow
 def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsys):
     output = tmp_path / "small"
-    asked = """--compress.embedding-size 8 --compress.units 0.5 --compress.sparsity 0.3
-        --compress.rounds 2 --compress.embeddings int4 --compress.weights int8
-        --compress.criterion obd"""
+    asked = """--compress.embedding-size 8 --compress.units 0.5 --compress.embeddings int4 --compress.weights int8"""
     assert main(command(work, output, asked)) == 0
     out, err = capsys.readouterr()
     steps = json.loads(out)["steps"]
@@ -94,8 +92,6 @@ def test_each_step_is_measured_and_what_is_left_answers_so(work, tmp_path, capsy
         "as it was",
         "embedding dimension 8",
         "50 % of units gone",
-        "26.2 % zeros",
-        "30 % zeros",
         "embeddings int4, weights int8",
         "trained again",
     ]
@@ -146,35 +142,13 @@ def test_a_training_that_does_harm_is_undone(work, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_training_again_gives_back_what_rounding_took(work, tmp_path, capsys):
-    asked = "--compress.units 0.9 --compress.embeddings binary --compress.weights binary"
+    asked = "--compress.units 0.9 --compress.embeddings int4 --compress.weights int4"
     assert main(command(work, tmp_path / "out", asked)) == 0
     found = {step["step"]: step["accuracy"] for step in steps_of(capsys)}
-    assert found["trained again"] > found["embeddings binary, weights binary"] + 0.1
-    # It is stored in signs all the same.
+    assert found["trained again"] > found["embeddings int4, weights int4"] + 0.1
+    # It is stored in fifteen steps all the same.
     model, _ = load_classifier(str(tmp_path / "out" / "model"))
-    weight = model.head.dense.weight.detach().abs()
-    assert np.allclose(weight, weight[:, :1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("storage", "values"), [pytest.param("kmeans", 16, marks=pytest.mark.slow), ("binary", 3)]
-)
-def test_zeros_stay_zero_through_storage_and_training(work, tmp_path, capsys, storage, values):
-    asked = f"--compress.sparsity 0.8 --compress.weights {storage}"
-    assert main(command(work, tmp_path / "out", asked)) == 0
-    steps = steps_of(capsys)
-    names = ["80 % zeros", f"embeddings fp32, weights {storage}", "trained again"]
-    assert [step["step"] for step in steps][1:] == names
-    assert steps[-1]["megabytes"] < steps[1]["megabytes"]
-    model, _ = load_classifier(str(tmp_path / "out" / "model"))
-    weights = [w for name, w in model.named_parameters() if w.ndim > 1 and "table" not in name]
-    zeros = sum((weight == 0).sum().item() for weight in weights)
-    assert 0.79 < zeros / sum(weight.numel() for weight in weights) < 0.95
-    for weight in weights:
-        # Each row of signs has a scale of its own.
-        rows = weight.flatten(1) if storage == "binary" else weight.reshape(1, -1)
-        assert all(len(row.unique()) <= values for row in rows)
+    assert all(len(row.unique()) <= 15 for row in model.head.dense.weight.detach())
 
 
 @pytest.mark.slow
@@ -260,9 +234,7 @@ NOTHING_TO_LOSE = "nothing that the model is to lose"
         ("--max-mb 1 --compress.units 0.5", "--max-mb chooses the settings"),
         ("--max-mb -1", "expected 0 or more"),
         ("", f"{NOTHING_TO_LOSE}: give --max-mb, or settings such as --compress.weights int8"),
-        ("--compress.rounds 3", NOTHING_TO_LOSE),
         ("--compress.units 1", "compress.units is 1.0: expected 0 or more, and less than 1"),
-        ("--compress.clusters 999", "expected 2 to 128"),
         ("--compress.heads 0.5", "this model is a distillkit-bilstm; choose compress.units"),
         ("--compress.heads 1", "compress.heads is 1.0: expected 0 or more, and less than 1"),
         ("--compress.layers 1", "choose compress.units"),

@@ -80,7 +80,7 @@ def test_rows_in_use_are_nearer():
 
 def test_training_sees_the_stored_form_and_moves_the_centres():
     table = rows()
-    part = Stored(table, "pq", 16, sparse=False)
+    part = Stored(table, "pq")
     behind = table.clone().requires_grad_()
     seen = part(behind)
     torch.testing.assert_close(seen, product_coded(table).values())
@@ -89,16 +89,9 @@ def test_training_sees_the_stored_form_and_moves_the_centres():
     torch.testing.assert_close(part.codebook.grad, counts[..., None].expand(4, 20, 4).float())
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"weights": "pq"}, "compress.weights is 'pq': expected one of fp32"),
-        ({"embeddings": "pq", "sparsity": 0.5}, "compress.sparsity is 0.5: expected 0"),
-    ],
-)
-def test_what_pq_is_not_for_is_refused(settings, said):
-    with pytest.raises(InputError, match=said):
-        CompressConfig(**settings)
+def test_pq_is_for_tables_alone():
+    with pytest.raises(InputError, match="weights is 'pq': expected one of fp32"):
+        CompressConfig(weights="pq")
 
 
 def test_a_dimension_that_no_parts_fill_is_refused():

@@ -249,12 +249,11 @@ def test_every_kind_and_vocabulary_answers_the_same(student, vocabulary, reviews
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stored", ["fp16", "int8", "int4", "kmeans", "binary", "pq"])
+@pytest.mark.parametrize("stored", ["fp16", "int8", "int4", "kmeans", "pq"])
 def test_every_form_of_weights_answers_the_same(stored, reviews, tmp_path, monkeypatch):
     monkeypatch.setattr("distillkit.compress.quantise.FEWEST_ROWS", 16)
     model = _student(tmp_path, reviews, kind="textcnn")
-    others = {"weights": "int8"} if stored == "pq" else {"weights": stored, "sparsity": 0.5}
-    settings = CompressConfig(embeddings=stored, **others)
+    settings = CompressConfig(embeddings=stored, weights="int8" if stored == "pq" else stored)
     source = str(tmp_path / "rows.jsonl")
     compress(CompressJob(model, tmp_path / "small", source, settings=settings))
     bundle = tmp_path / "small" / "bundle.zip"
