@@ -335,6 +335,11 @@ class Predict(Command):
         """Return the rows to answer; `pairs`: what the model takes, None for either."""
         if self.source == "-":
             return _stdin_rows(pairs)
+        place = Path(self.source)
+        if ":" not in self.source and place.suffix and not place.exists():  # without pyarrow, too
+            raise InputError(
+                f"{self.source}: no such file or folder; expected a source, or - for stdin"
+            )
         from distillkit.data.content import paired, texts_of
         from distillkit.data.scratch import TEMPORARY
         from distillkit.data.tables import blocks_of, read_table
