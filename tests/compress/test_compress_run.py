@@ -282,7 +282,7 @@ def test_logits_of_another_task_are_refused_and_the_fields_may_still_be_given_on
 def test_a_teacher_that_loses_heads_is_trained_again_and_serves_everywhere(
     work, tmp_path, capsys, classifier_folder
 ):
-    asked = "--compress.heads 0.75 --compress.feed-forward 0.5 --compress.criterion obd"
+    asked = "--compress.heads 0.75 --compress.feed-forward 0.5"
     assert main(command(work, tmp_path / "out", asked, model=classifier_folder)) == 0
     steps = steps_of(capsys)
     names = ["2 of 4 heads gone", "50 % of feed-forward rows gone"]  # one head a layer
