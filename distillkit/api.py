@@ -175,11 +175,10 @@ def load(place: str | Path) -> "Predictor | Classifier":
     """
     folder = Path(place)
     if (folder / "recipe.yaml").is_file() and (folder / "student").is_dir():
-        parts = [folder / BUNDLE, folder / "student" / "model"]
-        folder = next((part for part in parts if part.exists()), folder)
-        if folder not in parts:
+        made = [part for part in (folder / BUNDLE, folder / "student" / "model") if part.exists()]
+        if not made:
             raise InputError(f"{place}: the run has no student yet; finish it: distillkit run")
-        place = folder
+        place = folder = made[0]
     if is_bundle(folder):
         from distillkit.runtime import Predictor
 

@@ -185,6 +185,7 @@ class Run(_RecipeCommand):
 
     def __call__(self) -> dict[str, Any]:
         from distillkit.api import run_recipe
+        from distillkit.measure.closing import COLLAPSE_CURE
         from distillkit.measure.report import not_gold
 
         self.check_one_process()
@@ -197,7 +198,7 @@ class Run(_RecipeCommand):
         if result["collapsed"]:
             raise InputError(
                 f"{self.folder}: the student has collapsed: it answers no better than one answer to all rows would; "
-                "lower training.learning_rate or raise training.steps, and see distillkit doctor"
+                f"{COLLAPSE_CURE}"
             )
         if self.settings.data.train.startswith("embedded:"):
             log("with your own text: distillkit init train.csv writes a recipe for it")

@@ -66,6 +66,8 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
     Raises:
         InputError: It cannot be read, or no columns look like text and label.
     """
+    if len(labels) == 1:
+        raise InputError(f"--labels {labels[0]}: one label only; name two or more")
     rows = [row for _, row in islice(read_rows(source), MOST_ROWS)]
     if not rows:
         raise InputError(f"{source}: no rows")
@@ -85,8 +87,6 @@ def look(source: str, columns: ColumnsConfig, labels: Sequence[str] = ()) -> See
         wanted = sides if labels else [*sides, label]
         raise InputError(f"{source}: no row has {' and '.join(map(repr, wanted))}")
     _check_texts(source, whole, columns, counts)
-    if len(labels) == 1:
-        raise InputError(f"--labels {labels[0]}: one label only; name two or more")
     if task == "classification" and len(counts) < 2:
         raise InputError(
             f"{source}: column {columns.label!r} has one label only, {next(iter(counts))!r}; name another with --data.columns.label"

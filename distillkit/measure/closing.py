@@ -105,6 +105,9 @@ def _with_interval(score: str, found: dict[str, Any]) -> str:
     return f"{100 * found[score]:.1f}{shown}"
 
 
+COLLAPSE_CURE = "lower training.learning_rate or raise training.steps, and see distillkit doctor"
+
+
 def collapsed(models: dict[str, Any], score: str) -> bool:
     """Say whether the student is no better on dev than one answer to all rows; not of a few rows."""
     if models["student"]["dev"]["rows"] < _FEWEST_ROWS:
@@ -132,10 +135,7 @@ def verdict(models: dict[str, Any], score: str, by: str = "") -> str:
     name = "shipped" if "shipped" in models else "student"
     found, teacher = models[name]["dev"], models["teacher"]["dev"][score]
     if collapsed(models, score):
-        return (
-            "COLLAPSED: the student answers no better than the commonest label does; lower"
-            " training.learning_rate or raise training.steps, and see distillkit doctor"
-        )
+        return f"COLLAPSED: the student answers no better than the commonest label does; {COLLAPSE_CURE}"
     if found["rows"] < _FEWEST_ROWS:
         return (
             f"dev has {found['rows']} rows, too few to say what the student is worth; label a hundred"

@@ -233,9 +233,9 @@ class AugmentConfig:
         Raises:
             InputError: Nothing is left.
         """
-        others = {**vars(self.mix), "markov": 0.0}
-        if not sum(others.values()):
+        mix = {**vars(self.mix), "markov": 0.0}
+        if not sum(mix.values()):
             raise InputError(
                 "augment.mix: markov writes single texts only; pairs need a weight above 0 for rules, pairs or self_pairs"
             )
-        return dataclasses.replace(self, mix=dataclasses.replace(self.mix, markov=0.0))
+        return dataclasses.replace(self, mix=type(self.mix)(**mix))
