@@ -14,6 +14,7 @@ from distillkit.errors import _SAID, InputError
 from distillkit.recipe import (
     AdaptConfig,
     AugmentConfig,
+    CompressConfig,
     CompressJob,
     DataConfig,
     LossConfig,
@@ -348,6 +349,10 @@ def test_old_names_in_yaml_still_load_with_one_line_each(load, old_names, tmp_pa
 def test_a_key_that_is_gone_is_taken_where_it_did_nothing(load):
     assert load("loss:\n  alpha: 0.5\n  alpha_end: -1.0\n").loss == LossConfig(alpha=0.5)
     assert load("training:\n  ema_decay: 0.0\n").training == Recipe().training
+    cut = "ship:\n  compress: {weights: int8, sparsity: 0.0, criterion: magnitude, scope: global, rounds: 1}\n"
+    assert load(cut).ship.compress == CompressConfig(weights="int8")
+    with pytest.raises(InputError, match=r"compress\.sparsity'; distillkit no longer has"):
+        load(cut.replace("sparsity: 0.0", "sparsity: 0.5"))
     infill = (
         "augment:\n  mix: {rules: 1.0, markov: 1.0, infill: 0.0}\n  infill: {model: '', p: 0.15}\n"
     )

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from distillkit import cli
-from distillkit.data.tables import read_table, write_table
+from distillkit.data.tables import read_table, with_mask, write_table
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig
 from distillkit.report import charts, write_report
+from distillkit.report.figures import transfer_rows
 from distillkit.report.page import confusion, inline_json, shown
 
 # Labels and texts that would break a page which does not escape them.
@@ -138,6 +139,14 @@ def test_a_label_that_both_models_contradict_is_listed_first(reported, tmp_path)
         first = first[: first.index("</tr>")]
         assert text in first
         assert float(re.search(r'<td class="n">([\d.]+)', first)[1]) > 50
+
+
+def test_a_mask_word_of_ones_own_is_a_changed_word(tmp_path):
+    row = {"text": "a <m> film", "origin": "augmented", "rules": "mask", "changed": [1]}
+    made = pa.Table.from_pylist([row | {"start": 0, "stop": 3}])
+    write_table(with_mask(made, "<m>"), tmp_path / "t.parquet")
+    (found,) = transfer_rows(tmp_path / "t.parquet")
+    assert ("<m>", True) in found["texts"][0]
 
 
 def test_whatever_a_text_holds_is_text(hostile):
