@@ -230,6 +230,7 @@ def main() -> None:
     parser.add_argument("--raw", default="wordnet", help="raw text, a source")
     parser.add_argument("--name", default="", help="folder below runs/near; empty: the recipe's")
     parser.add_argument("--student", default="", help="on the shelf; empty: the recipe's")
+    parser.add_argument("--vectors", default="", help="student.embeddings.source; empty: its own")
     parser.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="of distillkit run")
     given = parser.parse_args()
     name = given.name or Path(given.recipe).stem
@@ -237,10 +238,14 @@ def main() -> None:
     recipe = replace(recipe, data=replace(recipe.data, unlabelled=(), unlabelled_rows=0))
     if given.student:
         recipe = replace(recipe, student=load_config("students", given.student, StudentConfig()))
+    whose = f"{given.student} " if given.student else ""
+    if given.vectors:
+        embeddings = replace(recipe.student.embeddings, source=given.vectors)
+        recipe = replace(recipe, student=replace(recipe.student, embeddings=embeddings))
+        whose += f"{Path(given.vectors).stem} "
     with at_work(Path("runs") / "near" / name) as home:
         task = teach(recipe, home, home.folder / "recipe.yaml")
         experiment = Experiment(task, recipe.data.task, home.folder)
-        whose = f"{given.student} " if given.student else ""
         source = "" if given.raw == "wordnet" else f"-{Path(given.raw).stem}"
         found: dict[str, list[dict[str, float]]] = {}
         for seed in given.seeds:

@@ -53,6 +53,7 @@ INGREDIENTS = {
     "word pieces": "--student.vocabulary.unit word-piece --student.vocabulary.subwords 0",
     "teacher's words too": "--student.vocabulary.teacher-words",
     "one table of vectors": "--student.embeddings.channels single",
+    "vectors of the encoder before fine-tuning": "--student.embeddings.source {encoder}",
     "random vectors": "--student.embeddings.source random",
     "hashed n-grams": "--student.vocabulary.unit hashed --student.vocabulary.size 50000 --student.vocabulary.subwords 0 --student.max-tokens 512 "
     "--student.embeddings.source random --student.embeddings.dimension 100 --student.embeddings.channels single",
@@ -107,7 +108,11 @@ def recipe_of(given: argparse.Namespace, ingredient: str, guide: str = "") -> Re
     start: Recipe = parse("run", [given.recipe, *given.options]).settings  # type: ignore[attr-defined]
     student = "" if "--student " in INGREDIENTS[ingredient] else f"--student {given.student}"
     options = f"{student} {BASE} {INGREDIENTS[ingredient]}".format(
-        raw=given.raw, train=start.data.train, column=start.data.columns.text, guide=guide
+        raw=given.raw,
+        train=start.data.train,
+        column=start.data.columns.text,
+        guide=guide,
+        encoder=start.teacher.model,
     )
     recipe: Recipe = parse("run", [given.recipe, *given.options, *options.split()]).settings  # type: ignore[attr-defined]
     if ingredient != RAW:

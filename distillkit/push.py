@@ -268,7 +268,8 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
             pairs=replace(pairs, model=_shown_model(pairs.model, run)),
         ),
         student=replace(
-            recipe.student, embeddings=replace(embeddings, source=_last(embeddings.source))
+            recipe.student,
+            embeddings=replace(embeddings, source=_shown_model(embeddings.source, run)),
         ),
     )
 

@@ -317,6 +317,10 @@ def test_wrong_training_data_is_one_line_and_leaves_nothing(
             "student.embeddings.source 'glove.txt': no such file",
         ),
         (
+            ["run", "quickstart", "--student.embeddings.source", "./minilm"],
+            "student.embeddings.source ./minilm: no such folder or file",
+        ),
+        (
             ["evaluate", "folder", "embedded:reviews/test"],
             "folder: no checkpoint: the folder has no config.json; expected what save_pretrained writes",
         ),

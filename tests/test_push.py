@@ -420,6 +420,10 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
     )
     assert (augment.tagger, augment.neighbours.vectors) == ("spacy:tagger", "glove.txt")
     assert shown.student.embeddings.source == "glove.txt"
+    for given, left in {"package:minilm": "package:minilm", "/home/ada/minilm": "minilm"}.items():
+        student = StudentConfig(embeddings=EmbeddingConfig(given))
+        other = _without_paths(replace(recipe, student=student), tmp_path / "runs" / "x")
+        assert other.student.embeddings.source == left
     assert not re.search("home|bucket|models/", dump(shown))
     assert _without_paths(Recipe(), tmp_path / "runs" / "x") == Recipe()
 

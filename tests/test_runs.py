@@ -463,7 +463,7 @@ def test_word_vectors_wider_than_the_teachers_are_refused_before_any_work(recipe
         folder, teacher = tmp_path / "runs" / most, replace(recipe.teacher, model=model)
         with pytest.raises(
             InputError,
-            match=rf"embeddings\.dimension is 700: expected at most {most}, the teacher's",
+            match=rf"embeddings\.dimension is 700: expected at most {most}, the encoder's",
         ):
             runs.run(replace(recipe, student=student, teacher=teacher, adapt=adapt), folder)
         assert not (folder / "data").exists()

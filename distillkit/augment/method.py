@@ -11,7 +11,7 @@ import pyarrow as pa
 from distillkit.augment.corpus import Lexicon
 from distillkit.augment.rules import Variation
 from distillkit.augment.taggers import Tagger
-from distillkit.data.checked import fingerprint
+from distillkit.data.checked import fingerprint_or_name
 from distillkit.recipe import AugmentConfig, Engine
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ class Models:
 
     def fingerprints(self) -> dict[str, str]:
         """Return by method the hash of its model's files, or its name if it is on a hub."""
-        return {
-            method: fingerprint(Path(name)) if name and Path(name).exists() else name
-            for method, name in self.of.items()
-        }
+        return {method: fingerprint_or_name(name) for method, name in self.of.items()}
 
 
 @dataclass(frozen=True)

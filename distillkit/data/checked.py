@@ -198,6 +198,11 @@ def fingerprint(*paths: Path) -> str:
     return digest.hexdigest()
 
 
+def fingerprint_or_name(name: str) -> str:
+    """Return a file's or folder's fingerprint; what is not on this machine is known by its name."""
+    return fingerprint(Path(name)) if name and Path(name).exists() else name
+
+
 def save_pretrained(folder: Path, *parts: Any) -> None:
     """Save a model and its tokenizer as transformers does, and seal the folder."""
     with without_foreign_bars():

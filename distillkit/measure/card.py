@@ -270,7 +270,7 @@ def _needed(about: About) -> list[str]:
     named = [data.train, data.dev, data.test, *data.unlabelled, data.corrections]
     named += [*recipe.adapt.text.sources, recipe.adapt.masking.similar]
     named += [] if about.hub_teacher else [recipe.teacher.model]
-    named += [] if vectors.asks_teacher or vectors.source == "random" else [vectors.source]
+    named += [str(vectors.file)] if vectors.file else []
     elsewhere, none = ("embedded:", "datasets:", "package:"), ("", "wordnet", "scratch")
     return [name for name in named if name not in none and not name.startswith(elsewhere)]
 

@@ -24,7 +24,7 @@ from distillkit.processes import rank
 from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
 from distillkit.student.build import build_student
 from distillkit.student.train import DistillationTask, fit_plan, training_rows
-from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.checkpoint import load_base_model, load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
@@ -159,7 +159,9 @@ def _build(
     scratch = Scratch(job.output.parent)
     words = read_table(source, job.columns, labels="ignored", scratch=scratch) if source else table
     texts = Texts(*(words[name] for name in ("text", "text_pair") if name in words.column_names))
-    ask = partial(word_vectors, *teacher, progress="word vectors") if teacher else None
+    other = job.student.reads_words and job.student.embeddings.encoder
+    encoder = load_base_model(other) if other else teacher
+    ask = partial(word_vectors, *encoder, progress="word vectors") if encoder else None
     return build_student(texts, names, job.student, job.seed, ask, mask_of(words), teacher)
 
 

@@ -20,7 +20,7 @@ from distillkit.errors import InputError
 from distillkit.pipeline.results import TransferSet
 from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import AugmentConfig, ColumnsConfig, Engine, Task
-from distillkit.teacher.checkpoint import load_classifier, load_config_of, resolve
+from distillkit.teacher.checkpoint import load_base_model, load_config_of, resolve
 from distillkit.teacher.text_vectors import TextVectors
 from distillkit.teacher.word_vectors import word_vectors
 from distillkit.training.inference import on_threads
@@ -131,10 +131,7 @@ def _checkpoint(setting: str, model: str) -> str:
 
 
 def _word_vectors(encoder: str, words: Sequence[str]) -> Tensor:
-    # Any two labels will do: the head is not asked.
-    return word_vectors(
-        *load_classifier(encoder, ["no", "yes"]), words, progress="augment: word vectors"
-    )
+    return word_vectors(*load_base_model(encoder), words, progress="augment: word vectors")
 
 
 def _text_vectors(encoder: str, texts: Sequence[str]) -> np.ndarray:

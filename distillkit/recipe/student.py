@@ -1,6 +1,7 @@
 """Section `student`: who learns."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from typing_extensions import Doc
@@ -51,8 +52,9 @@ class EmbeddingConfig:
     """Where the student's word vectors start."""
 
     source: str = "teacher"
-    """teacher (each word through the teacher, then PCA to `dimension`); random; or a word-vector
-    text file (GloVe or word2vec form), scaled to the spread of random ones."""
+    """teacher (each word through the teacher, then PCA to `dimension`); another encoder, named as
+    in `teacher.model`; random; or a word-vector text file (GloVe or word2vec form), scaled to the
+    spread of random ones."""
     dimension: Count = 300
     """Embedding dimension; that of a vector file must be the same."""
     channels: Literal["single", "frozen", "multi"] = "single"
@@ -63,6 +65,18 @@ class EmbeddingConfig:
     def asks_teacher(self) -> bool:
         """Whether the vectors are a teacher's."""
         return self.source == "teacher"
+
+    @property
+    def file(self) -> Path | None:
+        """The word-vector file, if the vectors are one's."""
+        path = Path(self.source)
+        return path if path.suffix in (".txt", ".vec") or path.is_file() else None
+
+    @property
+    def encoder(self) -> str:
+        """Name of the encoder whose vectors they are; empty: the teacher's, a file's, or random."""
+        named = self.source not in ("teacher", "random") and not self.file
+        return self.source if named else ""
 
     def __post_init__(self) -> None:
         check(self, "student.embeddings")
@@ -123,18 +137,14 @@ class StudentConfig:
             )
 
     def check_width(self, hidden_size: int) -> None:
-        """Refuse a teacher's word vectors of a higher dimension than its hidden size.
+        """Refuse an encoder's word vectors of a higher dimension than its hidden size.
 
         Raises:
             InputError: They are.
         """
-        if (
-            self.reads_words
-            and self.embeddings.asks_teacher
-            and self.embeddings.dimension > hidden_size
-        ):
+        if self.reads_words and self.embeddings.dimension > hidden_size:
             raise InputError(
-                f"student.embeddings.dimension is {self.embeddings.dimension}: expected at most {hidden_size}, the teacher's hidden size"
+                f"student.embeddings.dimension is {self.embeddings.dimension}: expected at most {hidden_size}, the encoder's hidden size"
             )
 
     @property

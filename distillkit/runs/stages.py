@@ -12,7 +12,7 @@ import pyarrow as pa
 from distillkit import pipeline
 from distillkit.augment.method import Models
 from distillkit.augment.taggers import load_tagger
-from distillkit.data.checked import fingerprint
+from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_summary
@@ -32,6 +32,7 @@ from distillkit.recipe import (
     EndpointConfig,
     LabelConfig,
     Recipe,
+    StudentConfig,
     dump,
 )
 from distillkit.runs.asked import ask_service, check_service
@@ -42,6 +43,7 @@ from distillkit.runs.first_labels import (
     with_first_labels,
 )
 from distillkit.runs.folder import RunFolder, Summary, relative
+from distillkit.student.embeddings import check_vector_file
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
 from distillkit.training.optimizers import check_optimizer
@@ -132,10 +134,10 @@ def _encoder(recipe: Recipe) -> str:
     start, adapt = recipe.teacher.model, recipe.adapt
     scratch = start == SCRATCH and adapt.text.sources
     checkpoint = start if scratch else resolve(start)
-    recipe.student.check_width(
-        adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size
-    )
-    return fingerprint(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
+    width = adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size
+    if recipe.student.embeddings.asks_teacher:
+        recipe.student.check_width(width)
+    return fingerprint_or_name(checkpoint)
 
 
 def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
@@ -330,20 +332,24 @@ def look_ahead(recipe: Recipe) -> Models:
     recipe.student.check_fits(
         pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"
     )
-    vectors = recipe.student.embeddings.source
-    if (
-        not recipe.student.embeddings.asks_teacher
-        and vectors != "random"
-        and not Path(vectors).is_file()
-    ):
-        raise InputError(
-            f"student.embeddings.source {vectors!r}: no such file; expected teacher, random, or a word-vector text file"
-        )
+    _check_vectors(recipe.student)
     if recipe.augment.n_iter and recipe.augment.tagger != "auto":
         load_tagger(recipe.augment.tagger, [])
     return pipeline.models_of(
         recipe.augment, recipe.teacher.model, recipe.data.columns, recipe.data.unlabelled
     )
+
+
+def _check_vectors(student: StudentConfig) -> None:
+    vectors = student.embeddings
+    if vectors.file:
+        check_vector_file(vectors.file)
+    elif vectors.encoder:
+        try:
+            width = load_config_of(vectors.encoder).hidden_size
+        except InputError as error:
+            raise InputError(f"student.embeddings.source {error}") from None
+        student.check_width(width)
 
 
 def _check_precision(recipe: Recipe) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from distillkit import pipeline
-from distillkit.data.checked import fingerprint
+from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.recipe import LossConfig, Recipe
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.runs.stages import Taught
+from distillkit.teacher.checkpoint import resolve
 
 # Few rows want small batches: at the transfer set's batch size the gold student would take too few
 # steps to be a fair rival.
@@ -68,9 +69,11 @@ def distilled_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_se
 
 
 def vectors_of(recipe: Recipe) -> dict[str, str]:
-    """Return the fingerprint of the student's word-vector file, if it has one."""
-    vectors = Path(recipe.student.embeddings.source)
-    return {"word vectors": fingerprint(vectors)} if vectors.is_file() else {}
+    """Return the fingerprint of the file or encoder that the student's word vectors are from."""
+    vectors = recipe.student.embeddings
+    if vectors.encoder:
+        return {"word vectors": fingerprint_or_name(resolve(vectors.encoder))}
+    return {"word vectors": fingerprint(vectors.file)} if vectors.file else {}
 
 
 def _settings(recipe: Recipe) -> list[object]:

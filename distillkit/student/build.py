@@ -1,7 +1,6 @@
 """Build an untrained student and its tokenizer."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from distillkit.errors import InputError
 from distillkit.processes import log
 from distillkit.recipe import EmbeddingConfig, StudentConfig
 from distillkit.recipe.kinds import Reference, resolve
-from distillkit.student.embeddings import VectorsOfWords, from_file, from_teacher
+from distillkit.student.embeddings import VectorsOfWords, from_encoder, from_file
 from distillkit.student.register import network_of, register
 from distillkit.student.vocabulary import build_tokenizer, words_of
 
@@ -33,7 +32,7 @@ def build_student(
         labels: Class names in the order of the logits.
         config: Kind, sizes, vocabulary, embeddings.
         seed: Draws the weights.
-        ask: The teacher's vectors of words, where `embeddings.source` asks for them.
+        ask: An encoder's vectors of words, where `embeddings.source` asks for them.
         mask: The transfer set's mask word.
         teacher: The teacher's model and tokenizer, for kinds and vocabularies that are made of
             them.
@@ -93,8 +92,8 @@ def _from_teacher(
 def _vectors(tokenizer: Any, config: EmbeddingConfig, ask: VectorsOfWords | None) -> Tensor | None:
     if config.source == "random":
         return None
-    if not config.asks_teacher:
-        table, found = from_file(words_of(tokenizer), config.dimension, Path(config.source))
+    if config.file:
+        table, found = from_file(words_of(tokenizer), config.dimension, config.file)
         if not found:
             raise InputError(
                 f"student.embeddings.source {config.source}: has none of the student's words; expected vectors of the text's language"
@@ -103,6 +102,6 @@ def _vectors(tokenizer: Any, config: EmbeddingConfig, ask: VectorsOfWords | None
         return table
     if ask is None:
         raise InputError(
-            f"student.embeddings.source is {config.source}, but no teacher was given: give --teacher, or choose random or a word-vector file"
+            f"student.embeddings.source is {config.source}, but no teacher was given: give --teacher, or choose an encoder, random or a word-vector file"
         )
-    return from_teacher(tokenizer, config.dimension, ask)
+    return from_encoder(tokenizer, config.dimension, ask)

@@ -1,4 +1,4 @@
-"""Where the student's word vectors start: the teacher, a vector file, or chance."""
+"""Where the student's word vectors start: an encoder, a vector file, or chance."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from distillkit.data.vectors import read_vectors
 from distillkit.errors import InputError
 from distillkit.student.vocabulary import PAD, UNKNOWN, words_of
 
-# Words in, one vector each out: how a teacher is asked without the student's code knowing what one is.
+# Words in, one vector each out: how an encoder is asked without the student's code knowing what one is.
 VectorsOfWords = Callable[[Sequence[str]], Tensor]
 
 # Standard deviation of the numbers in the table: that of Kim's uniform [-0.25, 0.25] for unknown
@@ -20,14 +20,14 @@ VectorsOfWords = Callable[[Sequence[str]], Tensor]
 _SCALE = 0.25 / 3**0.5
 
 
-def from_teacher(tokenizer: Any, dimension: int, ask: VectorsOfWords) -> Tensor:
-    """Give each word the teacher's vector for it, reduced by PCA.
+def from_encoder(tokenizer: Any, dimension: int, ask: VectorsOfWords) -> Tensor:
+    """Give each word an encoder's vector for it, reduced by PCA.
 
     Args:
         tokenizer: The student's, of V words; its special tokens get zeros, which is the mean word.
-        dimension: At most the teacher's hidden size. n words span n components; what `dimension`
+        dimension: At most the encoder's hidden size. n words span n components; what `dimension`
             has beyond them starts as zeros.
-        ask: The teacher's vectors of words, (n, H). A subword is asked without the signs that
+        ask: The encoder's vectors of words, (n, H). A subword is asked without the signs that
             mark it as one.
 
     Returns:
@@ -47,11 +47,11 @@ def from_teacher(tokenizer: Any, dimension: int, ask: VectorsOfWords) -> Tensor:
     vectors = ask([_spelt(tokenizer, words[i]) for i in known]).numpy().astype(np.float64)
     if dimension > vectors.shape[1]:
         raise InputError(
-            f"student.embeddings.dimension is {dimension}: expected at most {vectors.shape[1]}, the teacher's hidden size"
+            f"student.embeddings.dimension is {dimension}: expected at most {vectors.shape[1]}, the encoder's hidden size"
         )
     if not np.ptp(vectors, axis=0).any():
         raise InputError(
-            "student.embeddings: the teacher has one and the same vector for all of the student's words; does it read this language?"
+            "student.embeddings: the encoder has one and the same vector for all of the student's words; does it read this language?"
         )
     table = np.zeros((len(words), dimension))
     width = min(dimension, len(known))
@@ -83,6 +83,18 @@ def principal_components(vectors: np.ndarray, width: int) -> np.ndarray:
     return reduced / np.sqrt((reduced**2).mean())
 
 
+def check_vector_file(path: Path) -> None:
+    """Check that a word-vector file is there.
+
+    Raises:
+        InputError: It is not.
+    """
+    if not path.is_file():
+        raise InputError(
+            f"student.embeddings.source {str(path)!r}: no such file; expected teacher, an encoder, random, or a word-vector text file"
+        )
+
+
 def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, float]:
     """Read word vectors in GloVe's or word2vec's text form.
 
@@ -100,10 +112,7 @@ def from_file(words: Sequence[str], width: int, path: Path) -> tuple[Tensor, flo
     Raises:
         InputError: No such file, a line that is no vector, or another width.
     """
-    if not path.is_file():
-        raise InputError(
-            f"student.embeddings.source {str(path)!r}: no such file; expected teacher, random, or a word-vector text file"
-        )
+    check_vector_file(path)
     numbers, found = read_vectors(
         path, words, width, "set --student.embeddings.dimension to the file's own"
     )

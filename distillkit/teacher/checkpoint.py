@@ -127,6 +127,28 @@ def load_classifier(
     return network.eval(), tokenizer
 
 
+def load_base_model(model: str) -> tuple[Any, Any]:
+    """Load an encoder without any head, and its tokenizer.
+
+    Args:
+        model: As for `resolve`.
+
+    Returns:
+        The base model, in eval mode and float32, and its tokenizer.
+
+    Raises:
+        InputError: The checkpoint cannot be loaded.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = resolve(model)
+    with checkpoint_errors(model), without_foreign_bars(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+    return encoder.eval(), tokenizer
+
+
 def load_config_of(model: str) -> Any:
     """Load a checkpoint's configuration.
 

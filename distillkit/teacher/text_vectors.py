@@ -5,13 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from distillkit.data.batches import encode
-from distillkit.errors import checkpoint_errors
-from distillkit.processes import without_foreign_bars
-from distillkit.teacher.checkpoint import max_tokens_of, resolve
+from distillkit.teacher.checkpoint import load_base_model, max_tokens_of
 from distillkit.training.inference import predict_logits
 
 
@@ -24,14 +21,7 @@ class TextVectors:
     """
 
     def __init__(self, model: str, max_tokens: int) -> None:
-        from transformers import AutoModel, AutoTokenizer
-
-        folder = resolve(model)
-        with checkpoint_errors(model), without_foreign_bars(folder):
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-            encoder = AutoModel.from_pretrained(
-                folder, dtype=torch.float32, trust_remote_code=False
-            )
+        encoder, self._tokenizer = load_base_model(model)
         self._limit = min(max_tokens, max_tokens_of(encoder, self._tokenizer))
         self._mean = _Mean(encoder)
 

@@ -18,7 +18,7 @@ def word_vectors(model: Any, tokenizer: Any, words: Sequence[str], *, progress: 
     """Ask an encoder for one vector a word, in float32.
 
     Args:
-        model: A sequence classifier with a base encoder.
+        model: An encoder, or a classifier with one.
         tokenizer: Its tokenizer.
         words: V words.
         progress: Name of the progress bar; empty: none.

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.batches import encode
-from distillkit.data.checked import fingerprint
+from distillkit.data.checked import fingerprint_or_name
 from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import FORMAT, shard_table, teacher_folder
@@ -102,10 +102,9 @@ def label_zero_shot(
     if len(set(names)) < max(len(names), 2):
         raise InputError(f"{model}: expected two or more different --labels to choose from")
     folder, meanings = teacher_folder(store, name), config.meanings(names)
-    place = Path(resolve(model))
     manifest = {
         "format": FORMAT,
-        "weights": fingerprint(place) if place.is_dir() else str(place),
+        "weights": fingerprint_or_name(resolve(model)),
         "tokenizer": None,
         "labels": names,
         "max_tokens": _MAX_TOKENS,

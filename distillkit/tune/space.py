@@ -33,7 +33,7 @@ class SearchConfig:
     layers: tuple[int, int] = (1, 2)
     """student.layers, of kinds that can have several."""
     embedding_dimension: tuple[int, int] = (50, 300)
-    """student.embeddings.dimension, unless the vectors are a file's; with a teacher's vectors at
+    """student.embeddings.dimension, unless the vectors are a file's; with an encoder's vectors at
     most its hidden size."""
     vocabulary_size: tuple[int, int] = (2000, 30000)
     """student.vocabulary.size, unless the vocabulary is the teacher's; at most the transfer set's
@@ -85,7 +85,7 @@ class Bounds:
     """What data and teacher allow of any range.
 
     Attributes:
-        states: The teacher's hidden size.
+        states: Hidden size of the encoder that gives the word vectors.
         teacher_layers: Layers of the teacher.
         words: Entries of the vocabulary of the recipe's own student.
         rates: Origins and rules of the transfer set whose sampling weights may be searched.
@@ -110,8 +110,7 @@ def hyperparameters_of(recipe: Recipe) -> list[str]:
     has = {
         "hidden_size": "hidden_size" in settings and not cut,
         "layers": "layers" in settings,
-        "embedding_dimension": student.reads_words
-        and (student.embeddings.asks_teacher or student.embeddings.source == "random"),
+        "embedding_dimension": student.reads_words and not student.embeddings.file,
         "vocabulary_size": student.reads_words and student.vocabulary.unit != "teacher",
         "learning_rate": True,
         "sampling_weights": True,
@@ -213,7 +212,7 @@ def _range(
         return Hyperparameter(low, most, True)
     if name == "vocabulary_size":
         return _sizes(recipe, search, bounds)
-    if name == "embedding_dimension" and student.embeddings.asks_teacher:
+    if name == "embedding_dimension" and student.embeddings.source != "random":
         # PCA has at most as many components as the smallest vocabulary has words, without its three
         # special tokens.
         searched = "vocabulary_size" in (search.hyperparameters or hyperparameters_of(recipe))
@@ -236,7 +235,7 @@ def _limit(name: str, recipe: Recipe, bounds: Bounds) -> str:
     return {
         "hidden_size": f"a {kind.name}'s is a multiple of {kind.hidden_step}",
         "layers": f"the teacher has {bounds.teacher_layers}",
-        "embedding_dimension": f"the teacher's states have {bounds.states} numbers, and no vocabulary may have fewer words",
+        "embedding_dimension": f"the encoder's states have {bounds.states} numbers, and no vocabulary may have fewer words",
         "vocabulary_size": f"the transfer set has {bounds.words} words, and subwords take at most half of a vocabulary",
     }[name]
 

@@ -241,7 +241,9 @@ class _Study:
         # Variants are told apart by their rules, if they have any.
         rates |= origins - {"augmented"} if rates else origins
         words = self.trials[0]["vocabulary"]
-        return Bounds(teacher.hidden_size, teacher.num_hidden_layers, words, tuple(sorted(rates)))
+        named = self.recipe.student.embeddings.encoder
+        encoder = load_config_of(named) if named else teacher
+        return Bounds(encoder.hidden_size, teacher.num_hidden_layers, words, tuple(sorted(rates)))
 
     @cached_property
     def space(self) -> dict[str, Hyperparameter]:

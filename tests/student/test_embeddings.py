@@ -7,11 +7,18 @@ from sklearn.decomposition import PCA
 
 from distillkit.data.content import texts_of
 from distillkit.errors import InputError
-from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
+from distillkit.pipeline import StudentJob, train_student
+from distillkit.recipe import (
+    EmbeddingConfig,
+    LossConfig,
+    StudentConfig,
+    TrainingConfig,
+    VocabularyConfig,
+)
 from distillkit.student.build import build_student
-from distillkit.student.embeddings import from_file, from_teacher, principal_components
+from distillkit.student.embeddings import from_encoder, from_file, principal_components
 from distillkit.student.vocabulary import build_tokenizer, words_of
-from distillkit.teacher.checkpoint import load_classifier
+from distillkit.teacher.checkpoint import load_base_model, load_classifier
 from distillkit.teacher.word_vectors import word_vectors
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "plot", "dull"]
@@ -33,7 +40,7 @@ def tokens(texts=TEXTS, mask="[M]", **options):
 
 
 def start(width, answer=ask):
-    return from_teacher(tokens(), width, answer)
+    return from_encoder(tokens(), width, answer)
 
 
 def numbers(rows, columns, seed=0):
@@ -89,9 +96,9 @@ def test_fewer_words_than_the_teachers_width_are_reduced_too():
 def test_the_teacher_is_asked_for_words_only_and_each_gets_its_own_row():
     asked = []
     tokenizer = tokens(["good bad bad"], mask="")
-    from_teacher(tokenizer, 1, lambda words: asked.extend(words) or ask(words))
+    from_encoder(tokenizer, 1, lambda words: asked.extend(words) or ask(words))
     assert asked == ["bad", "good"]
-    table = from_teacher(tokenizer, 1, lambda _: torch.tensor([[1.0, 0], [3.0, 0]]))
+    table = from_encoder(tokenizer, 1, lambda _: torch.tensor([[1.0, 0], [3.0, 0]]))
     assert float(table[2]) == pytest.approx(-float(table[3]))
     assert float(table[2]) != 0
 
@@ -100,7 +107,7 @@ def test_a_piece_is_asked_for_by_the_letters_that_it_stands_for():
     asked = []
     texts = ["goodness badness", "sadness gladness"]
     tokenizer = tokens(texts, unit="word-piece", size=60, mask="")
-    from_teacher(tokenizer, 2, lambda words: asked.extend(words) or ask(words))
+    from_encoder(tokenizer, 2, lambda words: asked.extend(words) or ask(words))
     pieces = words_of(tokenizer)[2:]
     assert any(piece.startswith("##") for piece in pieces)
     assert asked == [piece.removeprefix("##") for piece in pieces]
@@ -109,7 +116,7 @@ def test_a_piece_is_asked_for_by_the_letters_that_it_stands_for():
 def test_special_tokens_of_the_teachers_own_tokenizer_are_zero(encoder_folder):
     model, teacher = load_classifier(encoder_folder, ["a", "b"])
     tokenizer = build_tokenizer([], VocabularyConfig(unit="teacher"), 16, "", teacher)
-    table = from_teacher(tokenizer, 4, partial(word_vectors, model, teacher))
+    table = from_encoder(tokenizer, 4, partial(word_vectors, model, teacher))
     zero = {
         word for word, vector in zip(words_of(tokenizer), table, strict=True) if not vector.any()
     }
@@ -120,14 +127,14 @@ def test_fewer_words_than_dimensions_leave_zeros():
     table = start(9)
     torch.testing.assert_close(table[:, :5], start(5))
     assert not table[:, 5:].any()
-    with pytest.raises(InputError, match=r"dimension is 13: expected at most 12, the teacher's"):
+    with pytest.raises(InputError, match=r"dimension is 13: expected at most 12, the encoder's"):
         start(13)
 
 
 def test_a_teacher_that_knows_none_of_the_words_is_refused():
     empty = build_tokenizer(["a b"], VocabularyConfig(min_count=9), 16)
     with pytest.raises(InputError, match="no word is left; lower student"):
-        from_teacher(empty, 4, lambda words: torch.zeros(len(words), 8))
+        from_encoder(empty, 4, lambda words: torch.zeros(len(words), 8))
     with pytest.raises(InputError, match="one and the same vector for all of the student's words"):
         start(2, lambda words: torch.ones(len(words), 3))
 
@@ -149,10 +156,32 @@ def test_a_student_starts_from_a_real_teachers_vectors_the_same_every_time(
         found = next(
             value for value in model.state_dict().values() if value.shape == (len(tokenizer), 6)
         )
-        assert torch.equal(found, from_teacher(tokenizer, 6, teacher))
+        assert torch.equal(found, from_encoder(tokenizer, 6, teacher))
         return found
 
     assert torch.equal(table(), table())
+
+
+def test_vectors_may_be_those_of_an_encoder_that_is_not_the_teacher(
+    encoder_folder, classifier_folder, train_table, dev_table, tmp_path
+):
+    vectors = EmbeddingConfig(str(encoder_folder), 6, "frozen")
+    job = StudentJob(
+        train_table,
+        dev_table,
+        tmp_path / "student",
+        StudentConfig(hidden_size=4, head_size=4, embeddings=vectors),
+        teacher=str(classifier_folder),
+        loss=LossConfig(alpha=1),
+        training=TrainingConfig(steps=1),
+    )
+    train_student(job)
+    model, tokenizer = load_classifier(str(job.output))
+    ask = partial(word_vectors, *load_base_model(str(encoder_folder)))
+    teachers = partial(word_vectors, *load_classifier(str(classifier_folder)))
+    table = model.encoder.embedding.frozen_table.weight
+    torch.testing.assert_close(table, from_encoder(tokenizer, 6, ask))
+    assert not torch.allclose(table, from_encoder(tokenizer, 6, teachers))
 
 
 def test_a_teachers_vectors_without_a_teacher_are_refused(train_table):
@@ -221,6 +250,6 @@ def test_a_file_without_any_word_of_the_student_is_refused(tmp_path):
 def test_a_missing_file_is_refused_with_what_else_is_known(tmp_path):
     with pytest.raises(
         InputError,
-        match="no such file; expected teacher, random, or a word-vector text file",
+        match="no such file; expected teacher, an encoder, random, or a word-vector text file",
     ):
         from_file(WORDS, 2, tmp_path / "none.txt")
