@@ -9,8 +9,12 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+# Of glibc's malloc.h, and a size in bytes that no tensor here reaches.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGE = -1, -3, 1 << 30
 
 
 def rank() -> int:
@@ -76,6 +80,20 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@cache
+def keep_memory() -> None:
+    """Let this process keep the memory it frees, until `return_memory`; only glibc does.
+
+    By default glibc gets large blocks from the system and gives them back at once. A training step
+    frees hundreds of activations and asks for them again, and each new page costs a fault
+    (benchmarks/training.md has what that takes).
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        libc.mallopt(_M_TRIM_THRESHOLD, _LARGE)
 
 
 def return_memory() -> None:

@@ -1,5 +1,6 @@
 import io
 import os
+import platform
 import subprocess
 import sys
 
@@ -37,6 +38,32 @@ def test_bars_are_shown_in_a_notebook_and_not_in_a_log(monkeypatch):
     assert not stream.getvalue()
     assert list(progress_bar([1, 2], desc="notebook", file=stream)) == [1, 2]
     assert "notebook: 100%" in stream.getvalue()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+def test_freed_memory_is_kept_for_the_next_step_and_given_back_when_asked():
+    code = """
+import resource
+from pathlib import Path
+from distillkit.processes import keep_memory, return_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        b"x" * (40 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def held():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+first, before = faults(), held()
+keep_memory()
+faults()
+kept, between = faults(), held()
+return_memory()
+print(first, kept, between - before, held() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
+    first, kept, more, after = map(int, done.stdout.split())
+    assert kept < first / 10
+    assert (more, after) == (pytest.approx(40, abs=5), pytest.approx(0, abs=5))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from distillkit.errors import Preempted
-from distillkit.processes import return_memory
+from distillkit.processes import keep_memory, return_memory
 from distillkit.training.bad_steps import BadSteps, not_a_number
 from distillkit.training.checkpoints import Position
 from distillkit.training.dealing import PASS_TOKENS, Pass, deal
@@ -46,6 +46,7 @@ def fit(model: nn.Module, plan: FitPlan, strategy: Strategy | None = None) -> Fi
     try:
         trainer.prepare(model)
         return_memory()  # of 30 million rows, reading them has left 174 MB
+        keep_memory()
         with interruption(listen=plan.checkpoints is not None) as interrupted:
             for group, own, feed in trainer.steps(interrupted):
                 trainer.step(group, own, feed)
