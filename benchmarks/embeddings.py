@@ -32,7 +32,7 @@ from distillkit.recipe import (
 from distillkit.student.build import build_student
 from distillkit.student.train import DistillationTask, fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 from distillkit.training.loop import fit
 
 # GloVe is a file of 50 numbers a word.
@@ -89,7 +89,7 @@ def _student(arguments: argparse.Namespace) -> Callable[[Cell], Cell]:
 
     def ask(words: Sequence[str]) -> Tensor:
         if not kept:
-            kept.append(word_vectors(*teacher, words))
+            kept.append(word_states(*teacher, words))
         return kept[0]
 
     def train(key: Cell) -> Cell:

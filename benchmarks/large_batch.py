@@ -36,7 +36,7 @@ from distillkit.student.build import build_student
 from distillkit.student.train import DistillationTask, fit_plan, training_rows
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 from distillkit.training.loop import fit
 
 # Settings and seed in; rows and dev accuracy, 0 to 1, out.
@@ -90,7 +90,7 @@ def _student(arguments: argparse.Namespace) -> Train:
 
     @cache
     def vectors(words: tuple[str, ...]) -> Tensor:
-        return word_vectors(*load_classifier(arguments.teacher), words)
+        return word_states(*load_classifier(arguments.teacher), words)
 
     def train(training: TrainingConfig, seed: int) -> tuple[int, float]:
         model, tokenizer = build_student(

@@ -25,13 +25,13 @@ from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig
 from distillkit.student.build import build_student
 from distillkit.student.train import DistillationTask, fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_base_model, load_classifier
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
 from distillkit.training.strategies import start
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
-STUDENT_VERSION = 1
+STUDENT_VERSION = 2
 
 
 def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
@@ -161,7 +161,7 @@ def _build(
     texts = Texts(*(words[name] for name in ("text", "text_pair") if name in words.column_names))
     other = job.student.reads_words and job.student.embeddings.encoder
     encoder = load_base_model(other) if other else teacher
-    ask = partial(word_vectors, *encoder, progress="word vectors") if encoder else None
+    ask = partial(word_states, *encoder, progress="word vectors") if encoder else None
     return build_student(texts, names, job.student, job.seed, ask, mask_of(words), teacher)
 
 

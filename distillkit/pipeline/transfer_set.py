@@ -22,7 +22,7 @@ from distillkit.pipeline.task import COLUMNS
 from distillkit.recipe import AugmentConfig, ColumnsConfig, Engine, Task
 from distillkit.teacher.checkpoint import load_base_model, load_config_of, resolve
 from distillkit.teacher.text_vectors import TextVectors
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 from distillkit.training.inference import on_threads
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ def _checkpoint(setting: str, model: str) -> str:
 
 
 def _word_vectors(encoder: str, words: Sequence[str]) -> Tensor:
-    return word_vectors(*load_base_model(encoder), words, progress="augment: word vectors")
+    states = word_states(*load_base_model(encoder), words, progress="augment: word vectors")
+    return states[:, -1]  # the last layer's
 
 
 def _text_vectors(encoder: str, texts: Sequence[str]) -> np.ndarray:

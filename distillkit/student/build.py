@@ -11,7 +11,7 @@ from distillkit.errors import InputError
 from distillkit.processes import log
 from distillkit.recipe import EmbeddingConfig, StudentConfig
 from distillkit.recipe.kinds import Reference, resolve
-from distillkit.student.embeddings import VectorsOfWords, from_encoder, from_file
+from distillkit.student.embeddings import StatesOfWords, from_encoder, from_file
 from distillkit.student.register import network_of, register
 from distillkit.student.vocabulary import build_tokenizer, words_of
 
@@ -21,7 +21,7 @@ def build_student(
     labels: Sequence[str],
     config: StudentConfig,
     seed: int,
-    ask: VectorsOfWords | None = None,
+    ask: StatesOfWords | None = None,
     mask: str = "",
     teacher: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
@@ -32,7 +32,7 @@ def build_student(
         labels: Class names in the order of the logits.
         config: Kind, sizes, vocabulary, embeddings.
         seed: Draws the weights.
-        ask: An encoder's vectors of words, where `embeddings.source` asks for them.
+        ask: An encoder's states for words, where `embeddings.source` asks for them.
         mask: The transfer set's mask word.
         teacher: The teacher's model and tokenizer, for kinds and vocabularies that are made of
             them.
@@ -89,7 +89,7 @@ def _from_teacher(
     return model.eval(), tokenizer
 
 
-def _vectors(tokenizer: Any, config: EmbeddingConfig, ask: VectorsOfWords | None) -> Tensor | None:
+def _vectors(tokenizer: Any, config: EmbeddingConfig, ask: StatesOfWords | None) -> Tensor | None:
     if config.source == "random":
         return None
     if config.file:

@@ -20,7 +20,7 @@ from distillkit.recipe import (
     NeighboursConfig,
 )
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 
 PAIRS = {"unlabelled": ["more.txt"], "columns": ColumnsConfig(text_pair="b")}
 NEAREST = AugmentConfig(
@@ -41,7 +41,7 @@ CONFIG = AugmentConfig(
 @pytest.fixture(scope="module")
 def models(encoder_folder, gpt_folder):
     def ask(model, words):
-        return word_vectors(*load_classifier(model, ["a", "b"]), words)
+        return word_states(*load_classifier(model, ["a", "b"]), words)[:, -1]
 
     return Models({"generated": gpt_folder, "neighbours": encoder_folder}, ask)
 

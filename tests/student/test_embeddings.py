@@ -19,7 +19,7 @@ from distillkit.student.build import build_student
 from distillkit.student.embeddings import from_encoder, from_file, principal_components
 from distillkit.student.vocabulary import build_tokenizer, words_of
 from distillkit.teacher.checkpoint import load_base_model, load_classifier
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "plot", "dull"]
 TEXTS = [
@@ -32,7 +32,7 @@ TEXTS = [
 
 def ask(words):
     torch.manual_seed(0)
-    return torch.randn(len(words), 12) * torch.arange(1, 13)
+    return torch.randn(len(words), 1, 12) * torch.arange(1, 13)
 
 
 def tokens(texts=TEXTS, mask="[M]", **options):
@@ -66,11 +66,23 @@ def test_teacher_vectors_are_scaled_like_kims_and_special_tokens_are_zero():
 
 
 def test_pca_to_full_rank_keeps_the_distances_between_words():
-    table, vectors = start(5)[2:], ask(WORDS[2:])
+    table, vectors = start(5)[2:], ask(WORDS[2:])[:, 0]
     torch.testing.assert_close(
         torch.pdist(table) / torch.pdist(table).max(),
         torch.pdist(vectors) / torch.pdist(vectors).max(),
     )
+
+
+def test_every_layer_weighs_the_same():
+    def answer(words, scale):
+        other = torch.randn(len(words), 1, 12, generator=torch.Generator().manual_seed(5))
+        return torch.cat([ask(words), scale * other + scale], 1)
+
+    table = start(4, lambda words: answer(words, 1.0))
+    torch.testing.assert_close(start(4, lambda words: answer(words, 100.0)), table)
+    assert not torch.allclose(table, start(4))
+    # A layer that says the same of every word says nothing.
+    torch.testing.assert_close(start(4, lambda words: answer(words, 0.0)), start(4))
 
 
 def test_the_reduction_is_pca():
@@ -98,7 +110,7 @@ def test_the_teacher_is_asked_for_words_only_and_each_gets_its_own_row():
     tokenizer = tokens(["good bad bad"], mask="")
     from_encoder(tokenizer, 1, lambda words: asked.extend(words) or ask(words))
     assert asked == ["bad", "good"]
-    table = from_encoder(tokenizer, 1, lambda _: torch.tensor([[1.0, 0], [3.0, 0]]))
+    table = from_encoder(tokenizer, 1, lambda _: torch.tensor([[[1.0, 0]], [[3.0, 0]]]))
     assert float(table[2]) == pytest.approx(-float(table[3]))
     assert float(table[2]) != 0
 
@@ -116,7 +128,7 @@ def test_a_piece_is_asked_for_by_the_letters_that_it_stands_for():
 def test_special_tokens_of_the_teachers_own_tokenizer_are_zero(encoder_folder):
     model, teacher = load_classifier(encoder_folder, ["a", "b"])
     tokenizer = build_tokenizer([], VocabularyConfig(unit="teacher"), 16, "", teacher)
-    table = from_encoder(tokenizer, 4, partial(word_vectors, model, teacher))
+    table = from_encoder(tokenizer, 4, partial(word_states, model, teacher))
     zero = {
         word for word, vector in zip(words_of(tokenizer), table, strict=True) if not vector.any()
     }
@@ -134,9 +146,9 @@ def test_fewer_words_than_dimensions_leave_zeros():
 def test_a_teacher_that_knows_none_of_the_words_is_refused():
     empty = build_tokenizer(["a b"], VocabularyConfig(min_count=9), 16)
     with pytest.raises(InputError, match="no word is left; lower student"):
-        from_encoder(empty, 4, lambda words: torch.zeros(len(words), 8))
+        from_encoder(empty, 4, lambda words: torch.zeros(len(words), 1, 8))
     with pytest.raises(InputError, match="one and the same vector for all of the student's words"):
-        start(2, lambda words: torch.ones(len(words), 3))
+        start(2, lambda words: torch.ones(len(words), 1, 3))
 
 
 def test_a_dimension_below_one_is_refused():
@@ -147,7 +159,7 @@ def test_a_dimension_below_one_is_refused():
 def test_a_student_starts_from_a_real_teachers_vectors_the_same_every_time(
     encoder_folder, train_table
 ):
-    teacher = partial(word_vectors, *load_classifier(encoder_folder, ["a", "b"]))
+    teacher = partial(word_states, *load_classifier(encoder_folder, ["a", "b"]))
     texts = texts_of(train_table)[0]
     config = StudentConfig(hidden_size=4, head_size=4, embeddings=EmbeddingConfig("teacher", 6))
 
@@ -177,8 +189,8 @@ def test_vectors_may_be_those_of_an_encoder_that_is_not_the_teacher(
     )
     train_student(job)
     model, tokenizer = load_classifier(str(job.output))
-    ask = partial(word_vectors, *load_base_model(str(encoder_folder)))
-    teachers = partial(word_vectors, *load_classifier(str(classifier_folder)))
+    ask = partial(word_states, *load_base_model(str(encoder_folder)))
+    teachers = partial(word_states, *load_classifier(str(classifier_folder)))
     table = model.encoder.embedding.frozen_table.weight
     torch.testing.assert_close(table, from_encoder(tokenizer, 6, ask))
     assert not torch.allclose(table, from_encoder(tokenizer, 6, teachers))

@@ -26,7 +26,7 @@ from distillkit.recipe.loader import load_recipe
 from distillkit.student.build import build_student
 from distillkit.student.train import DistillationTask, fit_plan, sampling_weights, training_rows
 from distillkit.teacher.checkpoint import load_classifier
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 from distillkit.training.inference import predict_logits
 from distillkit.training.loop import fit
 from tests.conftest import NEGATIVE, POSITIVE
@@ -204,7 +204,7 @@ def test_the_teachers_words_are_understood_where_training_never_met_them(
             embeddings=vectors,
         )
         model, tokenizer = build_student(
-            texts_of(met)[0], LABELS, config, 1, partial(word_vectors, *taught), teacher=taught
+            texts_of(met)[0], LABELS, config, 1, partial(word_states, *taught), teacher=taught
         )
         distil(model, tokenizer, met, logits_for(met), dev_table)
         if teacher_words:
@@ -222,7 +222,7 @@ def test_the_teachers_words_are_understood_where_training_never_met_them(
 
 
 def test_teacher_vectors_start_both_channels(train_table, encoder_folder):
-    ask = partial(word_vectors, *load_classifier(encoder_folder, LABELS))
+    ask = partial(word_states, *load_classifier(encoder_folder, LABELS))
     model, _ = build(train_table, source="teacher", channels="multi", ask=ask)
     assert torch.equal(
         model.encoder.embedding.table.weight, model.encoder.embedding.frozen_table.weight

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from distillkit.recipe import LabelConfig, TeacherConfig, TrainingConfig
 from distillkit.teacher.fine_tune import fine_tune, save
 from distillkit.teacher.label import label_table
-from distillkit.teacher.word_vectors import word_vectors
+from distillkit.teacher.word_states import word_states
 
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
 SMALL |= {"num_hidden_layers": 2, "num_attention_heads": 2, "pad_token_id": 0}
@@ -15,7 +15,7 @@ SMALL |= {"cls_token_id": 2, "bos_token_id": 2, "sep_token_id": 3, "eos_token_id
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "modernbert"])
-def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(
+def test_encoder_is_fine_tuned_labels_and_gives_states_of_words(
     kind, encoder_folder, train_table, dev_table, tmp_path
 ):
     encoder, teacher = str(tmp_path / "encoder"), tmp_path / "teacher"
@@ -34,7 +34,7 @@ def test_encoder_is_fine_tuned_labels_and_gives_word_vectors(
     config = LabelConfig(precision="fp32")
     summary = label_table(train_table, tmp_path / "store", str(teacher), config)
     assert summary["labelled_now"] == len(train_table)
-    vectors = word_vectors(model, tokenizer, ["good", "bad", "film"])
-    assert vectors.shape == (3, 16)
-    assert torch.isfinite(vectors).all()
-    assert not torch.equal(vectors[0], vectors[1])
+    states = word_states(model, tokenizer, ["good", "bad", "film"])
+    assert states.shape == (3, 3, 16)
+    assert torch.isfinite(states).all()
+    assert all(not torch.equal(*layer[:2]) for layer in states.unbind(1))

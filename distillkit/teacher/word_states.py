@@ -1,4 +1,4 @@
-"""An encoder's vectors of words, each read alone."""
+"""What an encoder makes of words, each read alone."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from distillkit.training.precision import pick_device
 _BATCH_TOKENS = 4096  # padding included
 
 
-def word_vectors(model: Any, tokenizer: Any, words: Sequence[str], *, progress: str = "") -> Tensor:
-    """Ask an encoder for one vector a word, in float32.
+def word_states(model: Any, tokenizer: Any, words: Sequence[str], *, progress: str = "") -> Tensor:
+    """Ask an encoder for the states of words, in float32.
 
     Args:
         model: An encoder, or a classifier with one.
@@ -24,12 +24,12 @@ def word_vectors(model: Any, tokenizer: Any, words: Sequence[str], *, progress: 
         progress: Name of the progress bar; empty: none.
 
     Returns:
-        Mean of the last hidden states of the word's own subwords, special tokens left out, (V, H)
-        float32 on the CPU.
+        What its embeddings, its middle layer and its last one leave of each word: means over the
+        word's own subwords, special tokens left out, (V, 3, H) float32 on the CPU.
     """
     rows = encode(tokenizer, words, None, 32)
     special = torch.tensor(sorted(tokenizer.all_special_ids))
-    vectors = torch.empty(len(words), model.base_model.config.hidden_size)
+    found = torch.empty(len(words), 3, model.base_model.config.hidden_size)
     with (
         _placed(model.base_model) as (encoder, device),
         progress_bar(total=len(words), desc=progress, unit="word") as bar,
@@ -37,12 +37,16 @@ def word_vectors(model: Any, tokenizer: Any, words: Sequence[str], *, progress: 
         for batch in budget_batches(rows.lengths, _BATCH_TOKENS):
             inputs = rows.batch(batch)
             asked = {name: value.to(device) for name, value in inputs.items()}
-            states = encoder(**asked).last_hidden_state.float().cpu()
+            answer = encoder(**asked, output_hidden_states=True)
+            layers = answer.hidden_states
+            # Some models normalise their last layer's states once more.
+            three = (layers[0], layers[len(layers) // 2], answer.last_hidden_state)
+            states = torch.stack(three, 1).float().cpu()  # (B, 3, T, H)
             own = inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], special)
-            weights = own.float().unsqueeze(2)  # (B, T, 1)
-            vectors[batch] = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
+            weights = own.float()[:, None, :, None]  # (B, 1, T, 1)
+            found[batch] = (states * weights).sum(2) / weights.sum(2).clamp(min=1)
             bar.update(len(batch))
-    return vectors
+    return found
 
 
 @contextmanager
