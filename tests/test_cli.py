@@ -67,21 +67,6 @@ def test_the_extra_that_lacks_is_named(command, package, extra, capsys, monkeypa
     assert capsys.readouterr().err == said
 
 
-def test_help_answers_at_once():
-    fastest = min(_seconds("--help") for _ in range(3))
-    assert fastest < 0.5
-
-
-def _seconds(*args):
-    # Of a processor, so that a machine with other work on it answers as an idle one.
-    before = os.times()
-    assert command(*args).returncode == 0
-    after = os.times()
-    return (
-        after.children_user + after.children_system - before.children_user - before.children_system
-    )
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_shows_an_example_and_its_defaults(name, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -58,6 +58,13 @@ class BiLSTMLayer(nn.Module):
 
     def forward(self, x: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states of both directions, (T, B, H) each; the backward ones are reversed."""
+        if x.device.type == "cpu" and not torch.cpu._is_avx512_supported():
+            # oneDNN has no LSTM in bf16 there.
+            with torch.autocast("cpu", enabled=False):
+                return self._read(x.to(next(self.parameters()).dtype), back)
+        return self._read(x, back)
+
+    def _read(self, x: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
         return self.forward_lstm(x)[0], self.backward_lstm(embedding(back, x.flatten(0, 1)))[0]
 
     def states(self, x: Tensor, back: Tensor) -> Tensor:
