@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
@@ -220,9 +221,8 @@ def check_writable(target: Path) -> None:
     """
     try:
         above = next(folder for folder in target.absolute().parents if folder.exists())
-        probe = _partial(above / target.name)
-        probe.mkdir()
-        probe.rmdir()
+        # A name of its own: several processes may ask at once.
+        os.rmdir(tempfile.mkdtemp(prefix=_partial(above / target.name).name, dir=above))
     except OSError as error:
         raise InputError(f"{target}: cannot be written: {error.strerror}") from None
 

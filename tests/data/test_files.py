@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -592,3 +593,9 @@ def test_an_array_that_the_disk_has_no_room_for_says_so(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert refused.value.errno == errno.EFBIG  # numpy's own error has no number
+
+
+def test_many_may_ask_at_once_whether_a_file_can_be_written(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: check_writable(tmp_path / "shard.parquet"), range(2000)))
+    assert not list(tmp_path.iterdir())
