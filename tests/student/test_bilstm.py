@@ -61,7 +61,11 @@ def test_vectors_and_gradients_are_those_of_torchs_own_packed_bidirectional_lstm
     )
 
 
-def test_bf16_gives_nearly_the_same_vectors_and_gradients(student):
+@pytest.mark.parametrize("avx512", [False, True])
+def test_bf16_gives_nearly_the_same_vectors_and_gradients(student, avx512, monkeypatch):
+    if avx512 and not torch.cpu._is_avx512_supported():
+        pytest.skip("needs AVX-512")
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: avx512)
     model, tokenizer = student("bilstm", dropout=0.0)
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
     found = {}
