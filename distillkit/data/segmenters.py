@@ -57,6 +57,11 @@ def segmenter_version(name: str) -> str:
     return name if name == "none" else function_version(name, _SETTING)
 
 
+def own_segmenter(name: str) -> dict[str, str]:
+    """Return the version of a segmenter that is the user's code, which can change; else nothing."""
+    return {_SETTING: segmenter_version(name)} if ":" in name else {}
+
+
 def word_numbers(segmenter: Segmenter, name: str, text: str) -> np.ndarray:
     """Say of each character which word it is of.
 

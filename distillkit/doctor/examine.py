@@ -242,12 +242,18 @@ class _Examination:
             self.not_checked.append("what a student misses of its teacher: the run is not finished")
             return []
         columns = ColumnsConfig(text_pair="text_pair" if self.recipe.data.columns.text_pair else "")
-        tables = texts_for(
-            self.tables["train"], self.tables["dev"], str(transfer_set), columns, self.recipe.seed
-        )
+        config = self.recipe.augment
         try:
-            found = Probe(self.teacher, tables).gaps(str(student))
-        except InputError as error:  # a teacher that earlier checks have refused
+            tables = texts_for(
+                self.tables["train"],
+                self.tables["dev"],
+                str(transfer_set),
+                columns,
+                config,
+                self.recipe.seed,
+            )
+            found = Probe(self.teacher, tables, config.mask).gaps(str(student))
+        except InputError as error:  # a teacher or texts that earlier checks have refused
             self.not_checked.append(f"what a student misses of its teacher: {error}")
             return []
         return [gap_finding(found, steps_of(student))]

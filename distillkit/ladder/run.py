@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit import __version__, pipeline
+from distillkit.augment.taggers import own_tagger
 from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
 from distillkit.data.logits import read_store
@@ -220,7 +221,12 @@ class _Ladder:
             if split != "unlabelled" or unlabelled
         }
         counts = self._stage(
-            f"transfer-{name}", settings, tables, transfer, TRANSFER_VERSION, build
+            f"transfer-{name}",
+            settings,
+            tables | own_tagger(config.tagger),
+            transfer,
+            TRANSFER_VERSION,
+            build,
         )
         if counts is not None:
             self.transfers[name] = counts
@@ -383,9 +389,10 @@ class _Ladder:
             self.tables["dev"],
             self._transfer_path(self.own),
             self.task.columns,
+            self.recipe.augment,
             self.recipe.seed,
         )
-        return Probe(self.task.model, texts)
+        return Probe(self.task.model, texts, self.recipe.augment.mask)
 
     def _rows(self, lesson: Lesson) -> pa.Table:
         """Return the distinct rows of a lesson."""

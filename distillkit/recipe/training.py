@@ -177,6 +177,11 @@ class TrainingConfig:
                 raise InputError(
                     f"training.sampling_weights has {item!r}: expected one of {', '.join(_ORIGINS)}"
                 )
+        names = [item.partition("=")[0] for item in self.sampling_weights]
+        if len(set(names)) < len(names):
+            raise InputError(
+                f"training.sampling_weights is {', '.join(self.sampling_weights)}: expected each name once"
+            )
 
     def score_of(self, task: Task) -> str:
         """Return the name of the score by which epochs are compared.

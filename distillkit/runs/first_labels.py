@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit import pipeline
+from distillkit.data.checked import fingerprint_or_name
 from distillkit.data.keys import first_places
 from distillkit.data.logits import join_logits, joined_labels, keys_of
 from distillkit.data.normal import normal_row
@@ -77,12 +78,12 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
         source = out / "texts.parquet"
         write_table(chosen, source)
         store, columns = out / ANSWERS, ColumnsConfig()
-        doubt = False
+        with_probabilities = False
         if label.zero_shot:
             pipeline.label(str(source), store, label.zero_shot, label, labels=data.labels)
         else:
             asked = ask_service(recipe, home.folder, str(source), columns, data.labels, "", store)
-            doubt = asked["hard"] < asked["calls"] / 2
+            with_probabilities = asked["hard"] < asked["calls"] / 2
         logits = join_logits(chosen, store)
         answered = np.ptp(logits, axis=1) > 0
         names = np.array(joined_labels(store))[logits.argmax(1)]
@@ -97,13 +98,15 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
             "by": by,
             "texts": len(texts),
             "rows": len(train),
-            "log_probabilities": doubt,
+            "log_probabilities": with_probabilities,
             "dev_by": "" if data.dev else by,
         }
 
     settings: list[Any] = [data.settings(), label.settings(), label.budget, recipe.seed]
     settings += [label.zero_shot, label.descriptions]
     inputs = {"data's sources": sources}
+    if label.zero_shot:
+        inputs["label.zero_shot"] = fingerprint_or_name(label.zero_shot)
     found = relative(home.stage(FIRST_LABELS, settings, inputs, build, version=LABEL_VERSION))
     return labelled_data(data, home.folder), found
 

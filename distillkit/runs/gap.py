@@ -38,7 +38,12 @@ def unexplained(student: np.ndarray, teacher: np.ndarray) -> float:
 
 
 def texts_for(
-    train: pa.Table, dev: pa.Table, transfer_set: str, columns: ColumnsConfig, seed: int
+    train: pa.Table,
+    dev: pa.Table,
+    transfer_set: str,
+    columns: ColumnsConfig,
+    config: AugmentConfig,
+    seed: int,
 ) -> dict[str, pa.Table]:
     """Draw the texts on which student and teacher are compared.
 
@@ -47,6 +52,7 @@ def texts_for(
         dev: The dev texts.
         transfer_set: What the student learnt from.
         columns: Names of its columns.
+        config: How it was made: rates, tagger and mask word of the variants.
         seed: Draws them.
 
     Returns:
@@ -59,8 +65,8 @@ def texts_for(
     with tempfile.TemporaryDirectory() as work:
         source, target = Path(work) / "source.parquet", Path(work) / "target.parquet"
         write_table(tables["train"], source)
-        config = replace(AugmentConfig(), n_iter=4, mix=MixConfig())
-        pipeline.augment(str(source), target, config, columns, seed=seed + 1)
+        rules = replace(config, n_iter=4, mix=MixConfig(), vary_unlabelled=False)
+        pipeline.augment(str(source), target, rules, columns, seed=seed + 1)
         tables["variants"] = read_table(str(target), columns, labels="ignored")
     if not columns.text_pair:
         with suppress(InputError):  # not installed
@@ -83,6 +89,7 @@ class Probe:
     Attributes:
         teacher: Folder of the model.
         texts: From `texts_for`.
+        mask: The transfer set's mask word, which teacher and student read as their own.
 
     Raises:
         InputError: The teacher cannot read them.
@@ -90,6 +97,7 @@ class Probe:
 
     teacher: str
     texts: Mapping[str, pa.Table]
+    mask: str = AugmentConfig().mask
 
     def gaps(self, student: str) -> dict[str, float]:
         """Return, for each kind of text, the share of the teacher's variance that is missed."""
@@ -106,7 +114,7 @@ class Probe:
     @cached_property
     def _every(self) -> pa.Table:
         plain = [table.replace_schema_metadata(None) for table in self._tables.values()]
-        return with_mask(pa.concat_tables(plain), AugmentConfig().mask)
+        return with_mask(pa.concat_tables(plain), self.mask)
 
     @cached_property
     def _wanted(self) -> tuple[np.ndarray, list[str]]:

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from distillkit import pipeline
 from distillkit.augment.method import Models
-from distillkit.augment.taggers import load_tagger
+from distillkit.augment.taggers import load_tagger, own_tagger
 from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_summary
 from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
+from distillkit.data.segmenters import own_segmenter
 from distillkit.data.tables import mask_of, read_table, take_rows, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
@@ -187,6 +188,7 @@ def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summar
         "adapt.text.sources": text,
         "adapt.masking's files": fingerprint(*(file for file in files if file.exists())),
         "model": weights,
+        **own_segmenter(adapt.text.segmenter),
     }
 
     def adapted(out: Path) -> Mapping[str, Any]:
@@ -269,11 +271,8 @@ def label_transfer_set(
     kind = [recipe.data.task, asdict(task.columns)]
     settings = [recipe.augment.settings(), kind, models.fingerprints(), recipe.seed]
     elsewhere = {"data.logits": _fingerprints([given])} if given else {}
-    counts = relative(
-        home.stage(
-            "transfer", settings, task.tables | elsewhere, transfer, version=TRANSFER_VERSION
-        )
-    )
+    inputs = task.tables | elsewhere | own_tagger(recipe.augment.tagger)
+    counts = relative(home.stage("transfer", settings, inputs, transfer, version=TRANSFER_VERSION))
     before = home.keys("transfer") if service else home.keys("teacher", "transfer")
     if service:
         before |= {"labels": str(task.teacher["labels"])}

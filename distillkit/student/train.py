@@ -17,7 +17,6 @@ from distillkit.data.labels import labels_of, task_of_model
 from distillkit.data.scores import dev_score
 from distillkit.data.scratch import TEMPORARY, Scratch
 from distillkit.data.tables import blocks_of
-from distillkit.errors import InputError
 from distillkit.loss import DistillationLoss
 from distillkit.recipe import LossConfig, TrainingConfig
 from distillkit.training.checkpoints import Checkpoints
@@ -193,12 +192,7 @@ def sampling_weights(
     if not wanted or not names:
         return None
     found = scratch.stacked(_weights(block.select(names), wanted) for block in blocks_of(table))
-    weights = torch.from_numpy(found)
-    if not weights.any():
-        raise InputError(
-            "training.sampling_weights leaves no row to learn from; give some rows a weight above 0"
-        )
-    return weights
+    return torch.from_numpy(found)
 
 
 def _weights(block: pa.Table, wanted: Mapping[str, float]) -> np.ndarray:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from distillkit.data.batches import drawn_rows, shuffled_batches
+from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 
 PRIME = 1_000_003  # keeps seeds of epochs and processes apart
@@ -43,6 +44,9 @@ class Order:
         steps_an_epoch: Optimizer steps of a whole epoch.
         total_steps: Optimizer steps in all.
         epochs: Epochs in all; the last may be cut short.
+
+    Raises:
+        InputError: The weights leave an epoch no row.
     """
 
     def __init__(
@@ -58,6 +62,10 @@ class Order:
         # What a block gives depends on the weights alone, so that every epoch has as many steps.
         self.counts = torch.tensor([len(self.block(i, torch.Generator())) for i in blocks])
         self.rows_an_epoch = int(self.counts.sum())
+        if not self.rows_an_epoch:
+            raise InputError(
+                "training.sampling_weights leaves no row to learn from; give some rows a weight above 0"
+            )
         self.steps_an_epoch = math.ceil(
             math.ceil(self.rows_an_epoch / self.part_rows) / self.step_parts
         )

@@ -7,7 +7,13 @@ import pytest
 
 from distillkit.augment import taggers
 from distillkit.augment.corpus import TAGGED, tagged_batch
-from distillkit.augment.taggers import load_tagger, resolve_tagger, tag_block, tagger_version
+from distillkit.augment.taggers import (
+    load_tagger,
+    own_tagger,
+    resolve_tagger,
+    tag_block,
+    tagger_version,
+)
 from distillkit.errors import InputError
 
 ENGLISH = ["The film isn't bad , is it ?", "They film it quickly", "", "wow"]
@@ -104,6 +110,14 @@ def test_other_texts_are_tagged_anew(cache, counting, texts):
     found = tag_block("counting_tagger:tag", texts)
     assert len(calls) == 2
     assert [" ".join(row["word"]) for row in found.to_pylist()] == texts
+
+
+def test_only_a_tagger_that_the_user_may_change_has_a_version_of_its_own(counting):
+    assert own_tagger("auto") == own_tagger("pattern") == {}
+    counting("X")
+    before = own_tagger("counting_tagger:tag")
+    counting("other")
+    assert own_tagger("counting_tagger:tag") != before
 
 
 def test_a_changed_module_tags_anew(cache, counting):

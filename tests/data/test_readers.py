@@ -449,6 +449,21 @@ def test_a_csv_may_be_split_at_what_its_header_is_split_at(tmp_path, mark):
     ]
 
 
+def test_a_mark_within_the_name_of_a_column_splits_nothing(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text;rating (1, 2 or 3)\ngood, in short;3\nbad;1\n")
+    assert [row for _, row in read_rows(str(path))] == [
+        {"text": "good, in short", "rating (1, 2 or 3)": "3"},
+        {"text": "bad", "rating (1, 2 or 3)": "1"},
+    ]
+    path.write_text('text; as sent,label\n"good; one",5\n')
+    assert [row for _, row in read_rows(str(path))] == [
+        {"text; as sent": "good; one", "label": "5"}
+    ]
+    path.write_text("text;label\n")
+    assert list(read_rows(str(path))) == []
+
+
 def test_the_first_line_that_excel_reads_is_no_header(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("sep=|\ntext|label\ngood; one|5\nbad|4|3\n")

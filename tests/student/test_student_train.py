@@ -285,11 +285,9 @@ def test_the_old_name_of_sampling_weights_still_works(tmp_path, capsys):
     assert "training.origins is now training.sampling_weights" in capsys.readouterr().err
 
 
-def test_sampling_weights_that_leave_nothing_are_refused():
-    with pytest.raises(
-        InputError, match="leaves no row to learn from; give some rows a weight above 0"
-    ):
-        sampling_weights(MIXED, dict.fromkeys(["original", "augmented", "unlabelled"], 0.0))
+def test_a_name_of_sampling_weights_is_given_once():
+    with pytest.raises(InputError, match=r"is mask=3, mask=0: expected each name once"):
+        TrainingConfig(sampling_weights=("mask=3", "mask=0"))
 
 
 def test_a_table_that_is_no_transfer_set_has_every_row_once():

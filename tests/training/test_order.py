@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from distillkit.data.batches import shuffled_batches
+from distillkit.errors import InputError
 from distillkit.recipe import TrainingConfig
 from distillkit.training import order as module
 from distillkit.training.order import PRIME, Order
@@ -104,3 +105,11 @@ def test_weighted_rows_come_as_often_as_they_should_and_as_many_each_epoch(pools
     assert not counts[:, :20].any()
     assert set(counts[:, 20:].flatten().tolist()) == {1, 2}
     assert abs(order.rows_an_epoch - 1.5 * 83) <= 5  # half a row a block
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.001])
+def test_weights_that_leave_no_row_are_refused(weight):
+    with pytest.raises(
+        InputError, match="leaves no row to learn from; give some rows a weight above 0"
+    ):
+        order_of(weights=torch.full((103,), weight))
