@@ -78,6 +78,14 @@ def threads():
 
 
 @pytest.fixture(scope="session", autouse=True)
+def cold():
+    """No time is warmed up for: a tiny run times its models in every test, and none looks at how long they take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distillkit.measure.cost._WARM_SECONDS", 0.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory):
     """What is kept for another time is kept apart from the user's."""
     with pytest.MonkeyPatch.context() as patch:

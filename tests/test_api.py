@@ -325,7 +325,7 @@ def test_load_refuses_a_run_without_a_student(tmp_path):
 def test_a_script_needs_no_guard_around_its_main_part(frames, sections, tmp_path):
     script = tmp_path / "mine.py"
     frames[0].to_json(tmp_path / "rows.json")
-    (tmp_path / "sections.json").write_text(json.dumps(sections | {"workers": 2}))
+    (tmp_path / "sections.json").write_text(json.dumps(sections | {"workers": 2, "unlabelled": []}))
     script.write_text(
         "import json, distillkit, pandas as pd\n"
         "run = distillkit.distill(pd.read_json('rows.json'), output='run',"

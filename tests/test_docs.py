@@ -89,7 +89,7 @@ def student_folder(tmp_path_factory, train_table, dev_table):
 
 
 def python_blocks():
-    """README's blocks, and those of docs/python.md that stand alone; one distils, for minutes."""
+    """README's blocks, and those of docs/python.md that stand alone; one distils."""
     alone = (
         (ROOT / "docs" / "python.md").read_text(encoding="utf-8").partition("## In transformers")
     )
@@ -101,6 +101,16 @@ def python_blocks():
 
 @pytest.mark.parametrize("block", python_blocks())
 def test_python_runs_as_it_stands(block, student_folder, monkeypatch):
+    # The real encoder and every stage, with fewer rows and steps: no figure is asked for.
+    for name, value in (
+        ("recipe.teacher.TEACHER_STEPS", 60),
+        ("recipe.training.STUDENT_STEPS", 200),
+        ("recipe.augment.LEAST_VARIANTS", 2),
+        ("recipe.augment.MOST_VARIANTS", 4),
+        ("pipeline.raw_text.AUTO_RAW_ROWS", 100),
+        ("compress.run._TRIAL_STEPS", 10),
+    ):
+        monkeypatch.setattr(f"distillkit.{name}", value)
     monkeypatch.chdir(student_folder)
     exec(block, {"__name__": "__main__"})
 

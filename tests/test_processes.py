@@ -1,13 +1,15 @@
 import io
-import os
 import platform
 import subprocess
 import sys
 
 import pytest
 from tqdm import tqdm
+from transformers.utils import logging
 
+from distillkit.data.checked import save_pretrained
 from distillkit.processes import log, progress_bar, rank, terminal_width, world
+from distillkit.teacher.checkpoint import load_classifier
 
 
 @pytest.mark.parametrize(
@@ -66,23 +68,18 @@ print(first, kept, between - before, held() - before)
     assert (more, after) == (pytest.approx(40, abs=5), pytest.approx(0, abs=5))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_checkpoint_is_saved_and_loaded_without_a_foreign_bar(
-    hidden, classifier_folder, tmp_path
+    hidden, classifier_folder, tmp_path, capfd
 ):
     """transformers draws its bars wherever stderr goes; who had hidden them finds them hidden."""
-    code = (
-        "import sys; from distillkit.data.checked import save_pretrained as save; "
-        "from distillkit.teacher.checkpoint import load_classifier as load; "
-        "from transformers.utils import logging; from pathlib import Path; "
-        "save(Path(sys.argv[2]), *load(sys.argv[1])); print(logging.is_progress_bar_enabled())"
-    )
-    environment = os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": str(int(hidden))}
-    command = [sys.executable, "-c", code, classifier_folder, tmp_path / "copy"]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "%" not in found.stderr
-    assert found.stdout.split()[-1] == str(not hidden)
+    (logging.disable_progress_bar if hidden else logging.enable_progress_bar)()
+    try:
+        save_pretrained(tmp_path / "copy", *load_classifier(classifier_folder))
+        assert logging.is_progress_bar_enabled() is not hidden
+    finally:
+        logging.enable_progress_bar()
+    assert "%" not in capfd.readouterr().err
     assert (tmp_path / "copy" / "config.json").is_file()
 
 

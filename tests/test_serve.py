@@ -394,7 +394,7 @@ JSON = st.recursive(
     ),
     max_leaves=10,
 )
-EXAMPLES = int(os.environ.get("DISTILLKIT_EXAMPLES", 200))  # a test
+EXAMPLES = int(os.environ.get("DISTILLKIT_EXAMPLES", 100))  # a test
 VALID = b'{"texts": ["the film was good .", "bad"], "text_pairs": ["a", "\\u00e9"]}'
 WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(VALID) + VALID
 

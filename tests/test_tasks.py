@@ -19,12 +19,14 @@ from distillkit.ladder import ladder
 from distillkit.recipe import (
     AugmentConfig,
     ColumnsConfig,
+    CompressConfig,
     DataConfig,
     EmbeddingConfig,
     EvaluationConfig,
     LabelConfig,
     LossConfig,
     Recipe,
+    ShipConfig,
     StudentConfig,
     TeacherConfig,
     TrainingConfig,
@@ -114,7 +116,10 @@ def regression(tmp_path_factory, encoder_folder, tables):
         dev=write(folder / "dev.jsonl", scored(tables[1])),
         columns=ColumnsConfig("a", "b", "score"),
     )
-    recipe = recipe_of(data, encoder_folder, "siamese-bilstm", LossConfig(alpha=0.3))
+    ship = ShipConfig(compress=CompressConfig(embeddings="int8", weights="int8"))
+    recipe = replace(
+        recipe_of(data, encoder_folder, "siamese-bilstm", LossConfig(alpha=0.3)), ship=ship
+    )
     return folder, recipe, runs.run(recipe, folder / "run")
 
 

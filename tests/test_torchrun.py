@@ -40,7 +40,7 @@ def options(folder, output, **more):
         "student.hidden-size": 16,
         "student.head-size": 16,
         "student.dropout": 0,
-        "training.epochs": 100,
+        "training.epochs": 40,
         "training.batch-size": 8,
         "training.precision": "fp32",
         "training.checkpoint-steps": 50,
@@ -109,7 +109,7 @@ def test_two_processes_train_the_student_that_one_does(data, undisturbed, tmp_pa
         json.loads(line)
         for line in (tmp_path / "two" / "training" / "log.jsonl").read_text().splitlines()
     ]
-    assert [line["epoch"] for line in log if line["kind"] == "epoch"] == list(range(1, 101))
+    assert [line["epoch"] for line in log if line["kind"] == "epoch"] == list(range(1, 41))
 
 
 def test_two_processes_read_the_rows_once(data, tmp_path):

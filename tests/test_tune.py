@@ -48,6 +48,14 @@ SEARCH = SearchConfig(hidden_size=(4, 12), embedding_dimension=(4, 12), vocabula
 BOUNDS = Bounds(states=384, teacher_layers=6, words=5000, rates=("mask", "ngram"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short():
+    """Trials are timed on few texts; no test looks at how fast one is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_ROUND_ROWS", 5)
+        yield
+
+
 @pytest.fixture(scope="module")
 def searched(tiny_recipe, finished_run, tmp_path_factory):
     """A finished run, and what twelve trials found there: more than the sampler draws blindly."""

@@ -27,7 +27,7 @@ from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.logits_file import LogitsFile
 
 pytestmark = pytest.mark.slow
-EXAMPLES = int(os.environ.get("DISTILLKIT_EXAMPLES", 200))  # a test
+EXAMPLES = int(os.environ.get("DISTILLKIT_EXAMPLES", 100))  # a test
 # The limit of 10 seconds an example is Hypothesis' own.
 OFTEN = settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck))
 GOLDEN = Path(__file__).parent.parent / "golden" / "0.1"

@@ -295,7 +295,7 @@ CHANGES = st.lists(
     max_size=4,
 )
 FUZZED = settings(
-    max_examples=int(os.environ.get("DISTILLKIT_EXAMPLES", 1000)),  # a test
+    max_examples=int(os.environ.get("DISTILLKIT_EXAMPLES", 300)),  # a test
     deadline=10_000,
     suppress_health_check=list(HealthCheck),
     database=None,

@@ -222,19 +222,13 @@ def test_what_javascript_cannot_answer_from_is_refused_in_a_line(
             pytest.param(student, vocabulary, marks=pytest.mark.slow)
             for student, vocabulary in [
                 ({"kind": "static"}, "word"),
-                ({"kind": "bilstm"}, "word"),
-                ({"kind": "siamese-static"}, "word"),
-                ({"kind": "siamese-textcnn"}, "word"),
                 ({"kind": "siamese-bilstm"}, "word"),
-                ({"kind": "bilstm", "pooling": "max"}, "word"),
-                ({"kind": "bilstm", "pooling": "mean"}, "word"),
-                ({"kind": "bilstm", "pooling": "attention"}, "word"),
+                ({"kind": "bilstm", "pooling": "max"}, "subwords"),
+                ({"kind": "bilstm", "pooling": "mean"}, "character"),
+                ({"kind": "bilstm", "pooling": "attention"}, "word-piece"),
                 ({"kind": "bilstm", "layers": 2}, "word"),
                 ({"kind": "interaction-bilstm"}, "word"),
                 ({"kind": "decomposable"}, "word"),
-                ({"kind": "static"}, "subwords"),
-                ({"kind": "static"}, "character"),
-                ({"kind": "static"}, "word-piece"),
             ]
         ),
     ],
@@ -245,7 +239,7 @@ def test_every_kind_and_vocabulary_answers_the_same(student, vocabulary, reviews
     columns = ColumnsConfig("text", "text_pair" * pairs)
     source = str(tmp_path / "rows.jsonl")
     export(model, tmp_path / "b.zip", source, columns, one_file=True)
-    _assert_same(tmp_path / "b.zip", [*reviews["text"], *HARD], tmp_path)
+    _assert_same(tmp_path / "b.zip", [*reviews["text"][:60], *HARD], tmp_path)
 
 
 @pytest.mark.slow

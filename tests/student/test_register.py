@@ -68,9 +68,7 @@ def test_a_fresh_process_loads_every_kind_and_importing_distillkit_alone_loads_n
 @pytest.mark.parametrize(
     "first",
     [
-        "import transformers\nimport distillkit",
         "import distillkit.student.build",
-        "import distillkit.pipeline",
         "import distillkit\nimport transformers.models.bert.modeling_bert",
         "import transformers.models.bert.modeling_bert\nimport distillkit",
         "from transformers import AutoModelForSequenceClassification\nimport distillkit",
