@@ -59,8 +59,6 @@ def __getattr__(name: str) -> Any:
 
 @wrapt.when_imported("transformers.models.auto.modeling_auto")
 def _register_models(_: ModuleType) -> None:
-    from distillkit.compress import pruned
     from distillkit.student import register
 
     register.register()
-    pruned.register()

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from distillkit.compress.low_rank import narrow_embedding
-from distillkit.compress.pruned import PrunedTransformerForSequenceClassification
 from distillkit.compress.quantise import round_weights
-from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
+from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import Encoded, encode
 from distillkit.data.checked import save_pretrained
@@ -31,25 +30,16 @@ class Model:
     """A model that is being compressed.
 
     Attributes:
-        network: Changed in place by each step; of a transformer that lost heads, the classifier
-            within.
+        network: Changed in place by each step.
         tokenizer: Replaced once the vocabulary is smaller.
-        lost_heads: Whether some of a transformer's heads are gone.
     """
 
     network: Any
     tokenizer: Any
-    lost_heads: bool = False
-
-    def __post_init__(self) -> None:
-        if isinstance(self.network, PrunedTransformerForSequenceClassification):
-            self.network, self.lost_heads = self.network.classifier(), True
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint; a transformer that lost heads is of a kind of distillkit's."""
-        around = PrunedTransformerForSequenceClassification.around
-        network = around(self.network) if self.lost_heads else self.network
-        save_pretrained(folder, network, self.tokenizer)
+        """Write a checkpoint."""
+        save_pretrained(folder, self.network, self.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -95,7 +85,7 @@ class Reading:
 
 def check_fits(model: Model, compress: CompressConfig) -> None:
     """Refuse what only another kind of model can lose, before anything costs time."""
-    for name in ("layers", "heads", "feed_forward"):
+    for name in ("layers", "feed_forward"):
         if getattr(compress, name):
             encoder_layers(model.network, f"compress.{name}", "compress.units")
     if compress.units and "units" not in kind_of_model(model.network).compress:
@@ -126,10 +116,6 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading) -> Iterator
     if compress.layers:
         prune_layers(network, compress.layers)
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
-    if compress.heads:
-        gone, count = prune_heads(network, compress.heads, _saliency(network))
-        model.lost_heads |= gone > 0
-        yield f"{gone} of {count} heads gone"
     if compress.feed_forward:
         prune_feed_forward(network, compress.feed_forward, _saliency(network))
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"

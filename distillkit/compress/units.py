@@ -1,4 +1,4 @@
-"""Remove units, attention heads, feed-forward rows and whole layers; the tensors shrink."""
+"""Remove units, feed-forward rows and whole layers; the tensors shrink."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distillkit.compress.pruned import attentions
 from distillkit.errors import InputError
 from distillkit.student.transformer import layer_map
 from distillkit.student.units import best_units, keep_rows, keep_units
@@ -48,35 +47,6 @@ def prune_feed_forward(model: Any, fraction: float, saliency: Mapping[str, Tenso
             keep_units(out, "weight", rows, 1)
             out.in_features = kept = len(rows)
     setattr(model.config, parts.wide_size, kept)
-
-
-def prune_heads(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Remove the attention heads of least saliency, of all layers together, in place.
-
-    Args:
-        model: A BERT-class classifier. `steps.Model.save` saves it afterwards.
-        fraction: Of the heads, 0 to 1; each layer keeps one at least.
-        saliency: Of each weight.
-
-    Returns:
-        How many heads went, and how many there were.
-    """
-    found = attentions(model, "compress.heads", "compress.units")
-    names = {id(weight): name for name, weight in model.named_parameters()}
-    scores = []
-    for attention in found:
-        inputs = [saliency[names[id(part.weight)]].sum(1) for part in attention.into]
-        rows = torch.stack(inputs).sum(0)
-        columns = saliency[names[id(attention.out.weight)]].sum(0)
-        scores.append((rows + columns).view(attention.heads, -1).sum(1))
-    # The best of each layer stays, whatever the saliency of others.
-    ranked = torch.cat([score.index_fill(0, score.argmax(), torch.inf) for score in scores])
-    chosen = set(best_units(ranked, fraction, len(found)))
-    start = 0
-    for attention, score in zip(found, scores, strict=True):
-        attention.keep([head for head in range(len(score)) if start + head in chosen])
-        start += len(score)
-    return start - len(chosen), start
 
 
 def prune_layers(model: Any, layers: int) -> None:

@@ -17,9 +17,6 @@ class CompressConfig:
     """Tokens kept: special ones, single characters, and the most used words and parts of words."""
     layers: CountOrZero = 0
     """Layers kept of a transformer, evenly spaced, the last among them."""
-    heads: FractionBelowOne = 0.0
-    """Share of a transformer's attention heads that goes, of all layers together, 0 to 1; each
-    layer keeps one at least."""
     feed_forward: FractionBelowOne = 0.0
     """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
     embedding_size: CountOrZero = 0
@@ -43,7 +40,6 @@ class CompressConfig:
         asked = (
             self.vocabulary_size,
             self.layers,
-            self.heads,
             self.feed_forward,
             self.embedding_size,
             self.units,

@@ -35,6 +35,7 @@ WHATEVER = "*"
 REMOVED = {
     "augment.mix.infill": "0.0",
     "augment.infill": WHATEVER,
+    "compress.heads": "0.0",
     "compress.sparsity": "0.0",
     "compress.criterion": "magnitude",
     "compress.scope": "global",

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor, nn
 
 
-def best_units(score: Tensor, share: float, least: int = 1) -> list[int]:
+def best_units(score: Tensor, share: float) -> list[int]:
     """Return the numbers of the units that stay, ascending.
 
     Args:
         score: Saliency of each unit, (n,).
-        share: Of units that go, 0 to 1.
-        least: So many stay.
+        share: Of units that go, 0 to 1; one at least stays.
     """
-    kept = max(least, round(len(score) * (1 - share)))
+    kept = max(1, round(len(score) * (1 - share)))
     return sorted(score.topk(kept).indices.tolist())
 
 

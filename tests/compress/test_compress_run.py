@@ -235,9 +235,8 @@ NOTHING_TO_LOSE = "nothing that the model is to lose"
         ("--max-mb -1", "expected 0 or more"),
         ("", f"{NOTHING_TO_LOSE}: give --max-mb, or settings such as --compress.weights int8"),
         ("--compress.units 1", "compress.units is 1.0: expected 0 or more, and less than 1"),
-        ("--compress.heads 0.5", "this model is a distillkit-bilstm; choose compress.units"),
-        ("--compress.heads 1", "compress.heads is 1.0: expected 0 or more, and less than 1"),
-        ("--compress.layers 1", "choose compress.units"),
+        ("--compress.feed-forward 1", "compress.feed_forward is 1.0: expected 0 or more, and less"),
+        ("--compress.layers 1", "this model is a distillkit-bilstm; choose compress.units"),
         ("--compress.units 0.5", OF_A_BERT),
         ("--logits nowhere", "expected --transfer-set with it"),
     ],
@@ -279,16 +278,15 @@ def test_logits_of_another_task_are_refused_and_the_fields_may_still_be_given_on
 
 
 @pytest.mark.slow
-def test_a_teacher_that_loses_heads_is_trained_again_and_serves_everywhere(
+def test_a_teacher_that_loses_rows_is_trained_again_and_serves_everywhere(
     work, tmp_path, capsys, classifier_folder
 ):
-    asked = "--compress.heads 0.75 --compress.feed-forward 0.5"
+    asked = "--compress.feed-forward 0.5"
     assert main(command(work, tmp_path / "out", asked, model=classifier_folder)) == 0
     steps = steps_of(capsys)
-    names = ["2 of 4 heads gone", "50 % of feed-forward rows gone"]  # one head a layer
-    assert [step["step"] for step in steps][1:3] == names
-    # Of each head 4 * 16 * 8 weights and 3 * 8 biases.
-    assert steps[0]["parameters"] - steps[1]["parameters"] == 2 * (4 * 16 * 8 + 3 * 8)
+    assert steps[1]["step"] == "50 % of feed-forward rows gone"
+    # Of each row and layer 2 * 16 weights and a bias.
+    assert steps[0]["parameters"] - steps[1]["parameters"] == 2 * 16 * (2 * 16 + 1)
     assert steps[1]["megabytes"] < steps[0]["megabytes"]
     assert steps[-1]["step"] == "trained again"
     assert all(step["parity"] < 1e-4 for step in steps)
@@ -304,17 +302,15 @@ def test_a_teacher_that_loses_heads_is_trained_again_and_serves_everywhere(
     whole = Predictor(tmp_path / "out" / "bundle.zip").logits(texts)
     assert np.abs(whole - bundle.logits(texts)).max() < 1e-5
     pipeline.label(dev, tmp_path / "logits", model, LabelConfig(precision="fp32"))
-    asked = "--compress.layers 1 --compress.feed-forward 0.25 --compress.embeddings int8"
+    asked = "--compress.layers 1 --compress.embeddings int8"
     again = tmp_path / "again"
     asked += " --compress.weights int8"
     assert main(command(work, again, asked, taught=False, model=model)) == 0
     steps = steps_of(capsys)
     assert [step["step"] for step in steps][1:] == [
         "1 layer",
-        "25 % of feed-forward rows gone",
         "embeddings int8, weights int8",
     ]
-    assert load_classifier(str(again / "model"))[0].config.heads == [1]
     assert accuracy(again / "model", dev) == steps[-1]["accuracy"]
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import re
 from dataclasses import replace
 from functools import partial
 
@@ -11,20 +10,17 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
     BertConfig,
     BertForSequenceClassification,
     BertTokenizerFast,
 )
 
 from distillkit.compress.low_rank import narrow_embedding
-from distillkit.compress.pruned import attentions
 from distillkit.compress.quantise import round_weights
 from distillkit.compress.steps import Model, Reading, shrink
 from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import find_plans
-from distillkit.compress.units import prune_feed_forward, prune_heads, prune_layers, prune_units
+from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import encode
 from distillkit.errors import InputError
@@ -364,134 +360,21 @@ def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
         assert all(torch.equal(weight, wanted[name]) for name, weight in layer.state_dict().items())
     with pytest.raises(InputError, match="expected at most the 2"):
         prune_layers(network, 3)
+    with pytest.raises(InputError, match=r"compress\.feed_forward knows the layers of bert"):
+        prune_feed_forward(nn.Linear(1, 1), 0.5, live)
 
 
-@pytest.mark.slow
-def test_heads_that_say_nothing_go_without_a_trace(bert, tmp_path):
-    # of two a layer, 4 wide
-    model, lasting = Model(copy.deepcopy(bert[0]), bert[1]), [[1], [0, 1], [0], [1]]
-    live = ones(model.network)
-    for number, heads in enumerate(lasting):
-        prefix = f"bert.encoder.layer.{number}.attention"
-        for head in {0, 1} - set(heads):
-            columns = list(range(4 * head, 4 * head + 4))
-            silence(model.network, f"{prefix}.output.dense.weight", columns)
-            fill(live, f"{prefix}.self.query.weight", columns)
-    before = logits_of(model.network, model.tokenizer)
-    assert before.std(0).min() > 1e-3
-    assert prune_heads(model.network, 3 / 8, live) == (3, 8)
-    model.lost_heads = True
-    shapes = [
-        [part.weight.shape for part in (*found.into, found.out)]
-        for found in attentions(model.network)
-    ]
-    assert shapes == [[(4 * len(heads), 8)] * 3 + [(8, 4 * len(heads))] for heads in lasting]
-    assert torch.allclose(logits_of(model.network, model.tokenizer), before, atol=1e-6)
-    model.save(tmp_path / "model")
-    again, tokens = load_classifier(str(tmp_path / "model"))
-    assert again.config.heads == [1, 2, 1, 1]
-    assert torch.equal(logits_of(again, tokens), logits_of(model.network, model.tokenizer))
-    export_model(again, tokens, tmp_path / "bundle", [], one_file=False)
-    assert np.abs(Predictor(tmp_path / "bundle").logits(TEXTS) - before.numpy()).max() < 1e-5
-    with pytest.raises(InputError, match=r"compress\.heads knows the layers of bert"):
-        prune_heads(nn.Linear(1, 1), 0.5, live)
-
-
-@pytest.mark.parametrize("weight", ["query", "key", "value", "output"])
-def test_a_heads_saliency_is_that_of_all_its_weights_and_each_layer_keeps_its_best(bert, weight):
-    network = copy.deepcopy(bert[0])
-    saliency = ones(network)
-    part = "output.dense" if weight == "output" else f"self.{weight}"
-    for number, head in enumerate((1, 0, 0, 1)):
-        name = f"bert.encoder.layer.{number}.attention.{part}.weight"
-        rows = list(range(4 * head, 4 * head + 4))
-        fill(saliency, name, rows, 2.0 + number, axis=int(weight == "output"))
-    # Of both heads, and more than all other layers'.
-    saliency["bert.encoder.layer.2.attention.self.value.weight"] += 9
-    before = [found.into[2].weight.detach().clone() for found in attentions(network)]
-    assert prune_heads(network, 0.4, saliency) == (3, 8)  # 4.8 stay
-    for old, found, heads in zip(before, attentions(network), [[1], [0], [0, 1], [1]], strict=True):
-        wanted = torch.cat([old[4 * head : 4 * head + 4] for head in heads])
-        assert torch.equal(found.into[2].weight, wanted)
-    assert prune_heads(network, 0.9, ones(network)) == (1, 5)
-    assert [found.heads for found in attentions(network)] == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    "kind", ["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"]
-)
-def test_every_kind_of_transformer_without_some_heads_is_a_checkpoint(bert, kind, tmp_path):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes = {"dim": 8, "n_layers": 2, "n_heads": 4} if kind == "distilbert" else sizes
-    config = AutoConfig.for_model(
-        kind,
-        vocab_size=14,
-        max_position_embeddings=30,
-        pad_token_id=3,
-        initializer_range=0.5,
-        problem_type="multi_label_classification",
-        id2label={0: "a", 1: "b", 2: "c"},
-        label2id={"a": 0, "b": 1, "c": 2},
-        **sizes,
-    )
-    torch.manual_seed(0)
-    model = Model(AutoModelForSequenceClassification.from_config(config).eval(), bert[1])
-    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 3, 3]])
-    rows = {"input_ids": ids, "attention_mask": (ids != 3).long()}
-    settings = CompressConfig(heads=0.5)
-    assert list(shrink(model, settings, Reading([], None))) == ["4 of 8 heads gone"]
-    with torch.no_grad():
-        before = model.network(**rows).logits
-    model.save(tmp_path / "first")
-    network, tokenizer = load_classifier(str(tmp_path / "first"))
-    assert sum(network.config.heads) == 4
-    assert network.config.max_position_embeddings == 30  # texts are cut to it
-    # Labels that it is given stay its own in the next checkpoint.
-    network.config.id2label = {0: "x", 1: "y", 2: "z"}
-    network.config.label2id = {"x": 0, "y": 1, "z": 2}
-    Model(network, tokenizer).save(tmp_path / "second")
-    again, loaded = AutoModelForSequenceClassification.from_pretrained(
-        tmp_path / "second", output_loading_info=True
-    )
-    assert not any(loaded.values())
-    assert again.config.id2label[2] == "z"
-    assert again.config.problem_type == "multi_label_classification"
-    with torch.no_grad():
-        assert torch.equal(again(**rows).logits, before)
-        assert again.base_model(**rows).last_hidden_state.shape == (2, 4, 8)
-    gold = torch.tensor([[0.0, 1, 1], [1, 0, 0]])
-    wanted = nn.functional.binary_cross_entropy_with_logits(before, gold)
-    torch.testing.assert_close(again(**rows, labels=gold).loss, wanted)
-
-
-def test_a_transformers_steps_come_in_their_order_and_go_on_from_fewer_heads(bert, tmp_path):
+def test_a_transformers_steps_come_in_their_order(bert, tmp_path):
     work = Model(copy.deepcopy(bert[0]), copy.deepcopy(bert[1]))
     work.tokenizer.model_max_length = 64
-    names = shrink(work, CompressConfig(heads=0.05), Reading(TEXTS, None))
-    assert list(names) == ["0 of 8 heads gone"]  # and it stays an ordinary checkpoint
-    work.save(tmp_path / "whole")
-    assert AutoConfig.from_pretrained(tmp_path / "whole").model_type == "bert"
-    settings = [
-        CompressConfig(heads=0.25),
-        CompressConfig(vocabulary_size=12, layers=3, heads=0.4, feed_forward=0.5),
-        CompressConfig(layers=2),
-    ]
-    # How many heads there are by then depends on which layer went.
-    wanted = [
-        [r"2 of 8 heads gone"],
-        ["14 tokens", "3 layers", r"[12] of [456] heads gone", "50 % of feed-forward rows gone"],
-        ["2 layers"],
-    ]
-    for number, (step, patterns) in enumerate(zip(settings, wanted, strict=True)):
-        names = list(shrink(work, step, Reading(TEXTS, None)))
-        for pattern, name in zip(patterns, names, strict=True):
-            assert re.fullmatch(pattern, name), names
-        before = logits_of(work.network, work.tokenizer)
-        work.save(tmp_path / str(number))
-        work = Model(*load_classifier(str(tmp_path / str(number))))
-        assert torch.equal(logits_of(work.network, work.tokenizer), before)
-    assert work.network.config.intermediate_size == 8
-    assert work.network.config.num_hidden_layers == 2
+    settings = CompressConfig(vocabulary_size=12, layers=3, feed_forward=0.5)
+    names = list(shrink(work, settings, Reading(TEXTS, None)))
+    assert names == ["14 tokens", "3 layers", "50 % of feed-forward rows gone"]
+    before = logits_of(work.network, work.tokenizer)
+    again, tokens = saved_and_loaded(work.network, work.tokenizer, tmp_path)
+    assert torch.equal(logits_of(again, tokens), before)
+    assert again.config.intermediate_size == 8
+    assert again.config.num_hidden_layers == 3
 
 
 def test_steps_come_in_their_order_and_each_upon_the_last(student, tmp_path):

@@ -6,10 +6,6 @@ import sys
 import pytest
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from distillkit.compress.pruned import (
-    PrunedTransformerConfig,
-    PrunedTransformerForSequenceClassification,
-)
 from distillkit.recipe.kinds import load_kinds
 from distillkit.student.register import kind_of_model, network_of, register
 
@@ -39,9 +35,7 @@ def untrained(kind):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Folders of a checkpoint of every kind, by the name of its class."""
-    pruned = PrunedTransformerConfig(TRANSFORMER, heads=[2, 1])
     models = [untrained(kind) for kind in OURS.values()]
-    models.append(PrunedTransformerForSequenceClassification(pruned))
     folders = {type(model).__name__: tmp_path_factory.mktemp("kind") for model in models}
     for model in models:
         model.save_pretrained(folders[type(model).__name__])

@@ -11,7 +11,7 @@ TOGETHER = StudentKind(
     poolings=(),
     from_teacher="distillkit.student.transformer:few_layers_student",
     hidden_step=64,
-    compress=("vocabulary_size", "layers", "heads", "feed_forward"),
+    compress=("vocabulary_size", "layers", "feed_forward"),
 )
 APART = TOGETHER.siamese(
     "distillkit.student.transformer:SiameseTransformerForSequenceClassification",
