@@ -60,15 +60,10 @@ class MaskingConfig:
     strategy: Annotated[str, Doc(_STRATEGY)] = "whole-word"
     rate: FractionAboveZero = 0.15
     """Share of the tokens that is chosen, 0 to 1."""
-    final_rate: Fraction = 0.0
-    """The share falls, or rises, in a line to this one; 0: it stays."""
     mask_share: Fraction = 0.8
     """Of the chosen, how many become the mask token (macbert: a similar word), 0 to 1."""
     random_share: Fraction = 0.1
     """Of the chosen, how many become a random token; the others stay as they are."""
-    static_copies: CountOrZero = 0
-    """0: masks are drawn anew each epoch (RoBERTa); n: epoch after epoch the same n, drawn once
-    (BERT had 10)."""
     ngram_shares: Annotated[tuple[float, ...], Range(0)] = (0.4, 0.3, 0.2, 0.1)
     """n-gram and macbert: how often 1, 2, 3, ... words are chosen together."""
     span_p: FractionAboveZero = 0.2

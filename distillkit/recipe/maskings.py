@@ -47,7 +47,7 @@ class MaskingStrategy:
         Raises:
             InputError: A rate is too high for runs, or a file is missing or not read.
         """
-        if self.runs is not None and max(config.rate, config.final_rate) > 0.5:
+        if self.runs is not None and config.rate > 0.5:
             raise InputError(
                 f"masking.rate: {self.name} leaves a word between any two runs; expected at most 0.5"
             )

@@ -33,6 +33,8 @@ FLAGS: dict[str, dict[str, str]] = {
 # another key switched on. An entry counts wherever a path ends with it or, of a section, goes on.
 WHATEVER = "*"
 REMOVED = {
+    "adapt.masking.final_rate": "0.0",
+    "adapt.masking.static_copies": "0",
     "augment.mix.infill": "0.0",
     "augment.infill": WHATEVER,
     "compress.heads": "0.0",

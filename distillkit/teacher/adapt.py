@@ -35,8 +35,7 @@ from distillkit.training.plan import CountedLoss, FitPlan, FitResult
 from distillkit.training.precision import autocast, pick_device, resolve
 
 _MASK_ROWS = 1024  # held-out rows that are masked together
-_HELD_OUT_KEY = 1 << 40  # keeps the held-out rows' keys apart from those of training
-_PRIME = 1_000_003
+_HELD_OUT_KEY, _PRIME = 1 << 40, 1_000_003  # spread the numbers of rows over all keys
 
 
 @dataclass(frozen=True)
@@ -157,34 +156,25 @@ def _train(
         dev=held_out,
         score=score,
         checkpoints=checkpoints,
-        corrupt=_DrawnMasks(masker, config, seed),
+        corrupt=_DrawnMasks(masker),
     )
     result = fit(model, plan)
     return result, {"before": before, "after": measured()}
 
 
+@dataclass(frozen=True)
 class _DrawnMasks:
-    """Masks training batches: anew each time, or, where static, by the row's number and copy."""
+    """Masks training batches, anew each time (RoBERTa)."""
 
-    def __init__(self, masker: Masker, config: AdaptConfig, seed: int) -> None:
-        self._masker, self._seed, self._epochs = masker, seed, config.training.epochs
-        self._copies = config.masking.static_copies
+    masker: Masker
 
-    def __call__(
-        self, numbers: Tensor, inputs: dict[str, Tensor], done: float
-    ) -> dict[str, Tensor]:
+    def __call__(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         words, scores = inputs.pop("words"), inputs.pop("scores", None)
         ids = inputs["input_ids"]
-        draw = fresh_draw(len(ids), ids.device)
-        if self._copies:
-            epoch = int(done * self._epochs + 1e-9)
-            draw = keyed_draw(_keys(numbers, self._seed, epoch % self._copies))
-        masked_ids, labels = self._masker(ids, words, draw, done=done, scores=scores)
+        masked_ids, labels = self.masker(
+            ids, words, fresh_draw(len(ids), ids.device), scores=scores
+        )
         return inputs | {"input_ids": masked_ids, "labels": labels}
-
-
-def _keys(numbers: Tensor, seed: int, copy: int) -> Tensor:
-    return (numbers * _PRIME + copy) * _PRIME + seed
 
 
 @dataclass(frozen=True)
@@ -204,7 +194,7 @@ def masked(rows: TextRows, masker: Masker, seed: int) -> TextRows:
     for numbers in torch.arange(len(rows)).split(_MASK_ROWS):
         batch = rows.batch(numbers)
         inside = batch["attention_mask"].bool()
-        draw = keyed_draw(_keys(numbers + _HELD_OUT_KEY, seed, 0))
+        draw = keyed_draw((numbers + _HELD_OUT_KEY) * _PRIME * _PRIME + seed)
         hidden, chosen = masker(
             batch["input_ids"], batch["words"], draw, scores=batch.get("scores")
         )

@@ -9,7 +9,7 @@ from torch import Tensor
 from distillkit.data.rows import FIRST, LATER, SPECIAL
 from distillkit.data.segmenters import Segmenter, word_numbers
 from distillkit.recipe import MaskingConfig
-from distillkit.teacher.masker import Masker, fresh_draw, keyed_draw
+from distillkit.teacher.masker import Masker, fresh_draw
 from distillkit.teacher.similar import SimilarWords
 
 # Tokens, (B, T) int64, and which are tokens, (B, T), in; how much each matters, (B, T) float, out.
@@ -27,11 +27,6 @@ class MaskingCollator:
         similar: What `macbert` puts in a word's place.
         scores: What tells `task-guided` which tokens matter, as `teacher.adapt.token_scores` does
             of a classifier.
-        seed: Of static masks (`config.static_copies`), which are drawn from an example's own
-            tokens.
-
-    A callback of the Trainer sets `done` where the rate has a schedule, and `epoch` where masks are
-    static. Both reach the workers of a DataLoader, which are a few batches ahead.
 
     An example has `input_ids` and may have `words`: 0 for tokens that are never masked, 1 for a
     word's first token, 2 for a later one, as `tokenize` gives them for any segmenter (with the
@@ -47,31 +42,11 @@ class MaskingCollator:
         config: MaskingConfig | None = None,
         similar: SimilarWords | None = None,
         scores: Scores | None = None,
-        seed: int = 1,
     ) -> None:
         self.config = config or MaskingConfig()
-        self._progress = torch.zeros(2, dtype=torch.float64).share_memory_()
         self._masker = Masker(self.config, tokenizer, similar)
-        self._scores, self._seed = scores, seed
+        self._scores = scores
         self._pad, self._kinds = int(tokenizer.pad_token_id), _kinds(tokenizer)
-
-    @property
-    def done(self) -> float:
-        """Share of training that is over, 0 to 1."""
-        return float(self._progress[0])
-
-    @done.setter
-    def done(self, share: float) -> None:
-        self._progress[0] = share
-
-    @property
-    def epoch(self) -> int:
-        """Number of the epoch, from 0: it chooses the copy."""
-        return int(self._progress[1])
-
-    @epoch.setter
-    def epoch(self, number: int) -> None:
-        self._progress[1] = number
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Make a batch of examples."""
@@ -89,13 +64,8 @@ class MaskingCollator:
         own = "words" in examples[0]
         words = padded("words", SPECIAL) if own else self._kinds[ids] * inside
         draw = fresh_draw(len(ids), ids.device)
-        if self.config.static_copies:
-            # Of the tokens and their places: the same example is masked alike in every batch.
-            places = torch.arange(1, ids.shape[1] + 1) * 0x5851F42D4C957F2D
-            keys = ((ids + 1) * inside * places).sum(1) + self.epoch % self.config.static_copies
-            draw = keyed_draw(keys * 1_000_003 + self._seed)
         scores = None if self._scores is None else self._scores(ids, inside)
-        masked, labels = self._masker(ids, words, draw, done=self.done, scores=scores)
+        masked, labels = self._masker(ids, words, draw, scores=scores)
         return batch | {"input_ids": masked, "labels": labels}
 
 

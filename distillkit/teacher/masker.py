@@ -23,12 +23,12 @@ Draw = Callable[[int], Tensor]
 
 
 def fresh_draw(rows: int, device: torch.device, generator: torch.Generator | None = None) -> Draw:
-    """Draw other numbers at every call, for dynamic masks; None: from torch's own generator."""
+    """Draw other numbers at every call; None: from torch's own generator."""
     return lambda count: torch.rand(rows, count, device=device, generator=generator)
 
 
 def keyed_draw(keys: Tensor) -> Draw:
-    """Draw numbers of a row's key alone, (B,) int64, not of its batch, for static masks."""
+    """Draw numbers of a row's key alone, (B,) int64, not of its batch, for masks that are drawn once."""
     calls = 0
 
     def draw(count: int) -> Tensor:
@@ -83,7 +83,6 @@ class Masker:
         words: Tensor,
         draw: Draw,
         *,
-        done: float = 0.0,
         scores: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Mask a batch.
@@ -93,7 +92,6 @@ class Masker:
             words: 0 where a token is never touched (special, padding), 1 at a word's first token, 2
                 at a later one, (B, T) int.
             draw: Where chance comes from.
-            done: Share of training that is over, 0 to 1: of it depends the rate.
             scores: How much each token matters, (B, T) float, at least 0; units are chosen in
                 proportion. None: all alike.
 
@@ -102,13 +100,8 @@ class Masker:
                 one was chosen, else `IGNORED`; (B, T) int64 each.
         """
         config = self.config
-        rate = (
-            config.rate + (config.final_rate - config.rate) * done
-            if config.final_rate
-            else config.rate
-        )
         unit = units(words, whole=self._strategy.words)
-        chosen, run = self._choose(unit, rate, draw, scores)
+        chosen, run = self._choose(unit, config.rate, draw, scores)
         labels = ids.masked_fill(~chosen, IGNORED)
         u = draw(ids.shape[1] + 1)
         together = {"run": run, "word": unit}.get(self._strategy.together)

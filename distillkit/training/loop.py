@@ -112,7 +112,7 @@ class _Trainer:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             # BigBird gives up sparse attention for good when it sees a short row.
             (batch,) = self.feed([self.lengths.argmax()[None]])
-            return self._corrupted(batch, 0.0)[1]
+            return self._corrupted(batch)[1]
 
     def steps(
         self, interrupted: Interrupted
@@ -172,7 +172,7 @@ class _Trainer:
         at, strategy, config = self.at, self.strategy, self.config
         all_rows = sum(map(len, group))
         factor = self._set_rates()
-        batches = (self._corrupted(next(feed), self._done()) for _ in own)
+        batches = (self._corrupted(next(feed)) for _ in own)
         passes = weighted(self.plan.loss, strategy, own, all_rows, batches)
         for number, (inputs, loss, weight) in enumerate(passes, start=1):
             found = strategy.learn(inputs, loss, weight, last=number == len(own))
@@ -192,10 +192,10 @@ class _Trainer:
             total = float(strategy.sum_over_shards(self.total))  # every process takes part
             self.reports.report(at, total, self.peaks[0] * factor, norm, self.bad_steps.skipped)
 
-    def _corrupted(self, batch: Batch, done: float) -> Batch:
+    def _corrupted(self, batch: Batch) -> Batch:
         numbers, inputs = batch
         corrupt = self.plan.corrupt
-        return numbers, inputs if corrupt is None else corrupt(numbers, inputs, done)
+        return numbers, inputs if corrupt is None else corrupt(inputs)
 
     def _set_rates(self) -> float:
         """Set the step's learning rates; return what share of their peaks they are."""
@@ -204,9 +204,6 @@ class _Trainer:
         for settings, peak in zip(groups, self.peaks, strict=True):
             settings["lr"] = peak * factor
         return factor
-
-    def _done(self) -> float:
-        return self.at.step / self.order.total_steps
 
     def _stop_if_bad(self) -> None:
         """Raise InputError, and keep the batch, if a step's loss or gradient was not a number."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -51,19 +51,6 @@ class CountedLoss:
     share: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class Corrupt(Protocol):
-    """Return what the model gets in place of a batch's inputs.
-
-    It draws from torch's own generator, or from row numbers alone, so that a resumed training draws
-    the same.
-    """
-
-    def __call__(
-        self, numbers: Tensor, inputs: dict[str, Tensor], done: float
-    ) -> dict[str, Tensor]:
-        """Take row numbers (B,), the model's inputs, both on the device, and the fraction done."""
-
-
 @dataclass(frozen=True)
 class FitPlan:
     """What `fit` trains a model on, and how.
@@ -81,7 +68,8 @@ class FitPlan:
         callbacks: What else watches it.
         sampling_weights: How often an epoch has each row, (N,) float, 0 or more. A fraction of the
             rows that share it is drawn anew each epoch. None: once.
-        corrupt: Changes every training batch before the model sees it, as masking does.
+        corrupt: Changes the inputs of every training batch, on the device, before the model sees them, as
+            masking does. It draws from torch's own generator, so that a resumed training draws the same.
     """
 
     rows: Encoded
@@ -94,4 +82,4 @@ class FitPlan:
     checkpoints: Checkpoints | None = None
     callbacks: Sequence[Callback] = ()
     sampling_weights: Tensor | None = None
-    corrupt: Corrupt | None = None
+    corrupt: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None

@@ -425,15 +425,6 @@ def test_keyed_numbers_are_uniform_and_independent_of_each_other():
         assert_fits(observed, np.full(256, cells.numel() / 256))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_rate_goes_in_a_line_from_first_to_last(strategy, tokenizer, similar):
-    masker = masker_of(strategy, tokenizer, similar, rate=0.3, final_rate=0.1)
-    for done, rate in ((0.0, 0.3), (0.25, 0.25), (1.0, 0.1)):
-        assert_mean_0(chosen_of(masker, 40, rows=3000, done=done).sum(1) - 40 * rate)
-    steady = masker_of(strategy, tokenizer, similar, rate=0.3)
-    assert np.array_equal(*(chosen_of(steady, 40, rows=3000, done=done) for done in (0.0, 1.0)))
-
-
 # ---- task-guided
 
 
