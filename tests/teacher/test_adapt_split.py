@@ -13,13 +13,16 @@ from distillkit.recipe import ScratchConfig
 from distillkit.teacher.scratch import fresh_encoder
 from tests.training.launch import torchrun
 
-# All rows in one optimizer step, whose masks follow from the row; SGD, as Adam's first steps have
+# All rows in one optimizer step, every token masked, so that nothing is drawn; SGD, as Adam's first steps have
 # one length whatever the gradient's.
 SETTINGS = {
     "adapt.text.max-tokens": 32,
     "adapt.text.rows": "documents",
     "adapt.text.held-out-fraction": 0.2,
-    "adapt.masking.static-copies": 1,
+    "adapt.masking.strategy": "token",
+    "adapt.masking.rate": 1,
+    "adapt.masking.mask-share": 1,
+    "adapt.masking.random-share": 0,
     "adapt.training.epochs": 5,
     "adapt.training.optimizer": "sgd",
     "adapt.training.learning-rate": 0.1,
