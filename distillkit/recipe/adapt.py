@@ -66,10 +66,6 @@ class MaskingConfig:
     """Of the chosen, how many become a random token; the others stay as they are."""
     ngram_shares: Annotated[tuple[float, ...], Range(0)] = (0.4, 0.3, 0.2, 0.1)
     """n-gram and macbert: how often 1, 2, 3, ... words are chosen together."""
-    span_p: FractionAboveZero = 0.2
-    """span: the length in words is geometric with this p, 0 to 1."""
-    max_span: Count = 10
-    """span: longest, in words."""
     similar: str = ""
     """macbert: a word-vector text file, or a .tsv thesaurus (a word and its synonyms a line);
     empty: neighbours among the encoder's own embeddings."""

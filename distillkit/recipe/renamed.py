@@ -35,6 +35,8 @@ WHATEVER = "*"
 REMOVED = {
     "adapt.masking.final_rate": "0.0",
     "adapt.masking.static_copies": "0",
+    "adapt.masking.span_p": "0.2",
+    "adapt.masking.max_span": "10",
     "augment.mix.infill": "0.0",
     "augment.infill": WHATEVER,
     "compress.heads": "0.0",

@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from distillkit.recipe.adapt import MaskingConfig
 
 
-def _geometric(config: "MaskingConfig") -> Any:
-    """Return how often a span has 1 to `max_span` words; 0.2 and 10 give a mean of 3.8."""
+_P, _LONGEST = 0.2, 10  # a mean of 3.8 words
+
+
+def _geometric(_: "MaskingConfig") -> Any:
+    """Return how often a span has 1, 2, ... words."""
     import torch  # in torch's float32, so that masks stay as they were
 
-    return (1 - config.span_p) ** torch.arange(config.max_span) * config.span_p
+    return (1 - _P) ** torch.arange(_LONGEST) * _P
 
 
 STRATEGY = MaskingStrategy(
