@@ -446,6 +446,26 @@ def test_a_teacher_adapts_to_text_before_it_is_fine_tuned(recipe, tmp_path, trai
         }
 
 
+def test_a_transfer_set_is_made_anew_when_the_users_own_tagger_has_changed(
+    recipe, copied, tmp_path, monkeypatch
+):
+    def stop(*_: object, **__: object) -> None:
+        raise InputError("far enough")
+
+    monkeypatch.setattr("distillkit.pipeline.label", stop)
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = replace(recipe, augment=replace(recipe.augment, tagger="stage_tags:tag"))
+    made = []
+    for tag in "XXY":
+        (tmp_path / "stage_tags.py").write_text(
+            f"def tag(texts):\n    return [[(word, '{tag}') for word in text.split()] for text in texts]\n"
+        )
+        with pytest.raises(InputError, match="far enough"):
+            runs.run(recipe, copied)
+        made.append(_stamps(copied)["transfer"])
+    assert made[0] == made[1] != made[2]
+
+
 def test_scratch_is_no_checkpoint_without_text_to_learn_from(recipe, tmp_path):
     with pytest.raises(InputError, match=r"scratch is no checkpoint: .*adapt\.text\.sources"):
         runs.run(
