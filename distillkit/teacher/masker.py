@@ -101,7 +101,7 @@ class Masker:
         """
         config = self.config
         unit = units(words, whole=self._strategy.words)
-        chosen, run = self._choose(unit, config.rate, draw, scores)
+        chosen, run = self._choose(unit, draw, scores)
         labels = ids.masked_fill(~chosen, IGNORED)
         u = draw(ids.shape[1] + 1)
         together = {"run": run, "word": unit}.get(self._strategy.together)
@@ -116,10 +116,8 @@ class Masker:
             instead = self._similar.replace(ids, unit, draw(ids.shape[1] + 1), random)
         return torch.where(hidden, instead, torch.where(replaced, random, ids)), labels
 
-    def _choose(
-        self, unit: Tensor, rate: float, draw: Draw, scores: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Choose runs of units until their mean number comes to `rate`.
+    def _choose(self, unit: Tensor, draw: Draw, scores: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Choose runs of units until the mean share of chosen units comes to `config.rate`.
 
         The number of runs is drawn first, rounded up or down at random, then their lengths, then
         one of all ways to lay them out with a unit between any two. So lengths have exactly the
@@ -127,7 +125,6 @@ class Masker:
 
         Args:
             unit: Number of the unit of each token, from 1, 0 where there is none, (B, T) int64.
-            rate: Share of the units.
             draw: Where chance comes from.
             scores: As for `__call__`.
 
@@ -137,7 +134,7 @@ class Masker:
         """
         count = unit.amax(1)  # (B,)
         widest = max(int(count.max()), 1)
-        taken, lengths = self._draw_runs(count, rate, draw)
+        taken, lengths = self._draw_runs(count, draw)
         most, gap = lengths.shape[1], int(len(self._lengths) > 1)
         # Laid out: `runs` of the free places are where a run begins, the free units before it and
         # the runs before it lying to its left.
@@ -157,7 +154,7 @@ class Masker:
         chosen = inside.gather(1, (unit - 1).clamp_min(0)) & (unit > 0)
         return chosen, begins.cumsum(1).gather(1, (unit - 1).clamp_min(0)) * chosen
 
-    def _draw_runs(self, count: Tensor, rate: float, draw: Draw) -> tuple[Tensor, Tensor]:
+    def _draw_runs(self, count: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """Draw the lengths of the runs of rows of `count` units, (B,).
 
         Returns:
@@ -169,7 +166,7 @@ class Masker:
         mean = (shares * sizes).cumsum(0)
         # Shares of 0 for the shortest runs: in a row too short for any other, single units.
         total = shares.cumsum(0).clamp_min(1e-9)
-        wanted = rate * count * total[fits] / mean[fits].clamp_min(1e-9)
+        wanted = self.config.rate * count * total[fits] / mean[fits].clamp_min(1e-9)
         runs = torch.minimum((wanted + draw(1)[:, 0]).floor().long(), count)
         most = max(int(runs.max()), 1)
         gap = int(len(shares) > 1)  # between two runs, which would else be one

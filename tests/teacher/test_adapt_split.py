@@ -13,7 +13,7 @@ from distillkit.recipe import ScratchConfig
 from distillkit.teacher.scratch import fresh_encoder
 from tests.training.launch import torchrun
 
-# All rows in one optimizer step, every token masked, so that nothing is drawn; SGD, as Adam's first steps have
+# All rows in one optimizer step, every token masked, so that nothing is drawn. SGD, as Adam's first steps have
 # one length whatever the gradient's.
 SETTINGS = {
     "adapt.text.max-tokens": 32,
