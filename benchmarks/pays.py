@@ -69,10 +69,6 @@ INGREDIENTS = {
             ("n-grams", "--adapt.masking.strategy n-gram"),
             ("MacBERT", "--adapt.masking.strategy macbert"),
             ("spans", "--adapt.masking.strategy span"),
-            (
-                "words that decide",
-                "--adapt.masking.strategy task-guided --adapt.masking.guide {guide}",
-            ),
             ("replaced tokens", "--adapt.objectives.mlm 0 --adapt.objectives.rtd 1"),
         )
     },
@@ -90,7 +86,7 @@ def measure(given: argparse.Namespace) -> None:
                 if given.only and ingredient not in ("base", *given.only):
                     continue
                 try:
-                    recipe = recipe_of(given, ingredient, experiments[""].task.model)
+                    recipe = recipe_of(given, ingredient)
                     teacher = ingredient if ingredient.startswith(ADAPTED) else ""
                     if teacher not in experiments:
                         experiments[teacher] = experiment_of(
@@ -103,15 +99,14 @@ def measure(given: argparse.Namespace) -> None:
                     log(f"{ingredient}: left out, {error}")
 
 
-def recipe_of(given: argparse.Namespace, ingredient: str, guide: str = "") -> Recipe:
-    """Return the recipe of an ingredient; `guide` is the base's teacher."""
+def recipe_of(given: argparse.Namespace, ingredient: str) -> Recipe:
+    """Return the recipe of an ingredient."""
     start: Recipe = parse("run", [given.recipe, *given.options]).settings  # type: ignore[attr-defined]
     student = "" if "--student " in INGREDIENTS[ingredient] else f"--student {given.student}"
     options = f"{student} {BASE} {INGREDIENTS[ingredient]}".format(
         raw=given.raw,
         train=start.data.train,
         column=start.data.columns.text,
-        guide=guide,
         encoder=start.teacher.model,
     )
     recipe: Recipe = parse("run", [given.recipe, *given.options, *options.split()]).settings  # type: ignore[attr-defined]

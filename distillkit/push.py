@@ -254,9 +254,7 @@ def _without_paths(recipe: Recipe, run: Path) -> Recipe:
         adapt=replace(
             adapt,
             text=replace(text, sources=sources, cache=_last(text.cache)),
-            masking=replace(
-                masking, similar=_last(masking.similar), guide=_shown_model(masking.guide, run)
-            ),
+            masking=replace(masking, similar=_last(masking.similar)),
         ),
         teacher=replace(recipe.teacher, model=_shown_model(recipe.teacher.model, run)),
         label=replace(recipe.label, zero_shot=_shown_model(recipe.label.zero_shot, run)),

@@ -408,9 +408,9 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
     assert data.unlabelled[2:] == ("datasets:saved:train", "wordnet")
     assert (shown.label.zero_shot, augment.pairs.model) == ("nli", "sentences")
     assert (shown.adapt.text.sources, shown.adapt.text.cache) == (("film.txt",), "cache")
-    guided = MaskingConfig(strategy="task-guided", guide="/home/ada/guide")
-    guided = _without_paths(replace(recipe, adapt=AdaptConfig(masking=guided)), tmp_path)
-    assert guided.adapt.masking.guide == "guide"
+    macbert = MaskingConfig(strategy="macbert", similar="/home/ada/similar.tsv")
+    macbert = _without_paths(replace(recipe, adapt=AdaptConfig(masking=macbert)), tmp_path)
+    assert macbert.adapt.masking.similar == "similar.tsv"
     scratch = replace(recipe, teacher=TeacherConfig(model="scratch"))
     assert _without_paths(scratch, tmp_path / "runs" / "x").teacher.model == "scratch"
     assert not _on_hub("scratch", tmp_path / "runs" / "x")

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distillkit.data.checked import fingerprint
+from distillkit.data.checked import fingerprint_or_name
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.labels import labels_of
 from distillkit.data.logits import join_logits, joined_labels
@@ -60,9 +60,7 @@ def adapt_teacher(
         "segmenter": config.text.segmenter,
         **asdict(masking),
         **asdict(config.objectives),
-        "files (SHA-256)": [
-            fingerprint(Path(name)) for name in masking.files if Path(name).exists()
-        ],
+        "similar (SHA-256)": fingerprint_or_name(masking.similar),
     }
     made_from = {"adapt": settings}
     if model == SCRATCH:

@@ -69,9 +69,6 @@ class MaskingConfig:
     similar: str = ""
     """macbert: a word-vector text file, or a .tsv thesaurus (a word and its synonyms a line);
     empty: neighbours among the encoder's own embeddings."""
-    guide: str = ""
-    """task-guided: a fine-tuned classifier; words are chosen in proportion to how far a change of
-    them would move its loss."""
 
     def __post_init__(self) -> None:
         check(self, "adapt.masking")
@@ -89,11 +86,6 @@ class MaskingConfig:
     def of_strategy(self) -> MaskingStrategy:
         """What is declared of its strategy."""
         return strategy_of(self.strategy)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """What it reads beside the text."""
-        return tuple(name for name in (self.similar, self.guide) if name)
 
 
 @dataclass(frozen=True)

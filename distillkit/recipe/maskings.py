@@ -28,8 +28,6 @@ class MaskingStrategy:
             proportion (a sequence or a tensor); None: every word is chosen alone.
         together: What one draw replaces alike: each token, a word, or a run of words.
         similar: Whether similar words stand where other strategies have the mask token.
-        settings: Files of `MaskingConfig` that it reads; other strategies refuse them.
-        needs: The one of `settings` that must be given; empty: none.
     """
 
     name: str
@@ -38,29 +36,19 @@ class MaskingStrategy:
     runs: Callable[[Any], Sequence[float]] | None = None
     together: Literal["token", "word", "run"] = "token"
     similar: bool = False
-    settings: tuple[str, ...] = ()
-    needs: str = ""
 
     def check(self, config: Any) -> None:
         """Refuse settings of a `MaskingConfig` that do not fit.
 
         Raises:
-            InputError: A rate is too high for runs, or a file is missing or not read.
+            InputError: A rate is too high for runs, or similar words are given and not read.
         """
         if self.runs is not None and config.rate > 0.5:
             raise InputError(
                 f"masking.rate: {self.name} leaves a word between any two runs; expected at most 0.5"
             )
-        if self.needs and not getattr(config, self.needs):
-            raise InputError(
-                f"masking.{self.needs} is empty, and {self.name} needs it; give it, or choose another strategy"
-            )
-        for other in load_strategies().values():
-            for setting in set(other.settings) - set(self.settings):
-                if getattr(config, setting):
-                    raise InputError(
-                        f"masking.{setting} is for {other.name}, not for {self.name}; leave it out"
-                    )
+        if config.similar and not self.similar:
+            raise InputError(f"masking.similar is for macbert, not for {self.name}; leave it out")
 
 
 STRATEGIES: dict[str, MaskingStrategy] = {}

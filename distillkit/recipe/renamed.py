@@ -34,6 +34,7 @@ FLAGS: dict[str, dict[str, str]] = {
 WHATEVER = "*"
 REMOVED = {
     "adapt.masking.final_rate": "0.0",
+    "adapt.masking.guide": "",
     "adapt.masking.static_copies": "0",
     "adapt.masking.span_p": "0.2",
     "adapt.masking.max_span": "10",

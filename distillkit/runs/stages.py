@@ -183,10 +183,9 @@ def _say_leaks(tables: Mapping[str, pa.Table]) -> None:
 
 def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summary:
     adapt, seed = recipe.adapt, recipe.seed
-    files = [Path(name) for name in adapt.masking.files]
     read = {
         "adapt.text.sources": text,
-        "adapt.masking's files": fingerprint(*(file for file in files if file.exists())),
+        "adapt.masking.similar": fingerprint_or_name(adapt.masking.similar),
         "model": weights,
         **own_segmenter(adapt.text.segmenter),
     }

@@ -1,20 +1,19 @@
 """Go on with an encoder's pre-training on text of its domain, before it is fine-tuned."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from distillkit.data.batches import budget_batches
 from distillkit.data.checked import save_pretrained
 from distillkit.data.rows import TextRows
 from distillkit.data.workers import leading
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import AdaptConfig
-from distillkit.teacher.checkpoint import SCRATCH, load_classifier
+from distillkit.teacher.checkpoint import SCRATCH
 from distillkit.teacher.documents import Corpus, documents_of, read_corpus
 from distillkit.teacher.masker import IGNORED, Masker, fresh_draw, keyed_draw
 from distillkit.teacher.pretraining import (
@@ -32,7 +31,6 @@ from distillkit.training.inference import predict_logits
 from distillkit.training.layers import positions_of
 from distillkit.training.loop import fit
 from distillkit.training.plan import CountedLoss, FitPlan, FitResult
-from distillkit.training.precision import autocast, pick_device, resolve
 
 _MASK_ROWS = 1024  # held-out rows that are masked together
 _HELD_OUT_KEY, _PRIME = 1 << 40, 1_000_003  # spread the numbers of rows over all keys
@@ -87,8 +85,6 @@ def adapt(
     if config.masking.of_strategy.similar:
         embeddings = network.get_input_embeddings().weight
         similar = similar_words(corpus.train, tokenizer, embeddings, config.masking.similar)
-    if config.masking.guide:
-        corpus = guided(corpus, config.masking.guide, tokenizer)
     masker = Masker(config.masking, tokenizer, similar)
     result, held_out = _train(network, corpus, masker, config, seed, checkpoints)
     network.requires_grad_(True)  # fine-tuning may need weights that this objective left alone
@@ -169,11 +165,9 @@ class _DrawnMasks:
     masker: Masker
 
     def __call__(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        words, scores = inputs.pop("words"), inputs.pop("scores", None)
         ids = inputs["input_ids"]
-        masked_ids, labels = self.masker(
-            ids, words, fresh_draw(len(ids), ids.device), scores=scores
-        )
+        draw = fresh_draw(len(ids), ids.device)
+        masked_ids, labels = self.masker(ids, inputs.pop("words"), draw)
         return inputs | {"input_ids": masked_ids, "labels": labels}
 
 
@@ -195,71 +189,13 @@ def masked(rows: TextRows, masker: Masker, seed: int) -> TextRows:
         batch = rows.batch(numbers)
         inside = batch["attention_mask"].bool()
         draw = keyed_draw((numbers + _HELD_OUT_KEY) * _PRIME * _PRIME + seed)
-        hidden, chosen = masker(
-            batch["input_ids"], batch["words"], draw, scores=batch.get("scores")
-        )
+        hidden, chosen = masker(batch["input_ids"], batch["words"], draw)
         here = slice(int(rows.offsets[numbers[0]]), int(rows.offsets[numbers[-1] + 1]))
         ids[here] = hidden[inside].to(ids.dtype)
         labels[here] = torch.where(chosen == IGNORED, 0, chosen + 1)[inside].to(ids.dtype)
     return _MaskedRows(
         ids, rows.types, rows.offsets, rows.pad_id, rows.words, {"labels": labels}, rows.order
     )
-
-
-def guided(corpus: Corpus, guide: str, tokenizer: Any) -> Corpus:
-    """Give every token a score: how far a change of it would move a fine-tuned classifier's answer.
-
-    Source: the idea is Gu et al. 2020 (arXiv 2004.09733), who drop tokens one by one. One backward
-    pass does for all here.
-
-    Raises:
-        InputError: The classifier cuts text into other tokens than the encoder.
-    """
-    model, own = load_classifier(guide)
-    if own.get_vocab() != tokenizer.get_vocab():
-        raise InputError(
-            f"adapt.masking.guide {guide!r} has another vocabulary than the encoder; expected a classifier fine-tuned from it"
-        )
-    model = model.to(pick_device()).requires_grad_(False)
-    train = _scored(corpus.train, model, "train")
-    return Corpus(train, _scored(corpus.held_out, model, "held out"), corpus.summary)
-
-
-def _scored(rows: TextRows, model: Any, name: str) -> TextRows:
-    scores, what = torch.zeros(len(rows.ids), dtype=torch.float16), f"adapt: guide, {name}"
-    with progress_bar(total=len(rows), desc=what, unit="row", unit_scale=True) as bar:
-        for numbers in budget_batches(rows.lengths, 4096):
-            batch = rows.batch(numbers)
-            inside = batch["attention_mask"].bool()
-            inputs = (batch["input_ids"].to(model.device), inside.to(model.device))
-            flat = rows.offsets[numbers][:, None] + torch.arange(inside.shape[1])
-            scores[flat[inside]] = token_scores(model, *inputs).cpu()[inside].half()
-            bar.update(len(numbers))
-    return replace(rows, columns={"scores": scores})
-
-
-def token_scores(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """Say how much each token matters to a classifier.
-
-    Args:
-        model: A classifier of transformers, on the tokens' device; its parameters get no gradient.
-        input_ids: (B, T) int64.
-        attention_mask: (B, T).
-
-    Returns:
-        Length of the gradient, in the token's embedding, of the log-odds of the classifier's own
-        answer (of a score: of the score itself), as a share of the row's greatest; (B, T) float32,
-        0 to 1.
-    """
-    embedded = model.get_input_embeddings()(input_ids).detach().requires_grad_(True)
-    with torch.enable_grad(), autocast(resolve("auto", embedded.device), embedded.device):
-        logits = model(inputs_embeds=embedded, attention_mask=attention_mask.long()).logits.float()
-    top, answer = logits.max(1)
-    others = logits.scatter(1, answer[:, None], -torch.inf).logsumexp(1)
-    odds = top - others if logits.shape[1] > 1 else top
-    (gradient,) = torch.autograd.grad(odds.sum(), embedded)
-    size = gradient.float().norm(dim=-1) * attention_mask
-    return size / size.amax(1, keepdim=True).clamp_min(1e-30)
 
 
 def _check_length(network: Any, config: AdaptConfig) -> None:

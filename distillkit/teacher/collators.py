@@ -1,6 +1,6 @@
 """The masking strategies as data collators, for transformers' own Trainer or any DataLoader."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,6 @@ from distillkit.recipe import MaskingConfig
 from distillkit.teacher.masker import Masker, fresh_draw
 from distillkit.teacher.similar import SimilarWords
 
-# Tokens, (B, T) int64, and which are tokens, (B, T), in; how much each matters, (B, T) float, out.
-Scores = Callable[[Tensor, Tensor], Tensor]
-
 
 class MaskingCollator:
     """Pads examples to a batch and masks it.
@@ -25,8 +22,6 @@ class MaskingCollator:
         tokenizer: With a mask token.
         config: The strategy and its numbers.
         similar: What `macbert` puts in a word's place.
-        scores: What tells `task-guided` which tokens matter, as `teacher.adapt.token_scores` does
-            of a classifier.
 
     An example has `input_ids` and may have `words`: 0 for tokens that are never masked, 1 for a
     word's first token, 2 for a later one, as `tokenize` gives them for any segmenter (with the
@@ -41,11 +36,9 @@ class MaskingCollator:
         tokenizer: Any,
         config: MaskingConfig | None = None,
         similar: SimilarWords | None = None,
-        scores: Scores | None = None,
     ) -> None:
         self.config = config or MaskingConfig()
         self._masker = Masker(self.config, tokenizer, similar)
-        self._scores = scores
         self._pad, self._kinds = int(tokenizer.pad_token_id), _kinds(tokenizer)
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
@@ -63,9 +56,7 @@ class MaskingCollator:
             batch["token_type_ids"] = padded("token_type_ids", 0)
         own = "words" in examples[0]
         words = padded("words", SPECIAL) if own else self._kinds[ids] * inside
-        draw = fresh_draw(len(ids), ids.device)
-        scores = None if self._scores is None else self._scores(ids, inside)
-        masked, labels = self._masker(ids, words, draw, scores=scores)
+        masked, labels = self._masker(ids, words, fresh_draw(len(ids), ids.device))
         return batch | {"input_ids": masked, "labels": labels}
 
 

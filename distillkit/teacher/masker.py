@@ -77,14 +77,7 @@ class Masker:
         )
         self._lengths = _length_shares(config)
 
-    def __call__(
-        self,
-        ids: Tensor,
-        words: Tensor,
-        draw: Draw,
-        *,
-        scores: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, ids: Tensor, words: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """Mask a batch.
 
         Args:
@@ -92,8 +85,6 @@ class Masker:
             words: 0 where a token is never touched (special, padding), 1 at a word's first token, 2
                 at a later one, (B, T) int.
             draw: Where chance comes from.
-            scores: How much each token matters, (B, T) float, at least 0; units are chosen in
-                proportion. None: all alike.
 
         Returns:
             The tokens with some of them replaced, and the labels: the token that was there where
@@ -101,7 +92,7 @@ class Masker:
         """
         config = self.config
         unit = units(words, whole=self._strategy.words)
-        chosen, run = self._choose(unit, draw, scores)
+        chosen, run = self._choose(unit, draw)
         labels = ids.masked_fill(~chosen, IGNORED)
         u = draw(ids.shape[1] + 1)
         together = {"run": run, "word": unit}.get(self._strategy.together)
@@ -116,7 +107,7 @@ class Masker:
             instead = self._similar.replace(ids, unit, draw(ids.shape[1] + 1), random)
         return torch.where(hidden, instead, torch.where(replaced, random, ids)), labels
 
-    def _choose(self, unit: Tensor, draw: Draw, scores: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _choose(self, unit: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """Choose runs of units until the mean share of chosen units comes to `config.rate`.
 
         The number of runs is drawn first, rounded up or down at random, then their lengths, then
@@ -126,7 +117,6 @@ class Masker:
         Args:
             unit: Number of the unit of each token, from 1, 0 where there is none, (B, T) int64.
             draw: Where chance comes from.
-            scores: As for `__call__`.
 
         Returns:
             Whether each token is chosen, (B, T) bool, and the number of its run, (B, T) int64, from
@@ -140,8 +130,6 @@ class Masker:
         # the runs before it lying to its left.
         places = count - lengths.sum(1) + 1 if gap else count
         keys = draw(widest + 1)
-        if scores is not None:
-            keys = _weighted(keys, unit, scores)
         free = torch.arange(widest + 1, device=unit.device) < places[:, None]
         start = keys.masked_fill(~free, -torch.inf).topk(min(most, widest + 1), dim=1).indices
         start = start.masked_fill(~taken, widest + 1).sort(1).values
@@ -199,18 +187,6 @@ def units(words: Tensor, *, whole: bool) -> Tensor:
         before = torch.cat([torch.zeros_like(words[:, :1]), words[:, :-1]], 1)
         starts = (words == 1) | (inside & (before == 0))
     return starts.long().cumsum(1) * inside
-
-
-def _weighted(uniform: Tensor, unit: Tensor, scores: Tensor) -> Tensor:
-    """Turn uniform numbers into keys whose largest are a sample in proportion to units' scores.
-
-    The sample is without replacement (Efraimidis and Spirakis 2006).
-    """
-    of_units = torch.zeros(len(unit), uniform.shape[1] + 1, device=unit.device)
-    of_units = of_units.scatter_reduce(1, unit, scores.float(), "amax", include_self=True)[:, 1:]
-    # By their logarithms, which do not vanish; a unit without any score comes after all that have
-    # one.
-    return uniform.clamp_min(1e-7).log() / of_units.clamp_min(1e-30)
 
 
 def _length_shares(config: MaskingConfig) -> Tensor:

@@ -3,7 +3,6 @@
 import json
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ from distillkit.recipe import (
     TrainingConfig,
 )
 from distillkit.teacher import adapt as module
-from distillkit.teacher.adapt import adapt, guided, masked, token_scores
+from distillkit.teacher.adapt import adapt, masked
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.documents import read_corpus
 from distillkit.teacher.masker import IGNORED, Masker
@@ -40,7 +39,7 @@ from distillkit.teacher.pretraining import fresh_network
 from distillkit.teacher.scratch import fresh_encoder
 from distillkit.training.checkpoints import Checkpoints
 
-STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span", "task-guided"]
+STRATEGIES = ["token", "whole-word", "n-gram", "macbert", "span"]
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +96,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_held_out_text_is_known_better_than_before(strategy, text, folders):
-    masking = {"strategy": strategy, "guide": folders[1] if strategy == "task-guided" else ""}
-    found = adapt(config_of(text, masking), folders[0], 1)
+    found = adapt(config_of(text, {"strategy": strategy}), folders[0], 1)
     before, after = found.held_out["before"], found.held_out["after"]
     assert after["mlm_loss"] < before["mlm_loss"] - 0.3
     assert after["perplexity"] < before["perplexity"]
@@ -256,7 +254,7 @@ def test_what_is_saved_is_fine_tuned_by_train_teacher(text, folders, tmp_path):
     assert not torch.equal(ours[name], first.state_dict()[name])
 
 
-# ---- held-out masks and guides
+# ---- held-out masks
 
 
 def corpus_of(text, folder):
@@ -286,61 +284,16 @@ def test_held_out_rows_are_masked_once_and_alike_in_any_batch(text, folders, mon
     assert float(chosen.sum()) == pytest.approx(0.15 * float(words.sum()), rel=0.1)
 
 
-def test_a_guide_scores_every_token_as_it_does_one_row_alone(text, folders):
-    corpus, tokenizer = corpus_of(text, folders[1])
-    scored = guided(corpus, folders[1], tokenizer)
-    model, _ = load_classifier(folders[1])
-    for rows, before in ((scored.train, corpus.train), (scored.held_out, corpus.held_out)):
-        assert torch.equal(rows.ids, before.ids)
-        assert rows.columns["scores"].dtype == torch.float16
-        assert len(rows.lengths.unique()) > 5
-        for number in range(0, len(rows), 3):
-            batch = rows.batch(torch.tensor([number]))
-            alone = token_scores(model, batch["input_ids"], batch["attention_mask"])
-            torch.testing.assert_close(batch["scores"], alone, atol=0.02, rtol=0)
-            assert float(batch["scores"].max()) == 1
-
-
-def test_a_score_is_how_far_a_word_moves_the_answer(classifier_folder):
-    model, tokenizer = load_classifier(classifier_folder)
-    texts = ["the film is great .", "a plot was awful", "this score seems dull ."]
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
-    scores = token_scores(model, batch["input_ids"], batch["attention_mask"])
-    assert scores[:, 1:].argmax(1).tolist() == [3, 3, 3]
-    assert (scores[batch["attention_mask"] == 0] == 0).all()
-    assert torch.equal(scores.amax(1), torch.ones(3))
-    # By differences: of the embedding of one token, for the log-odds of two classes.
-    embedded = model.get_input_embeddings()(batch["input_ids"][:1]).detach().double()
-    model.double()
-
-    def odds(values):
-        logits = model(inputs_embeds=values, attention_mask=batch["attention_mask"][:1]).logits[0]
-        return float((logits[0] - logits[1]).abs())
-
-    gradient = torch.zeros(embedded.shape[1:])
-    with torch.no_grad():
-        for place in product(*map(range, gradient.shape)):
-            moved = embedded.clone()
-            moved[0][place] += 1e-5
-            gradient[place] = (odds(moved) - odds(embedded)) / 1e-5
-    size = gradient.norm(dim=1)
-    # bfloat16, where there is
-    torch.testing.assert_close(scores[0, : len(size)], size / size.max(), atol=0.02, rtol=0)
-
-
 # ---- mistakes
 
 
-def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder_folder, tmp_path):
+def test_a_mistake_is_said_in_one_line(text, folders, tmp_path):
     model, empty, roberta = folders[0], str(tmp_path), str(tmp_path / "roberta")
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     shape = RobertaConfig(vocab_size=500, num_attention_heads=2, **sizes)
     shape.max_position_embeddings, shape.pad_token_id = 34, 1
     fresh_network(shape, ObjectivesConfig()).save_pretrained(roberta)
     load_classifier(folders[1])[1].save_pretrained(roberta)
-
-    def guided_by(guide):
-        return config_of(text, {"strategy": "task-guided", "guide": guide})
 
     long = config_of(text, source={"max_tokens": 33})
     macbert = config_of(text, {"strategy": "macbert", "similar": "none.tsv"})
@@ -349,8 +302,6 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (config_of(str(tmp_path / "none.txt")), model, "none.txt"),
         (long, model, "max_tokens is 33: expected at most 32, which the encoder reads"),
         (long, roberta, "33: expected at most 32, which"),
-        (guided_by(classifier_folder), model, "has another vocabulary than the encoder"),
-        (guided_by(encoder_folder), model, "not a fine-tuned classifier"),
         (macbert, model, "similar 'none.tsv': no such file"),
         (config_of(text), empty, "no checkpoint"),
     ):
@@ -374,12 +325,6 @@ def test_a_mistake_is_said_in_one_line(text, folders, classifier_folder, encoder
         (MaskingConfig, {"ngram_shares": (0.0, 0.0)}, "not all 0"),
         (MaskingConfig, {"ngram_shares": ()}, "not all 0"),
         (MaskingConfig, {"ngram_shares": (2.0, -1.0)}, "expected at least 0"),
-        (
-            MaskingConfig,
-            {"strategy": "task-guided"},
-            "guide is empty, and task-guided needs it; give it",
-        ),
-        (MaskingConfig, {"guide": "x"}, "is for task-guided, not for whole-word; leave it out"),
         (MaskingConfig, {"similar": "x.tsv"}, "is for macbert, not for whole-word"),
         (ObjectivesConfig, {"mlm": 0.0}, "expected one of them above 0"),
         (ObjectivesConfig, {"sop": -1.0}, "sop is -1.0: expected at least 0"),

@@ -1,6 +1,5 @@
 """The masking strategies in transformers' own Trainer, and in a DataLoader with workers."""
 
-from functools import partial
 from itertools import chain, pairwise
 
 import pytest
@@ -20,8 +19,6 @@ from transformers import (
 from distillkit.data.rows import FIRST, LATER, SPECIAL
 from distillkit.errors import InputError
 from distillkit.recipe import MaskingConfig
-from distillkit.teacher.adapt import token_scores
-from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.collators import MaskingCollator, tokenize
 from distillkit.teacher.masker import IGNORED
 from distillkit.teacher.similar import SimilarWords
@@ -158,19 +155,6 @@ def test_a_batch_is_padded_and_has_types_where_the_examples_do(tokenizer):
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORED).all()
     without = MaskingCollator(tokenizer)([{"input_ids": [2, 5, 3]}])
     assert set(without) == {"input_ids", "attention_mask", "labels"}
-
-
-def test_a_classifier_guides_what_is_masked(classifier_folder):
-    model, tokenizer = load_classifier(classifier_folder)
-    model.requires_grad_(False)
-    config = always("task-guided", rate=0.2, guide=classifier_folder)
-    torch.manual_seed(0)
-    collator = MaskingCollator(tokenizer, config, scores=partial(token_scores, model))
-    example = {"input_ids": tokenizer("the film is great .")["input_ids"]}  # one of five words
-    counts = torch.tensor(chosen_words(collator, example, 400)).sum(0).tolist()
-    assert counts[0] == counts[-1] == 0
-    assert sum(counts) == 400
-    assert max(counts) == counts[4] > 120  # "great"
 
 
 @pytest.mark.parametrize("strategy", ["token", "whole-word", "n-gram", "macbert", "span"])

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from functools import cached_property
-from itertools import chain, combinations, islice, permutations, product
+from itertools import chain, combinations, islice, product
 
 import numpy as np
 import pytest
@@ -31,8 +31,7 @@ LEAST_P, MOST_Z = 1e-4, 4.0
 
 
 def masker_of(strategy, tokenizer, similar=None, **options):
-    guide = "a classifier" if strategy == "task-guided" else ""
-    config = MaskingConfig(strategy=strategy, guide=guide, **options)
+    config = MaskingConfig(strategy=strategy, **options)
     return Masker(config, tokenizer, similar if strategy == "macbert" else None)
 
 
@@ -395,13 +394,11 @@ def test_static_masks_do_not_depend_on_the_batch_or_the_padding(
     strategy, sentences, tokenizer, similar
 ):
     masker = masker_of(strategy, tokenizer, similar)
-    scores = torch.rand(len(sentences.ids), generator=torch.Generator().manual_seed(0))
-    rows = TextRows(**{**vars(sentences), "columns": {"scores": scores}})
+    rows = sentences
 
     def mask(numbers, keys, longest=None):
         batch = rows.batch(numbers, longest)
-        scored = batch["scores"] if strategy == "task-guided" else None
-        found = masker(batch["input_ids"], batch["words"], keyed_draw(keys), scores=scored)
+        found = masker(batch["input_ids"], batch["words"], keyed_draw(keys))
         inside = batch["attention_mask"].bool()
         return [[part[i, inside[i]].tolist() for part in found] for i in range(len(numbers))]
 
@@ -421,49 +418,6 @@ def test_keyed_numbers_are_uniform_and_independent_of_each_other():
         cells = (one * 16).long() * 16 + (other * 16).long()
         observed = torch.bincount(cells.flatten(), minlength=256).numpy()
         assert_fits(observed, np.full(256, cells.numel() / 256))
-
-
-# ---- task-guided
-
-
-def guided_choice(tokenizer, scores, words, rate, rows=30_000, seed=4):
-    ids = torch.full((rows, len(words)), 100)
-    kinds = torch.tensor(words).expand(rows, -1)
-    masker = masker_of("task-guided", tokenizer, rate=rate)
-    scored = torch.tensor(scores).expand(rows, -1)
-    return (masker(ids, kinds, drawing(seed, rows), scores=scored)[1] != IGNORED).numpy()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_one_word_is_chosen_in_proportion_to_its_score(dtype, tokenizer):
-    # A word's score is that of its greatest token; a special token's does not count.
-    scores = np.array([0.9, 1.0, 0.25, 0.5, 0.0625, 0.25, 0.7], dtype)
-    words = [SPECIAL, FIRST, FIRST, LATER, FIRST, FIRST, SPECIAL]
-    chosen = guided_choice(tokenizer, scores, words, rate=0.25)
-    assert_fits(chosen[:, [1, 2, 4, 5]].sum(0), np.array([16, 8, 1, 4]) / 29 * len(chosen))
-    assert np.array_equal(chosen[:, 2], chosen[:, 3])
-    assert not chosen[:, [0, 6]].any()
-
-
-def test_two_words_are_drawn_one_after_the_other_in_proportion(tokenizer):
-    scores = np.array([8.0, 4.0, 2.0, 1.0])
-    chosen = guided_choice(tokenizer, scores, [FIRST] * 4, rate=0.5)
-    share = scores / scores.sum()
-    expected = Counter()
-    for a, b in permutations(range(4), 2):
-        expected[min(a, b), max(a, b)] += len(chosen) * share[a] * share[b] / (1 - share[a])
-    observed = Counter(tuple(np.flatnonzero(row)) for row in chosen)
-    assert_fits([observed[pair] for pair in expected], list(expected.values()))
-
-
-def test_words_without_a_score_come_last_and_as_often_as_each_other(tokenizer):
-    scores = np.array([0.0, 6e-8, 0.0, 1.0, 0.0], "float16")  # float16's smallest, too
-    two, three = (guided_choice(tokenizer, scores, [FIRST] * 5, rate=rate) for rate in (0.4, 0.6))
-    assert two[:, [1, 3]].all()
-    assert three[:, [1, 3]].all()
-    assert_fits(three[:, [0, 2, 4]].sum(0), np.full(3, len(three) / 3))
-    none = guided_choice(tokenizer, np.zeros(5, "float16"), [FIRST] * 5, rate=0.2)
-    assert_fits(none.sum(0), np.full(5, len(none) / 5))
 
 
 # ---- odd rows
@@ -486,9 +440,8 @@ def test_odd_rows_are_masked_as_well_as_can_be(strategy, rate, tokenizer, simila
     masker = masker_of(strategy, tokenizer, similar, rate=rate)
     for words in map(torch.tensor, ODD):
         ids = torch.randint(5, 1000, words.shape, generator=torch.Generator().manual_seed(0))
-        scores = torch.zeros(words.shape).half() if strategy == "task-guided" else None
         for seed in range(20):
-            after, labels = masker(ids, words, drawing(seed, len(ids)), scores=scores)
+            after, labels = masker(ids, words, drawing(seed, len(ids)))
             chosen = labels != IGNORED
             assert after.shape == labels.shape == ids.shape
             assert not chosen[words == SPECIAL].any()
@@ -550,7 +503,6 @@ thought ful ly = sens ible s | film = movie | qui et = sil ent | mov ing = touch
 cast = crew | 电 影 = 影 片 | 演 员 = 主 角 | 非 常 = 十 分 | 出 色 = 精 彩 | 故 事 = 情 节
 感 人 = 动 人 | 很 = 真
 """
-SCORES = {"film": 0.5, "mov": 1.0, "shin": 0.5, "cast": 0.25, "出": 1.0, "感": 1.0, "电": 0.25}
 KEY = 12
 # Chosen tokens stand in brackets, _ for the mask.
 GOLDEN = {
@@ -575,10 +527,6 @@ GOLDEN = {
         "a thought ful ly made film , qui et _ _ _ _ _ _ _ cast that shin es",
         "_ _ _ _ _ _ _ _ _ _ _ ， 故 事 也 很 感 人",
     ),
-    "task-guided": (
-        "a thought ful ly <，> _ , qui et and very _ _ , with a <动> that _ _",
-        "这 部 _ _ 的 演 员 非 常 _ _ ， 故 事 <也> 很 <动> _",
-    ),
 }
 
 
@@ -593,12 +541,10 @@ def golden(strategy, sentence):
     subwords = sentence.replace("##", "").split()
     ids = torch.tensor([number(["[CLS]", *subwords, "[SEP]"])])
     kinds = [LATER if name.startswith("##") else FIRST for name in sentence.split()]
-    scores = torch.tensor([[0.0, *(SCORES.get(name, 0.0) for name in subwords), 0.0]])
     after, labels = masker_of(strategy, tokenizer, words, rate=0.3)(
         ids,
         torch.tensor([[SPECIAL, *kinds, SPECIAL]]),
         keyed_draw(torch.tensor([KEY])),
-        scores=scores if strategy == "task-guided" else None,
     )
     assert torch.equal(torch.where(labels == IGNORED, after, labels), ids)
     found = tokenizer.convert_ids_to_tokens(after[0, 1:-1].tolist())

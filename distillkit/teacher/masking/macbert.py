@@ -8,7 +8,6 @@ STRATEGY = MaskingStrategy(
     runs=lambda config: config.ngram_shares,
     together="word",
     similar=True,
-    settings=("similar",),
 )
 
 STRATEGIES[STRATEGY.name] = STRATEGY
