@@ -113,20 +113,20 @@ class Bench(Command):
     """
 
     models: Annotated[tuple[str, ...], Positional, arg(metavar="MODEL...")]
-    """Classifiers (folder, package:NAME, hub name), bundles or runs' folders; the last is what the others are
-    compared with."""
+    """Classifiers (folder, package:NAME, hub name), bundles or runs' folders; the last form of the last one is
+    what all are compared with."""
     source: str
     """Texts or pairs to answer, yours if you can."""
     output: Path = Path("runs/bench")
     """Folder for bench.json, bench.md and bench.svg."""
     forms: tuple[str, ...] = ("torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8")
-    """Of models that are no bundles."""
+    """Forms to measure of a checkpoint; a bundle is measured as it is."""
     batch_sizes: tuple[int, ...] = (1, 8, 32, 256)
-    """Rows a call."""
+    """Rows per call."""
     threads: tuple[int, ...] = ()
-    """Of each call; none: 1, and all cores."""
+    """Threads per call; none: 1, and all cores."""
     rows: int = 500
-    """Of the source, at most."""
+    """Rows of the source to measure, at most."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     tells = True
@@ -235,7 +235,7 @@ class Demo(Command):
     run: Annotated[Path, Positional, arg(metavar="RUN")]
     """Folder of a finished run with bundle.zip and teacher: runs/NAME."""
     port: int = 0
-    """Of this machine alone; 0: any that is free."""
+    """Port, for this machine alone; 0: any free one."""
     browser: bool = True
     """Open the page in the browser; the line on stderr says where it is."""
 
@@ -258,9 +258,9 @@ class Push(Command):
     """OWNER/NAME on the hub, made where there is none; HF_ENDPOINT says which hub, hf auth login or
     HF_TOKEN who you are."""
     bundle: Path | None = None
-    """What distillkit export or compress wrote; none: RUN/bundle, where there is one."""
+    """A bundle of distillkit export or compress; none: RUN/bundle, or else RUN/bundle.zip."""
     private: bool = False
-    """A repository that is made is a private one."""
+    """Create the repository as private."""
     to: Path | None = None
     """Write here in place of pushing: a new folder, to be looked at; nothing leaves the machine."""
 

@@ -61,9 +61,9 @@ class MaskingConfig:
     rate: FractionAboveZero = 0.15
     """Share of the tokens that is chosen, 0 to 1."""
     mask_share: Fraction = 0.8
-    """Of the chosen, how many become the mask token (macbert: a similar word), 0 to 1."""
+    """Share of the chosen tokens that becomes the mask token (macbert: a similar word), 0 to 1."""
     random_share: Fraction = 0.1
-    """Of the chosen, how many become a random token; the others stay as they are."""
+    """Share of the chosen tokens that becomes a random token; the others stay as they are."""
     ngram_shares: Annotated[tuple[float, ...], Range(0)] = (0.4, 0.3, 0.2, 0.1)
     """n-gram and macbert: how often 1, 2, 3, ... words are chosen together."""
     similar: str = ""

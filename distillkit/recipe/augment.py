@@ -188,8 +188,7 @@ class AugmentConfig:
     """Which texts of a pair are changed: first, second, both; turn: the first, the second, then
     both, iteration by iteration."""
     swap: bool = False
-    """For symmetric tasks: each pair stands in the transfer set the other way round as well, and
-    half of the variants are turned."""
+    """For symmetric tasks: adds every pair in reverse order, and reverses half of the variants."""
     vary_unlabelled: bool = False
     """Draw variants from the unlabelled texts as well, not only from the training texts, and model
     new texts on both."""

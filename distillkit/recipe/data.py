@@ -62,11 +62,11 @@ class DataConfig:
     a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples. auto: 30,000
     of WordNet's where it is installed and the task is of single English texts, else none."""
     labels: tuple[str, ...] = ()
-    """In place of `train`, the names of the classes: `label.zero_shot` or `label.endpoint` says which
-    of the unlabelled texts has which."""
+    """Names of the classes, in place of `train`: `label.zero_shot` or `label.endpoint` labels the
+    first unlabelled texts."""
     unlabelled_rows: CountOrZero = 0
-    """How many of them to take, at random; texts longer than any training text are cut into
-    sentences first. 0: all, as they are."""
+    """How many unlabelled texts to take, at random; texts longer than any training text are cut into
+    sentences first. 0: all, uncut."""
     dev_fraction: Annotated[float, Range(0, 0.5)] = 0.1
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
@@ -76,7 +76,8 @@ class DataConfig:
     `logits`, C numbers, a row. Its texts are the transfer set, without variants. The teacher gives
     word vectors, and is measured beside."""
     logit_labels: tuple[str, ...] = ()
-    """What those C numbers stand for; empty: the labels of train, sorted."""
+    """Labels of the logits in the file of `data.logits`, in their order; empty: those of train,
+    sorted."""
     missing: Missing = "refuse"
     """What becomes of rows without a text or a label: refuse lists them, drop leaves them out."""
     corrections: str = ""

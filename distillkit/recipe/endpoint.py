@@ -43,7 +43,7 @@ class EndpointConfig:
     """Labelled rows of the source that every prompt shows, balanced over the labels; never the row
     that is asked about."""
     seed: Seed = 1
-    """Draws these rows."""
+    """Seed that draws the example rows."""
     logprobs: bool = True
     """Ask for log-probabilities; a service without them gives hard labels."""
     top_logprobs: Annotated[int, Range(1, 20)] = 20

@@ -109,9 +109,9 @@ def kind_files() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(importlib.import_module(_PACKAGE).__path__))
 
 
-def load_kinds(*files: str) -> dict[str, StudentKind]:
-    """Import files of `student/kinds`, all if none is named, and return `KINDS`."""
-    for name in files or kind_files():
+def load_kinds() -> dict[str, StudentKind]:
+    """Import all files of `student/kinds` and return `KINDS`."""
+    for name in kind_files():
         importlib.import_module(f"{_PACKAGE}.{name}")
     return KINDS
 
@@ -127,9 +127,7 @@ def kind_of(name: str) -> StudentKind:
     Raises:
         InputError: There is none; the message lists all.
     """
-    if name not in KINDS:
-        load_kinds(*({name} & set(kind_files())))
-    if name not in KINDS:
+    if name not in load_kinds():
         raise InputError(f"student.kind is {name!r}: {choose(name, KINDS)}")
     return KINDS[name]
 

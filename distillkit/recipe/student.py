@@ -8,7 +8,7 @@ from typing_extensions import Doc
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import Count, CountOrZero, FractionBelowOne, Range, check
-from distillkit.recipe.kinds import StudentKind, kind_files, kind_of, load_kinds
+from distillkit.recipe.kinds import StudentKind, kind_of, load_kinds
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class EmbeddingConfig:
     dimension: Count = 300
     """Embedding dimension; that of a vector file must be the same."""
     channels: Literal["single", "frozen", "multi"] = "single"
-    """single: one trainable table; frozen: one that stays as it starts, so that words outside of
-    the training text are still among their like; multi: one of each side by side (Kim 2014)."""
+    """single: one trainable table; frozen: one that is never trained, so that words outside the
+    training text stay near similar words; multi: one of each side by side (Kim 2014)."""
 
     @property
     def asks_teacher(self) -> bool:
@@ -83,8 +83,8 @@ class EmbeddingConfig:
 
 
 AUTO_STUDENT = "auto"
-_KIND = f"""Network: {", ".join(kind_files())}; most also as siamese-..., which reads the texts of a
-pair apart. `distillkit list` describes each. auto: the training texts choose the whole student."""
+_KIND = f"""Network: {", ".join(load_kinds())}. `distillkit list` describes each. auto: the training
+texts choose the whole student."""
 
 
 @dataclass(frozen=True)

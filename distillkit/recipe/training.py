@@ -86,13 +86,13 @@ class TrainingConfig:
     steps: CountOrZero = 0
     """Optimizer steps in all, in place of `epochs`: it does not grow with the rows; 0: by epochs."""
     batch_size: Count = 32
-    """Rows a forward pass, over all processes together: what a recipe computes does not depend on
+    """Rows per forward pass, over all processes together: what a recipe computes does not depend on
     their number."""
     sampling_weights: tuple[str, ...] = ()
-    """How often an epoch has rows of an origin or rule of the transfer set: NAME=WEIGHT, as in
-    original=3 augmented=0.5 mask=0; the others once."""
+    """Rows of an origin or rule of the transfer set per epoch, relative to one each: NAME=WEIGHT, as in
+    original=3 augmented=0.5 mask=0."""
     accumulation_steps: Count = 1
-    """Forward passes an optimizer step: the effective batch is batch_size times this."""
+    """Forward passes per optimizer step: the effective batch is batch_size times this."""
     optimizer: Literal["adamw", "lamb", "lamb-apex", "adadelta", "sgd"] = "adamw"
     """adamw; lamb for large batches (You et al. 2020); lamb-apex, the same by NVIDIA's kernel, on a
     GPU; the paper's adadelta (rho 0.95); sgd (momentum 0.9, Nesterov)."""
@@ -106,8 +106,8 @@ class TrainingConfig:
     weight_decay: NotNegative = 0.01
     """Decoupled weight decay of matrices; biases and norms have none."""
     always_adapt: bool = False
-    """lamb adapts the steps of biases and norms as well (NVIDIA's nvlamb); those of matrices it
-    always adapts."""
+    """lamb also adapts the steps of biases and norms (NVIDIA's nvlamb); it always adapts those of
+    matrices."""
     warmup_fraction: Fraction = 0.1
     """Share of the steps over which the learning rate rises from 0, 0 to 1."""
     schedule: Literal["linear", "polynomial", "constant"] = "linear"
