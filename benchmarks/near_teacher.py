@@ -53,13 +53,13 @@ class Set:
 
     def of(self, recipe: Recipe, raw: str) -> Recipe:
         """Return a recipe that makes it."""
+        rows = self.rules + self.chains + self.pairs + self.self_pairs
         mix = MixConfig(
-            rules=float(self.rules) or 1.0,
+            rules=float(self.rules or not rows),
             markov=float(self.chains),
             pairs=float(self.pairs),
             self_pairs=float(self.self_pairs),
         )
-        rows = self.rules + self.chains + self.pairs + self.self_pairs
         augment = replace(recipe.augment, n_iter=rows, mix=mix)
         unlabelled = (raw,) if self.raw else ()
         data = replace(recipe.data, unlabelled=unlabelled, unlabelled_rows=self.raw)

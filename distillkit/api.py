@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from distillkit import runs, shelf
-from distillkit.data.checked import save_pretrained
+from distillkit import runs
+from distillkit.data.checked import read_json, save_pretrained
 from distillkit.data.memory import source_of
 from distillkit.doctor.examine import quick_checks
 from distillkit.errors import InputError
 from distillkit.measure.closing import closing_lines
+from distillkit.measure.report import SCORE_NAMES
 from distillkit.pipeline import Classifier
 from distillkit.processes import log
 from distillkit.recipe import Recipe, load_recipe
@@ -132,7 +133,7 @@ class Run:
 
     @property
     def scores(self) -> "pd.DataFrame":
-        """Every model's scores, 0 to 1: a row a model, columns (split, score)."""
+        """Every model's scores, 0 to 1, correlations -1 to 1: a row a model, columns (split, score)."""
         import pandas as pd
 
         rows = {
@@ -140,7 +141,7 @@ class Run:
                 (split, score): value
                 for split in ("dev", "test")
                 for score, value in model.get(split, {}).items()
-                if isinstance(value, float)
+                if score in SCORE_NAMES and isinstance(value, float)
             }
             for name, model in self.result["models"].items()
         }
@@ -154,7 +155,7 @@ class Run:
 
     def __repr__(self) -> str:
         place = self.folder / "evaluation" / "latency.json"
-        latency = json.loads(place.read_text(encoding="utf-8"))
+        latency = read_json(place)
         pairs = "text_pair" in pq.read_schema(self.folder / "data" / "dev.parquet").names
         return "\n".join(closing_lines(self.result, latency, self.folder, pairs=pairs))
 
@@ -192,9 +193,7 @@ def _teacher(teacher: Any, given: Path) -> Any:
         model, tokenizer = teacher
         save_pretrained(given / "teacher", model, tokenizer)
         return {"model": str(given / "teacher")}
-    known = isinstance(teacher, dict) or teacher in shelf.entries("teachers")
-    shelved = known or str(teacher).endswith((".yaml", ".yml"))
-    return teacher if shelved else {"model": str(teacher)}
+    return teacher if isinstance(teacher, dict) else str(teacher)
 
 
 def _plain(value: Any) -> Any:

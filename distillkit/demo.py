@@ -9,12 +9,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import numpy as np
-
 from distillkit import pipeline
 from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
-from distillkit.data.tables import read_table
+from distillkit.data.tables import read_table, spread_rows
 from distillkit.errors import InputError
 from distillkit.measure.deferral import teachers_accuracy
 from distillkit.recipe import ColumnsConfig
@@ -80,8 +78,7 @@ def _rule(student: Predictor, run: Path, teacher: str) -> dict[str, Any]:
     """Return the cascade's rule: the manifest's, or else the one that dev gives."""
     if student.manifest.cascade:
         return student.manifest.cascade | {"source": f"kept in {BUNDLE}"}
-    dev = read_table(str(run / "data" / "dev.parquet"), ColumnsConfig())
-    dev = dev.take(np.linspace(0, len(dev) - 1, min(len(dev), _ROWS)).astype(int))
+    dev = spread_rows(read_table(str(run / "data" / "dev.parquet"), ColumnsConfig()), _ROWS)
     gold = gold_of(dev, student.labels, "classification")
     theirs, _ = pipeline.classify(teacher, dev, "dev", student.labels)
     temperature = student.manifest.temperature

@@ -1,6 +1,5 @@
 """`distillkit push`: a run's student on a Hugging Face hub, with a card of the run's metrics."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 
 from distillkit import pipeline
+from distillkit.data.checked import read_json
 from distillkit.data.content import texts_of
 from distillkit.data.files import SUMS, replaceable, whole_folder
 from distillkit.data.gold import gold_of
@@ -117,8 +117,8 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
             name=repo,
             recipe=shown,
             result=result,
-            latency=_json(evaluation_folder(run) / "latency.json"),
-            teacher_config=_json(run / "teacher" / "model" / "config.json"),
+            latency=read_json(evaluation_folder(run) / "latency.json"),
+            teacher_config=read_json(run / "teacher" / "model" / "config.json"),
             **_student(run / "student" / "model", dev),
             hub_teacher=teacher if _on_hub(teacher, run) else "",
             hub_data=_hub_data(recipe, run),
@@ -152,8 +152,10 @@ def _finished(run: Path) -> tuple[Recipe, Summary]:
             raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")
     if not (run / "result.json").is_file():
         raise InputError(f"{run}: not finished: its result.json is missing; {mend}")
-    result = _json(run / "result.json")
-    models, data = (_json(run / name / "stage.json")["summary"] for name in (evaluation, "data"))
+    result = read_json(run / "result.json")
+    models, data = (
+        read_json(run / name / "stage.json")["summary"] for name in (evaluation, "data")
+    )
     saved = str(run / "student" / "model" / "student.yaml")
     found = result["models"], result["data"], load_config("students", saved, StudentConfig())
     if found != (models["models"], data, recipe.student):
@@ -171,7 +173,7 @@ def _student(model: Path, dev: pa.Table) -> dict[str, Any]:
     known = check_student_vocabulary(tokenizer, [*texts, *(pairs or [])]).metrics
     return {
         "labels": labels_of(network),
-        "config": _json(model / "config.json"),
+        "config": read_json(model / "config.json"),
         "max_tokens": limit,
         "truncated": longer,
         "unknown": None if tokenizer.unk_token_id is None else known["unknown_share"],
@@ -189,7 +191,7 @@ def _ladder(run: Path, recipe: Recipe, result: Summary) -> Summary | None:
             f"push: {run / 'ladder'} was made with other settings than the run; the card leaves it out"
         )
         return None
-    return _json(run / "ladder" / "ladder.json")
+    return read_json(run / "ladder" / "ladder.json")
 
 
 def _copy_bundle(
@@ -362,7 +364,3 @@ def _hub_errors(repo: str, endpoint: str) -> Iterator[None]:
         raise InputError(
             f"{repo}: {endpoint} cannot be reached: {' '.join(str(error).split())[:300]}"
         ) from None
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -165,6 +165,8 @@ def test_a_dev_label_that_train_has_not_and_a_wrong_keyword_are_refused(frames, 
     train, dev = frames
     with pytest.raises(InputError, match="great"):
         distillkit.distill(train, dev.assign(label="great"), output=tmp_path / "run")
+    with pytest.raises(InputError, match=r"minilm-l66.*did you mean 'minilm-l6'"):
+        distillkit.distill(train, teacher="minilm-l66", output=tmp_path / "run")
     with pytest.raises(InputError, match=r"distill: unknown key 'augment.n_itr'; did you mean"):
         distillkit.distill(train, dev, output=tmp_path / "run", augment={"n_itr": 1})
     assert not (tmp_path / "run").exists()

@@ -301,7 +301,7 @@ def test_each_student_is_shown_what_its_row_says(recipe, taught, monkeypatch):
     assert patience == {1: 1, 2: 2}  # as many steps, whatever an epoch is
 
 
-def test_repeated_rows_come_equally_often_and_keep_the_mask_word():
+def test_repeated_rows_come_equally_often_and_keep_the_mask_word(vast_table):
     table = pa.table({"text": list("abcde")}).replace_schema_metadata(
         {b"distillkit.mask": b"[MASK]"}
     )
@@ -310,6 +310,7 @@ def test_repeated_rows_come_equally_often_and_keep_the_mask_word():
     assert sorted(counts.values()) == [2, 2, 2, 3, 3]
     assert mask_of(found) == "[MASK]"
     assert repeated(table, 5, seed=3)["text"].to_pylist() == list("abcde")
+    assert len(repeated(vast_table, 36, seed=3)) == 36
     sample = repeated(table, 3, seed=3)["text"].to_pylist()
     assert len(set(sample)) == 3
 

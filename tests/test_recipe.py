@@ -255,6 +255,7 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         ),
         (lambda: LossConfig(alpha=float("nan")), "loss.alpha is nan"),
         (lambda: LossConfig(kind="kl"), "loss.kind is 'kl': expected one of mse, soft"),
+        (lambda: TrainingConfig(batch_size=1.5), "batch_size is 1.5: expected a whole number"),
         (lambda: LossConfig(alpha="high"), "loss.alpha is 'high': expected a number, 0 to 1"),
         (lambda: LossConfig(teachers="large"), "loss.teachers is 'large': expected several"),
         (lambda: TrainingConfig(zero_stage=4), "zero_stage is 4: expected one of 1, 2, 3"),

@@ -181,6 +181,14 @@ def test_a_stage_without_a_version_is_done_again(recipe, copied, capsys):
     assert "student: done again, because an earlier distillkit made it" in capsys.readouterr().err
 
 
+def test_a_damaged_stamp_is_said_in_one_line(recipe, copied):
+    (copied / "student" / "stage.json").write_text('{"key": "')
+    with pytest.raises(
+        InputError, match=r"student/stage\.json: cannot be read: .*; delete .*student"
+    ):
+        _redone(recipe, copied)
+
+
 @pytest.mark.parametrize("lost", ["transfer/transfer.parquet", "student/model/model.safetensors"])
 def test_a_stage_of_which_a_file_is_gone_is_done_again(recipe, copied, lost, capsys):
     content = (copied / lost).read_bytes()

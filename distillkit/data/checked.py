@@ -39,6 +39,16 @@ def readable(path: Path, mend: str) -> contextlib.AbstractContextManager[None]:
     return library_errors(str(path), "cannot be read", f"; {mend}")
 
 
+def read_json(path: Path, mend: str = "make it anew") -> Any:
+    """Read a JSON file of ours.
+
+    Raises:
+        InputError: It is damaged or not there; the message ends with `mend`.
+    """
+    with readable(path, mend):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
 @contextlib.contextmanager
 def arrow_writer(target: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
     """Yield a writer of tables between two steps of a job, whole or absent, a checksum behind them."""

@@ -268,10 +268,13 @@ def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
 
     Args:
         table: Any table.
-        rows: Numbers of its rows, rising, (M,) int64.
+        rows: Numbers of its rows, (M,) int64. If they do not rise, they have less than 2 GiB of text.
     """
     if not len(rows):
         return table.slice(0, 0)
+    if (np.diff(rows) < 0).any():
+        rising, places = np.unique(rows, return_inverse=True)
+        return take_rows(table, rising).take(pa.array(places))
     start = int(rows[0])
     parts = []
     for batch in table.slice(start, int(rows[-1]) - start + 1).to_batches():
@@ -280,6 +283,11 @@ def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
         if len(mine):
             parts.append(batch.take(pa.array(mine)))
     return pa.Table.from_batches(parts, table.schema)
+
+
+def spread_rows(table: pa.Table, count: int) -> pa.Table:
+    """Return at most `count` rows of a table, evenly spread, in their order."""
+    return take_rows(table, np.linspace(0, len(table) - 1, min(count, len(table))).astype(int))
 
 
 def _refuse_second_text(row: dict[str, Any], columns: ColumnsConfig, place: str) -> None:

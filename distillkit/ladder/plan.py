@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from distillkit.data.tables import take_rows
 from distillkit.measure.ablation import TITLES
 from distillkit.recipe import AugmentConfig, LossConfig, MixConfig, Recipe, TrainingConfig
 from distillkit.recipe.kinds import load_methods
@@ -113,5 +114,4 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
 def repeated(table: pa.Table, rows: int, seed: int) -> pa.Table:
     """Return so many rows of a table: all of it as often as it fits, and a sample for the rest."""
     rest = np.random.default_rng(seed).permutation(len(table))[: rows % len(table)]
-    whole = np.tile(np.arange(len(table)), rows // len(table))
-    return table.take(pa.array(np.concatenate([whole, rest])))
+    return pa.concat_tables([table] * (rows // len(table)) + [take_rows(table, np.sort(rest))])

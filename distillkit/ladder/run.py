@@ -61,7 +61,7 @@ from distillkit.teacher.checkpoint import load_classifier
 # Ablation rows that draw nothing have one cell each; students have one per seed.
 _SEEDLESS = ("majority", "tfidf", "frozen", "teacher")
 # Raise the 1 when a cell of the same settings, inputs and student gives other answers.
-CELL_VERSION = STUDENT_VERSION + 1
+CELL_VERSION = STUDENT_VERSION + 2
 
 
 def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: int = 3) -> Summary:
@@ -214,7 +214,7 @@ class _Ladder:
             )
             return relative(summary)
 
-        settings = [asdict(config), self.kind, models.fingerprints(), recipe.seed]
+        settings = [config.settings(), self.kind, models.fingerprints(), recipe.seed]
         tables = {
             split: found
             for split, found in task.tables.items()
@@ -371,7 +371,7 @@ class _Ladder:
 
         settings = [
             asdict(self.recipe.student),
-            asdict(training),
+            training.settings(),
             asdict(lesson.loss),
             lesson.shown,
             self.kind,

@@ -1,7 +1,7 @@
 """Section `adapt`: how pre-training continues on text of the domain, before fine-tuning."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 from typing_extensions import Doc
 
@@ -161,6 +161,11 @@ class AdaptConfig:
         )
     )
     """Pre-training; the epoch with the lowest loss on the held-out rows is kept."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the encoder depends on, by field."""
+        text = replace(self.text, workers=TextConfig.workers, cache=TextConfig.cache)
+        return asdict(replace(self, text=text)) | {"training": self.training.settings()}
 
     def __post_init__(self) -> None:
         check(self, "adapt")

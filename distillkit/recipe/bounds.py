@@ -6,7 +6,7 @@ are a few lines, and the check and its message would be ours all the same.
 
 from dataclasses import dataclass, fields
 from math import inf
-from numbers import Real
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from distillkit.errors import InputError
@@ -87,6 +87,9 @@ def _expected(hint: Any, value: Any) -> str:
     values = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(item, Real) for item in values):
         return f"a number, {allowed}"
+    whole = int in (hint.__origin__, *get_args(hint.__origin__))
+    if whole and not all(isinstance(item, Integral) for item in values):
+        return f"a whole number, {allowed}"
     if not all(item in allowed for item in values):
         return f"a finite number, {allowed}" if inf in values else str(allowed)
     return ""

@@ -16,7 +16,7 @@ from distillkit.data.content import texts_of
 from distillkit.data.gold import gold_of
 from distillkit.data.logits import join_logits, joined_labels, read_store, stored_rows
 from distillkit.data.scores import dev_score
-from distillkit.data.tables import mask_of, read_table
+from distillkit.data.tables import mask_of, read_table, spread_rows, take_rows
 from distillkit.data.words import WORD_PATTERN, is_unsegmented, split_characters, split_words
 from distillkit.measure.closing import interval
 from distillkit.measure.statistics import cross_scaled
@@ -76,9 +76,7 @@ class Models:
 
     def answered(self, split: str) -> Answered:
         """Ask both models about a split, or evenly drawn rows of a long one."""
-        table = self.table(split)
-        if len(table) > _ROWS:
-            table = table.take(np.linspace(0, len(table) - 1, _ROWS).astype(int))
+        table = spread_rows(self.table(split), _ROWS)
         gold = gold_of(table, self.labels, self.task)
         student, teacher = (
             self.ask(model, table) for model in (self.student, self.run / "teacher" / "model")
@@ -107,7 +105,7 @@ class Models:
 
 def row_texts(table: pa.Table, rows: Sequence[int]) -> Iterator[dict[str, str]]:
     """Yield `text` and `text_pair`, "" where there is none, of some rows."""
-    texts, pairs = texts_of(table.take(list(rows)))
+    texts, pairs = texts_of(take_rows(table, np.array(rows)))
     for i, text in enumerate(texts):
         yield {"text": text, "text_pair": pairs[i] if pairs else ""}
 
@@ -126,14 +124,14 @@ def compared(models: Models, found: Answered) -> list[dict[str, Any]]:
         | {"kind": kind}
         for text, (g, s, t), p, kind in zip(texts, answers, sure, kinds, strict=True)
     ]
-    return sorted(rows, key=lambda row: (row["kind"] == AGREE, -_KINDS.index(row["kind"])))
+    return sorted(rows, key=lambda row: -_KINDS.index(row["kind"]))
 
 
 def _kinds(task: Task, gold: np.ndarray, student: np.ndarray, teacher: np.ndarray) -> list[str]:
     """Return who errs in each row; scores differ that are a standard deviation apart."""
 
     def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        near = np.abs(a - b) < gold.std() if task == "regression" else a == b
+        near = np.abs(a - b) <= gold.std() if task == "regression" else a == b
         return near.reshape(len(gold), -1).all(axis=1)
 
     right, theirs = same(student, gold), same(teacher, gold)
@@ -190,7 +188,9 @@ def _ranked(
     order = [i for i in np.argsort(-doubt, kind="stable") if labels[i] != said[i]][:_DOUBTFUL]
     if not order:
         return []
-    student = models.written(models.decided(models.ask(models.student, table.take(order))))
+    student = models.written(
+        models.decided(models.ask(models.student, take_rows(table, np.array(order))))
+    )
     return [
         {"split": split, **text, "label": labels[i], "teacher": said[i], "student": s}
         | {"doubt": float(doubt[i])}
@@ -266,7 +266,9 @@ def _parts(
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     texts, pairs = texts_of(found.table)
     whole = [f"{a} {b}" for a, b in zip(texts, pairs, strict=True)] if pairs else texts
-    split, unit = (split_characters, "signs") if is_unsegmented(whole) else (split_words, "words")
+    split, unit = (
+        (split_characters, "characters") if is_unsegmented(whole) else (split_words, "words")
+    )
     lengths = np.array([len(split(text)) for text in whole])
     edges = sorted({*np.quantile(lengths, [0, 0.25, 0.5, 0.75]).astype(int).tolist()})
     ends = [*(edge - 1 for edge in edges[1:]), int(lengths.max())]
@@ -302,7 +304,7 @@ def transfer_rows(path: Path) -> list[dict[str, Any]]:
         )
         rows = np.flatnonzero(mine.to_numpy())
         few = rows[np.linspace(0, len(rows) - 1, min(_OF_A_GROUP, len(rows))).astype(int)]
-        for row in table.take(few).to_pylist():
+        for row in take_rows(table, few).to_pylist():
             sides = [side for side in ("", "_pair") if row.get(f"text{side}") is not None]
             out.append(
                 {"origin": kind["origin"], "rules": kind["rules"].replace("+", ", ")}

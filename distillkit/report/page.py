@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from distillkit.data.checked import read_json
 from distillkit.data.content import texts_of
 from distillkit.data.files import whole_file
 from distillkit.data.labels import labels_of
@@ -123,8 +124,8 @@ def inline_json(value: Any) -> Markup:
 
 
 def _values(run: Path, recipe: Recipe) -> Summary:
-    result = _json(run / "result.json")
-    latency = _json(evaluation_folder(run) / "latency.json")
+    result = read_json(run / "result.json")
+    latency = read_json(evaluation_folder(run) / "latency.json")
     score = SCORES[recipe.data.task]
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]
     ladder = _ladder(run, score)
@@ -246,7 +247,7 @@ def _ladder(run: Path, score: str) -> Summary | None:
     path = run / "ladder" / "ladder.json"
     if not path.is_file():
         return None
-    rows, points = ablations_in(_json(path)), []
+    rows, points = ablations_in(read_json(path)), []
     # Of its own: the run may have been given a test split since.
     splits = [split for split in ("dev", "test") if split in next(iter(rows.values()))]
     split = splits[-1]
@@ -363,7 +364,9 @@ def confusion(result: Summary, split: str) -> Summary:
 def _seconds(run: Path, recipe: Recipe) -> dict[str, float]:
     """Return what each stage took, where the run kept it."""
     stamps = {name: run / name / "stage.json" for name in stages_of(recipe)}
-    found = {name: _json(path).get("seconds") for name, path in stamps.items() if path.is_file()}
+    found = {
+        name: read_json(path).get("seconds") for name, path in stamps.items() if path.is_file()
+    }
     return {name: seconds for name, seconds in found.items() if seconds is not None}
 
 
@@ -386,7 +389,3 @@ def _versions(result: Summary) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found | {"machine": f"{platform.system()} {platform.machine()}"}
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

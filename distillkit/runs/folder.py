@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from distillkit.data.checked import read_json
 from distillkit.data.files import (
     check_foreign,
     disk_errors,
@@ -162,7 +163,7 @@ def _gone(stage: Path, stamp: Summary) -> str:
 
 def _stamp(stage: Path) -> Summary:
     path = stage / "stage.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json(path, f"delete {stage} to make it anew") if path.is_file() else {}
 
 
 def _fill(

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 
 from distillkit import pipeline
@@ -19,7 +18,7 @@ from distillkit.data.gold import label_summary
 from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
 from distillkit.data.segmenters import own_segmenter
-from distillkit.data.tables import mask_of, read_table, take_rows, write_table
+from distillkit.data.tables import mask_of, read_table, spread_rows, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.pipeline.student_choice import settle_student
@@ -193,7 +192,7 @@ def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summar
     def adapted(out: Path) -> Mapping[str, Any]:
         return pipeline.adapt_teacher(adapt, recipe.teacher.model, out / "model", seed)
 
-    settings = [asdict(adapt) | {"training": adapt.training.settings()}, seed]
+    settings = [adapt.settings(), seed]
     return relative(home.stage("adapted", settings, read, adapted, version=ADAPT_VERSION))
 
 
@@ -300,8 +299,7 @@ def _check_proportion(recipe: Recipe, rows: int) -> None:
 def _minutes(config: LabelConfig, task: Taught, transfer_set: str, rows: int) -> str:
     """Estimate in words how long the teacher takes for so many rows, from the first few."""
     table = read_table(transfer_set, task.columns, labels="ignored")
-    timed = np.linspace(0, len(table) - 1, min(_TIMED_ROWS, len(table))).astype(int)
-    few = take_rows(table, timed)
+    few = spread_rows(table, _TIMED_ROWS)
     teacher = Labeller(task.model, config, mask_of(table))
     teacher(few.slice(0, 32))  # the first call is slower
     began = time.monotonic()

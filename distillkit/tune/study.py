@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from distillkit import __version__, pipeline
-from distillkit.data.checked import read_parquet
+from distillkit.data.checked import read_json, read_parquet
 from distillkit.data.content import paired, texts_of
 from distillkit.data.files import whole_file
 from distillkit.data.tables import read_table
@@ -133,7 +133,7 @@ def _check_same(place: Path, recipe: Recipe, search: SearchConfig) -> None:
     first = place / "trial-0"
     if not (first / "stage.json").is_file():
         return
-    given = json.loads((place / "study.json").read_text(encoding="utf-8"))["search"]
+    given = read_json(place / "study.json", f"delete {place} to search anew")["search"]
     searched = {new_name(name): ends for name, ends in given.items()}
     searched["hyperparameters"] = [new_name(name) for name in searched["hyperparameters"]]
     trained = asdict(load_recipe(str(first / "recipe.yaml")))  # which knows old names

@@ -21,6 +21,7 @@ from distillkit.data.tables import (
     read_blocks,
     read_table,
     resized,
+    spread_rows,
     table_writer,
     take_rows,
     with_mask,
@@ -685,12 +686,13 @@ def test_rows_are_taken_as_arrow_takes_them_whatever_the_chunks(sizes, data):
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())], metadata={"key": "kept"})
     table = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
     chosen = data.draw(st.lists(st.sampled_from(range(ends[-1])), max_size=9)) if ends[-1] else []
-    rows = np.array(sorted(chosen), np.int64)
-    found = take_rows(table, rows)
-    assert found.equals(table.take(rows), check_metadata=True)
+    for rows in (np.array(sorted(chosen), np.int64), np.array(chosen, np.int64)):
+        assert take_rows(table, rows).equals(table.take(rows), check_metadata=True)
 
 
 def test_rows_are_taken_from_more_text_than_one_array_can_hold(vast_table):
     assert vast_table.nbytes > 2**31
     found = take_rows(vast_table, np.array([0, 33]))["text"]
     assert pc.utf8_length(found).to_pylist() == [2**26, 2**26 - 33]
+    found = spread_rows(vast_table, 3)["text"]
+    assert pc.utf8_length(found).to_pylist() == [2**26, 2**26 - 16, 2**26 - 33]

@@ -284,6 +284,13 @@ def test_held_out_rows_are_masked_once_and_alike_in_any_batch(text, folders, mon
     assert float(chosen.sum()) == pytest.approx(0.15 * float(words.sum()), rel=0.1)
 
 
+def test_how_it_is_done_changes_no_stage():
+    how = AdaptConfig(TextConfig(workers=3, cache="here"))
+    how = replace(how, training=replace(how.training, checkpoint_steps=7))
+    assert how.settings() == AdaptConfig().settings()
+    assert AdaptConfig(TextConfig(max_tokens=64)).settings() != AdaptConfig().settings()
+
+
 # ---- mistakes
 
 
