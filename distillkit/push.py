@@ -34,6 +34,7 @@ from distillkit.measure.metrics import metrics
 from distillkit.pipeline.export import PARITY
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_config, load_recipe
+from distillkit.recipe.places import Sort, places_of, with_places
 from distillkit.runs import Summary, at_work, dumped, settled
 from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE as SHIPPED
@@ -232,45 +233,21 @@ def _copy_bundle(
 
 def _without_paths(recipe: Recipe, run: Path) -> Recipe:
     """Return a recipe in which every path of this machine is its last part alone."""
-    data, adapt, augment = recipe.data, recipe.adapt, recipe.augment
-    text, masking, embeddings = adapt.text, adapt.masking, recipe.student.embeddings
-    tagger, neighbours, pairs = augment.tagger, augment.neighbours, augment.pairs
-    names = [data.train, data.dev, data.test, *data.unlabelled]
-    splits = ["train", "dev", "test", *(f"unlabelled-{i + 1}" for i in range(len(data.unlabelled)))]
-    train, dev, test, *unlabelled = (
-        _shown_source(name, split, set(names), run)
-        for name, split in zip(names, splits, strict=True)
-    )
-    sources = tuple(_shown_source(name, "text", {*text.sources}, run) for name in text.sources)
+    sources = {name for sort, name in places_of(recipe) if sort == "source"}
+
+    def shown(sort: Sort, setting: str, name: str) -> str:
+        if sort == "source":
+            return _shown_source(name, setting, sources, run)
+        return _shown_model(name, run) if sort == "model" else _last(name)
+
+    recipe = with_places(recipe, shown)
+    adapt, tagger = recipe.adapt, recipe.augment.tagger
+    text = replace(adapt.text, cache=_last(adapt.text.cache))
+    tagger = f"spacy:{_last(tagger)}" if tagger.startswith("spacy:") else tagger
     return replace(
         recipe,
-        data=replace(
-            data,
-            train=train,
-            dev=dev,
-            test=test,
-            unlabelled=tuple(unlabelled),
-            logits=_last(data.logits),
-            corrections=_last(data.corrections),
-        ),
-        adapt=replace(
-            adapt,
-            text=replace(text, sources=sources, cache=_last(text.cache)),
-            masking=replace(masking, similar=_last(masking.similar)),
-        ),
-        teacher=replace(recipe.teacher, model=_shown_model(recipe.teacher.model, run)),
-        label=replace(recipe.label, zero_shot=_shown_model(recipe.label.zero_shot, run)),
-        augment=replace(
-            augment,
-            tagger=f"spacy:{_last(tagger)}" if tagger.startswith("spacy:") else tagger,
-            generated=replace(augment.generated, model=_shown_model(augment.generated.model, run)),
-            neighbours=replace(neighbours, vectors=_last(neighbours.vectors)),
-            pairs=replace(pairs, model=_shown_model(pairs.model, run)),
-        ),
-        student=replace(
-            recipe.student,
-            embeddings=replace(embeddings, source=_shown_model(embeddings.source, run)),
-        ),
+        adapt=replace(adapt, text=text),
+        augment=replace(recipe.augment, tagger=tagger),
     )
 
 
@@ -316,8 +293,7 @@ def _on_hub(name: str, run: Path) -> bool:
 
 
 def _hub_data(recipe: Recipe, run: Path) -> list[str]:
-    data = recipe.data
-    sources = (data.train, data.dev, data.test, *data.unlabelled)
+    sources = [name for _, name in places_of(recipe)]
     named = [source.split(":")[1] for source in sources if source.startswith("datasets:")]
     return list(dict.fromkeys(name for name in named if _on_hub(name, run)))
 

@@ -146,16 +146,22 @@ def test_a_relative_path_counts_from_the_recipe_where_the_working_folder_lacks_i
     tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "sub").mkdir()
-    for place in ("sub/train.tsv", "sub/dev.tsv", "dev.tsv", "sub/raw.txt"):
+    places = ("sub/train.tsv", "sub/dev.tsv", "dev.tsv", "sub/raw.txt", "sub/glove.txt")
+    for place in (*places, "sub/teacher", "sub/random", "sub/wordnet"):
         (tmp_path / place).touch()
     data = "{train: train.tsv, dev: dev.tsv, test: none.tsv, unlabelled: [raw.txt]}"
-    (tmp_path / "sub" / "r.yaml").write_text(f"data: {data}\n")
+    more = "augment: {neighbours: {vectors: glove.txt}}"
+    (tmp_path / "sub" / "r.yaml").write_text(f"data: {data}\n{more}\n")
     monkeypatch.chdir(tmp_path)
-    data = parse("run", ["sub/r.yaml"]).settings.data
+    recipe = parse("run", ["sub/r.yaml"]).settings
+    data = recipe.data
     assert (data.train, data.dev, data.test) == ("sub/train.tsv", "dev.tsv", "none.tsv")
     assert data.unlabelled == ("sub/raw.txt",)
+    assert recipe.augment.neighbours.vectors == "sub/glove.txt"
+    assert recipe.student.embeddings.source == "teacher"  # a word, no file
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "sub/r.yaml: using sub/train.tsv for train.tsv, from the recipe's folder",
         "sub/r.yaml: using sub/raw.txt for raw.txt, from the recipe's folder",
+        "sub/r.yaml: using sub/glove.txt for glove.txt, from the recipe's folder",
     ]

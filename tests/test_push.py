@@ -407,10 +407,9 @@ def test_paths_become_names_and_names_stay(tmp_path, monkeypatch):
     assert data.unlabelled[:2] == ("more.txt", "embedded:reviews/unlabelled")
     assert data.unlabelled[2:] == ("datasets:saved:train", "wordnet")
     assert (shown.label.zero_shot, augment.pairs.model) == ("nli", "sentences")
-    assert (shown.adapt.text.sources, shown.adapt.text.cache) == (("film.txt",), "cache")
-    macbert = MaskingConfig(strategy="macbert", similar="/home/ada/similar.tsv")
-    macbert = _without_paths(replace(recipe, adapt=AdaptConfig(masking=macbert)), tmp_path)
-    assert macbert.adapt.masking.similar == "similar.tsv"
+    adapt = shown.adapt
+    assert (adapt.text.sources, adapt.text.cache) == (("film.txt",), "cache")
+    assert (adapt.masking.similar, augment.neighbours.vectors) == ("like.tsv", "glove.txt")
     scratch = replace(recipe, teacher=TeacherConfig(model="scratch"))
     assert _without_paths(scratch, tmp_path / "runs" / "x").teacher.model == "scratch"
     assert not _on_hub("scratch", tmp_path / "runs" / "x")

@@ -1,12 +1,12 @@
 """What a command finds by itself: a run's model and columns, files beside a recipe."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from distillkit import shelf
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, DataConfig, Recipe, load_recipe
+from distillkit.recipe.places import Sort, places_of, with_places
 
 BUNDLE, STUDENT, TEACHER = "bundle.zip", "student/model", "teacher/model"
 
@@ -32,23 +32,14 @@ def with_files_beside(recipe: Recipe, name: str) -> Recipe:
     """Take a recipe's relative paths from its own folder where the working folder lacks them."""
     folder = shelf.find("recipes", name).parent
 
-    def found(path: str) -> str:
+    def found(sort: Sort, setting: str, path: str) -> str:
         beside = folder / path
-        if not path or Path(path).exists() or not beside.exists():
+        if Path(path).exists() or not beside.exists():
             return path
         log(f"{name}: using {beside} for {path}, from the recipe's folder")
         return str(beside)
 
-    data, text = recipe.data, recipe.adapt.text
-    labelled = replace(data, train=found(data.train), dev=found(data.dev), test=found(data.test))
-    sources = tuple(found(source) for source in text.sources)
-    more = tuple(found(source) for source in data.unlabelled)
-    return replace(
-        recipe,
-        data=replace(labelled, unlabelled=more, corrections=found(data.corrections)),
-        adapt=replace(recipe.adapt, text=replace(text, sources=sources)),
-        teacher=replace(recipe.teacher, model=found(recipe.teacher.model)),
-    )
+    return with_places(recipe, found)
 
 
 def columns_of(model: str, source: str, columns: ColumnsConfig) -> ColumnsConfig:
@@ -87,11 +78,11 @@ def check_sources(arguments: dict[str, Any]) -> None:
         InputError: A source is absent.
     """
     settings = arguments.get("settings")
-    data = settings.data if isinstance(settings, Recipe) else arguments.get("data")
+    config = settings if isinstance(settings, Recipe) else arguments.get("data")
     sources = [arguments.get(name, "") for name in ("source", "dev", "transfer_set")]
     sources += [*arguments.get("held_out", ()), *arguments.get("unlabelled", ())]
-    if isinstance(data, DataConfig):
-        sources += [data.train, data.dev, data.test, *data.unlabelled, data.corrections]
+    if isinstance(config, Recipe | DataConfig):
+        sources += [place for sort, place in places_of(config) if sort == "source"]
     named = ("", "-", "auto", "wordnet")
     try:
         from distillkit.data.readers import source_path

@@ -20,6 +20,7 @@ from distillkit.measure.report import (
 )
 from distillkit.recipe import SCORES, LossConfig, Recipe
 from distillkit.recipe.kinds import LOSSES, load_methods
+from distillkit.recipe.places import places_of
 
 # The hub's names of our scores.
 _HUB_METRICS = {
@@ -266,13 +267,12 @@ def _reads(about: About) -> list[str]:
 
 def _needed(about: About) -> list[str]:
     """Return the files and folders that the recipe expects to find."""
-    recipe, data, vectors = about.recipe, about.recipe.data, about.recipe.student.embeddings
-    named = [data.train, data.dev, data.test, *data.unlabelled, data.corrections]
-    named += [*recipe.adapt.text.sources, recipe.adapt.masking.similar]
-    named += [] if about.hub_teacher else [recipe.teacher.model]
+    recipe, vectors = about.recipe, about.recipe.student.embeddings
+    named = [name for sort, name in places_of(recipe) if sort != "model"]
+    named += [] if about.hub_teacher else [name for _, name in places_of(recipe.teacher)]
     named += [str(vectors.file)] if vectors.file else []
-    elsewhere, none = ("embedded:", "datasets:", "package:"), ("", "wordnet", "scratch")
-    return [name for name in named if name not in none and not name.startswith(elsewhere)]
+    elsewhere = ("embedded:", "datasets:", "package:")
+    return [name for name in named if not name.startswith(elsewhere)]
 
 
 def _first(names: list[str]) -> str:

@@ -17,6 +17,7 @@ from distillkit.recipe.bounds import (
     check,
 )
 from distillkit.recipe.maskings import MaskingStrategy, load_strategies, strategy_of
+from distillkit.recipe.places import File, Texts
 from distillkit.recipe.training import TrainingConfig
 
 _STRATEGY = "; ".join(f"{kind.name}: {kind.summary}" for kind in load_strategies().values()) + "."
@@ -26,7 +27,7 @@ _STRATEGY = "; ".join(f"{kind.name}: {kind.summary}" for kind in load_strategies
 class TextConfig:
     """The text, and how it is cut into rows."""
 
-    sources: tuple[str, ...] = ()
+    sources: Texts = ()
     """Text without labels: .txt (a text a line), .tsv, .csv, .jsonl or .parquet files, folders of
     them, or `datasets:NAME[:CONFIG]:SPLIT`."""
     column: str = "text"
@@ -66,7 +67,7 @@ class MaskingConfig:
     """Share of the chosen tokens that becomes a random token; the others stay as they are."""
     ngram_shares: Annotated[tuple[float, ...], Range(0)] = (0.4, 0.3, 0.2, 0.1)
     """n-gram and macbert: how often 1, 2, 3, ... words are chosen together."""
-    similar: str = ""
+    similar: File = ""
     """macbert: a word-vector text file, or a .tsv thesaurus (a word and its synonyms a line);
     empty: neighbours among the encoder's own embeddings."""
 

@@ -18,6 +18,7 @@ from distillkit.recipe.bounds import (
     Range,
     check,
 )
+from distillkit.recipe.places import FileOrTeacher, Model
 
 # Variants of a text where the rows say it: docs/transfer-set.md has the figures.
 LEAST_VARIANTS, MOST_VARIANTS, VARIANTS = 20, 40, 200_000
@@ -70,7 +71,7 @@ def _mix_of(names: tuple[str, ...]) -> type[MixConfig]:
 class NeighboursConfig:
     """Nearest-neighbour word replacement (Jiao et al. 2020, TinyBERT)."""
 
-    vectors: str = "teacher"
+    vectors: FileOrTeacher = "teacher"
     """teacher (each word through the encoder), or a word-vector text file (GloVe or word2vec
     form)."""
     p: Fraction = 0.4
@@ -106,7 +107,7 @@ class SentencesConfig:
 class GeneratedConfig:
     """Texts of a causal language model fine-tuned on the task's own (Tang et al. 2019b)."""
 
-    model: str = "distilgpt2"
+    model: Model = "distilgpt2"
     """Checkpoint: a folder, package:NAME, or a hub name."""
     epochs: CountOrZero = 1
     """Passes over the training texts before it writes."""
@@ -158,7 +159,7 @@ class PairsConfig:
     """How partners are found."""
     nearest: Count = 10
     """A partner is drawn from so many nearest, all alike."""
-    model: str = ""
+    model: Model = ""
     """Checkpoint of the encoder whose sentence vectors are compared; empty: the teacher's, before
     fine-tuning."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import CountOrZero, Range, check
+from distillkit.recipe.places import File, Source, Texts
 
 AUTO_RAW = "auto"  # what `data.unlabelled` is where nobody says it
 AUTO_RAW_ROWS = 30_000
@@ -49,15 +50,15 @@ class DataConfig:
     task: Task = "classification"
     """classification: one class a text; multi-label: any number of labels, none included;
     regression: a number (ordinal tasks too)."""
-    train: str = ""
+    train: Source = ""
     """Labelled training data: a .tsv, .csv, .jsonl or .parquet file, `embedded:NAME/SPLIT`, or
     `datasets:NAME[:CONFIG]:SPLIT` (a hub name or a folder)."""
-    dev: str = ""
+    dev: Source = ""
     """Labelled development data, same forms; empty: `dev_fraction` of train is set aside, label by
     label in classification."""
-    test: str = ""
+    test: Source = ""
     """Labelled test data, same forms; empty: the report has dev only."""
-    unlabelled: tuple[str, ...] = ()
+    unlabelled: Texts = ()
     """More text for the transfer set, labelled by the teacher alone: same forms, .txt with one text
     a line, or `wordnet` (NLTK's corpus, or `wordnet:FOLDER`): its glosses and examples. auto: 30,000
     of WordNet's where it is installed and the task is of single English texts, else none."""
@@ -71,7 +72,7 @@ class DataConfig:
     """Share of train set aside when `dev` is empty, 0 to 0.5."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     """What the sources call their columns."""
-    logits: str = ""
+    logits: File = ""
     """Logits from elsewhere in place of the teacher's: a .parquet or .jsonl file with a text and
     `logits`, C numbers, a row. Its texts are the transfer set, without variants. The teacher gives
     word vectors, and is measured beside."""
@@ -80,7 +81,7 @@ class DataConfig:
     sorted."""
     missing: Missing = "refuse"
     """What becomes of rows without a text or a label: refuse lists them, drop leaves them out."""
-    corrections: str = ""
+    corrections: File = ""
     """Labels of train and dev that were looked at: a file that `distillkit doctor --labels` wrote,
     its column `correction` filled in. A row of it that is not in the data is refused."""
 

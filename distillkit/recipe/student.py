@@ -9,6 +9,7 @@ from typing_extensions import Doc
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import Count, CountOrZero, FractionBelowOne, Range, check
 from distillkit.recipe.kinds import StudentKind, kind_of, load_kinds
+from distillkit.recipe.places import Vectors
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class VocabularyConfig:
 class EmbeddingConfig:
     """Where the student's word vectors start."""
 
-    source: str = "teacher"
+    source: Vectors = "teacher"
     """teacher (each word through the teacher, then PCA to `dimension`); another encoder, named as
     in `teacher.model`; random; or a word-vector text file (GloVe or word2vec form), scaled to the
     spread of random ones."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import BY_ROWS, Count, CountOrZero, check
 from distillkit.recipe.endpoint import EndpointConfig
+from distillkit.recipe.places import Model
 from distillkit.recipe.training import TEACHER_EPOCHS, TEACHER_STEPS, Precision, TrainingConfig
 
 TEACHER_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"  # of a folder in a logit store
@@ -17,7 +18,7 @@ TEACHER_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"  # of a folder in a logit store
 class TeacherConfig:
     """Who teaches: an encoder checkpoint and how it is fine-tuned."""
 
-    model: str = "bert-base-uncased"
+    model: Model = "bert-base-uncased"
     """A hub name, a folder with config.json, `package:NAME` (an installed package with a
     MODEL_DIR), or `scratch`: what adapt.scratch says."""
     max_tokens: Count = 128
@@ -64,7 +65,7 @@ class LabelConfig:
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     """A model service that gives the logits in place of the teacher; with `data.labels` it labels
     the first texts alone."""
-    zero_shot: str = ""
+    zero_shot: Model = ""
     """Encoder that labels the first texts where `data.labels` are all that is known: one trained on
     entailment (NLI), or one of sentence vectors."""
     descriptions: tuple[str, ...] = ()
