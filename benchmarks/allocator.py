@@ -32,6 +32,7 @@ from distillkit.recipe import (
     TrainingConfig,
 )
 from distillkit.training import loop
+from distillkit.training.checkpoints import training_log
 
 ROWS = {"train": 640, "dev": 64}  # of the embedded reviews
 STEPS = {"teacher": 40, "student": 300}
@@ -45,8 +46,7 @@ HEADINGS = {
 
 def speed_of(model: str) -> float:
     """Return the rows a second that a training reports, without its first report."""
-    lines = (Path(model) / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    reports = [line for line in map(json.loads, lines) if "rows_per_second" in line]
+    reports = [line for line in training_log(Path(model)) if "rows_per_second" in line]
     return mean(line["rows_per_second"] for line in reports[1:])
 
 

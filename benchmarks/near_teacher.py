@@ -37,6 +37,7 @@ from distillkit.recipe import (
 from distillkit.runs import Taught, at_work, teach
 from distillkit.runs.gap import Probe
 from distillkit.runs.students import GOLD_BATCH
+from distillkit.training.checkpoints import training_log
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,11 @@ class Experiment:
                 seed=seed,
             )
         )
-        log = (model / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
         return {
             "score": 100 * found[f"dev_{training.score_of(recipe.data.task)}"],
             "missed": 100 * self.probe.gaps(str(model))["dev"],
             "rows": len(read_table(transfer_set, self.task.columns, labels="ignored")),
-            "steps": max(json.loads(line)["step"] for line in log),
+            "steps": max(line["step"] for line in training_log(model)),
             "labelling": labelling / 60,
             "training": (time.monotonic() - began) / 60,
         }

@@ -22,13 +22,13 @@ class Command:
 
     Attributes:
         shelf_word: Field of the argument that names a shelf file; empty: none does.
-        sections: Options that name another shelf file for a section of that one.
+        early: Options whose values `from_shelf` needs before the others are parsed.
         tells: Whether the work itself writes its results on stderr, for people.
-        from_shelf: How those files' values, the sections' by name, become the defaults.
+        from_shelf: Makes the defaults of the shelf file and of those values.
     """
 
     shelf_word: ClassVar[str] = ""
-    sections: ClassVar[tuple[str, ...]] = ()
+    early: ClassVar[tuple[str, ...]] = ()
     tells: ClassVar[bool] = False
     from_shelf: ClassVar[Callable[[str, dict[str, str]], dict[str, Any]]] = lambda *_: {}
 

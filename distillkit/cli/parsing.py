@@ -67,12 +67,12 @@ def parse(name: str, kind: type[Command], argv: list[str]) -> Command:
 
 
 def _named(kind: type[Command], argv: list[str]) -> dict[str, str]:
-    """Return the shelf files that options name in place of the recipe's sections."""
+    """Return the values of the options that `from_shelf` needs."""
     given = {}
     for word, after in zip(argv, [*argv[1:], ""], strict=True):
         flag, equals, value = word.partition("=")
         section = _flag(flag)[2:]
-        if flag.startswith("--") and section in kind.sections:
+        if flag.startswith("--") and section in kind.early:
             given[section] = value if equals else after
     return {section: name for section, name in given.items() if name}
 
@@ -153,7 +153,7 @@ def _unknown(words: list[str], known: Mapping[str, tuple[str, str]]) -> str:
 
 def _help(kind: type[Command], options: dict[str, Any], *, whole: bool) -> NoReturn:
     known = _options(kind, options)
-    if whole or not kind.sections:
+    if whole or not kind.early:
         tyro.cli(kind, args=["--help"], **options)
     sys.stdout.write(_short_help(kind, known, options["prog"]))
     raise SystemExit(0)

@@ -149,7 +149,7 @@ class _RecipeCommand(Command):
     """Every setting of a recipe."""
 
     shelf_word = "recipe"
-    sections: ClassVar[tuple[str, ...]] = (
+    early: ClassVar[tuple[str, ...]] = (
         *("student", "teacher", "teacher.model", "data.dev"),
         *_COLUMNS,
     )
@@ -255,10 +255,10 @@ class Doctor(_RecipeCommand):
     """A fine-tuned checkpoint to examine; empty: that of the run's folder, if it is there."""
     logits: str = ""
     """A logit store to examine; empty: that of the run's folder, if it is there."""
-    sections: ClassVar[tuple[str, ...]] = ("student", "teacher.model", "data.dev", *_COLUMNS)
+    early: ClassVar[tuple[str, ...]] = ("student", "teacher.model", "data.dev", *_COLUMNS)
     rows: int = 1000
-    """Dev rows to give to the teacher, at most; about half of them ten times more, with words
-    masked or in another order."""
+    """Dev rows that the teacher answers, at most; half of them it answers ten times more, with words
+    shuffled or masked."""
     labels: Path | None = None
     """A .csv file to write: rows of train and dev whose labels look wrong, to be corrected there and
     given back as data.corrections."""

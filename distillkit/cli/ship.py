@@ -35,8 +35,8 @@ class Export(Command):
     one_file: bool = False
     """Write one file in place of a folder."""
     int8: bool = False
-    """Compute in int8: faster for wide models, and no longer within 0.0001 of torch; how far away
-    is said."""
+    """Compute in int8: faster for wide models. Logits then differ from torch's by more than 0.0001;
+    the summary says by how much."""
     overwrite: bool = False
     """Replace a finished bundle of another model, or one with another temperature or a threshold."""
     js: bool = False

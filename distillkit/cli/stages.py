@@ -269,10 +269,10 @@ class Predict(Command):
     """With a bundle that has a rejection rule: also say which texts are unlike the training text
     (rejected), and answer null to them."""
     coverage: float = 0.0
-    """With a classification bundle: also give labels, the set that holds the right one of so large
-    a share of rows, 0 to 1, as in 0.95; 0: none."""
+    """With a classification bundle: also give `labels`, a set that holds the right one in this share
+    of rows, as in 0.95; 0: none."""
     explain: bool = False
-    """Add each word's share in the answer: what the answer loses without it."""
+    """Add to each word how much the probability of the answer falls without it."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> Iterator[dict[str, Any]]:

@@ -1,19 +1,18 @@
 """Why a student is not its teacher, and what to do first."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from distillkit.doctor.findings import Finding, percent
 from distillkit.recipe.training import STUDENT_STEPS
+from distillkit.training.checkpoints import training_log
 
 NEAR = 0.05  # share of the teacher's variance that a student may miss on dev
 
 
 def steps_of(student: Path) -> int:
     """Return how many optimizer steps a student was trained for, from its training's log."""
-    log = (student / "training" / "log.jsonl").read_text(encoding="utf-8")
-    return max((json.loads(line)["step"] for line in log.splitlines()), default=0)
+    return max((line["step"] for line in training_log(student)), default=0)
 
 
 def gap_finding(found: Mapping[str, float], steps: int) -> Finding:

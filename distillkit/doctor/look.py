@@ -1,6 +1,5 @@
 """What a file of labelled text holds: columns, task, language."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from distillkit.data.words import (
 from distillkit.errors import InputError
 from distillkit.pipeline.student_choice import choose_student
 from distillkit.recipe import ColumnsConfig, Task
+from distillkit.recipe.bounds import number_in
 
 Row = Mapping[str, Any]
 
@@ -230,12 +230,3 @@ def _are_decimals(rows: Sequence[Sequence[str]]) -> bool:
     twice = any(len(set(row)) < len(row) for row in rows)
     zeros = any(len(row) == 2 and len(row[1]) > 1 and row[1][0] == "0" for row in rows)
     return twice or zeros or len({part for row in rows for part in row}) > _MANY_INTEGERS
-
-
-def number_in(text: str) -> float | None:
-    """Return the finite number that a text is, or None."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

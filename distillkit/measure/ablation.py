@@ -10,7 +10,7 @@ from scipy.special import softmax
 from distillkit.data.scores import dev_score
 from distillkit.measure.metrics import expected_calibration_error, metrics
 from distillkit.measure.parts import SCORE_OF_PARTS, right_rows, row_parts
-from distillkit.measure.report import BASELINES, SCORE_NAMES, table
+from distillkit.measure.report import BASELINES, SCORE_NAMES, percent, table
 from distillkit.measure.statistics import cross_scaled, fit_temperature, mcnemar, paired_bootstrap
 from distillkit.recipe import SCORES, Task
 
@@ -157,9 +157,7 @@ class _Study:
         )
         score = SCORE_OF_PARTS[self.task]
         found = paired_bootstrap(ours, theirs, score, resamples=self.resamples)
-        measured: dict[str, Any] = {
-            "difference": {"mean": found.mean, "low": found.low, "high": found.high}
-        }
+        measured: dict[str, Any] = {"difference": vars(found)}
         if self.task != "regression":
             right = (
                 right_rows(self.task, self._median(one).logits[split], self.gold[split])
@@ -201,15 +199,11 @@ def ladder_tables(measured: Mapping[str, Any], splits: Sequence[str]) -> str:
     return "\n\n".join([*parts, table(rows)])
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
-
-
 # Columns of a split's table: key, heading, format. A column without any value is left out.
 _COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
-    *((key, SCORE_NAMES[key], _percent) for key in SCORES.values()),
-    *((f"{key}_sd", "sd", _percent) for key in SCORES.values()),
-    *((key, SCORE_NAMES[key], _percent) for key in ("macro_f1", "exact_match", "spearman")),
+    *((key, SCORE_NAMES[key], percent) for key in SCORES.values()),
+    *((f"{key}_sd", "sd", percent) for key in SCORES.values()),
+    *((key, SCORE_NAMES[key], percent) for key in ("macro_f1", "exact_match", "spearman")),
     ("difference", "- gold", lambda found: f"{100 * found['mean']:+.1f}"),
     (
         "difference",
@@ -217,10 +211,10 @@ _COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
         lambda found: f"{100 * found['low']:+.1f} to {100 * found['high']:+.1f}",
     ),
     ("mcnemar_p", "McNemar p", lambda p: f"{p:.2g}"),
-    ("agreement", "agreement", _percent),
-    ("logit_correlation", "logits' correlation", _percent),
-    ("calibration_error", "ECE", _percent),
-    ("calibration_error_scaled", "ECE scaled", _percent),
+    ("agreement", "agreement", percent),
+    ("logit_correlation", "logits' correlation", percent),
+    ("calibration_error", "ECE", percent),
+    ("calibration_error_scaled", "ECE scaled", percent),
 ]
 
 # Of the table of what training took: heading and format, by key.
@@ -231,7 +225,7 @@ _COSTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "parameters": ("parameters", "{:,.0f}".format),
     "megabytes": ("MB", "{:,.1f}".format),
     **{
-        f"unexplained_{name}": (f"missed: {name}", _percent)
+        f"unexplained_{name}": (f"missed: {name}", percent)
         for name in ("train", "variants", "raw", "dev")
     },
 }

@@ -15,6 +15,7 @@ from distillkit.measure.report import (
     beside,
     comparison_table,
     not_gold,
+    percent,
     score_names,
     table,
 )
@@ -240,7 +241,7 @@ def _gaps(about: About, split: str) -> str:
     }
     names = [name for name in others if name in scores]
     gaps = [f"{beside(found - scores[name])} {others[name]}" for name in names]
-    return f"on {split}: {', '.join([_percent(found), *gaps])}"
+    return f"on {split}: {', '.join([percent(found), *gaps])}"
 
 
 def _worst(student: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -277,7 +278,3 @@ def _needed(about: About) -> list[str]:
 
 def _first(names: list[str]) -> str:
     return ", ".join(names[:_FEW]) + (", ..." if len(names) > _FEW else "")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"

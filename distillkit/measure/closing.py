@@ -7,7 +7,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from distillkit.measure.report import SCORE_NAMES, beside, not_gold, score_names, titles
+from distillkit.measure.report import SCORE_NAMES, beside, not_gold, own_model, score_names, titles
 
 # What could be shipped in the student's place, and how.
 _RIVALS = {
@@ -23,7 +23,7 @@ _FEWEST_ROWS = 20  # of dev, on which a student can be said to have learnt nothi
 def closing_lines(
     result: dict[str, Any], latency: dict[str, float], folder: Path, *, pairs: bool
 ) -> list[str]:
-    """Return the ten lines that a run ends with.
+    """Return the lines that a run ends with.
 
     Args:
         result: What `result.json` holds.
@@ -35,7 +35,7 @@ def closing_lines(
     score = next(key for key in SCORE_NAMES if key in models["teacher"]["dev"])
     splits = [split for split in ("dev", "test") if split in models["teacher"]]
     names = titles(score)
-    own = "shipped" if "shipped" in models else "student"
+    own = own_model(models)
     shown = [own, *(name for name in _SHOWN if name in models)]
     lines = [_made(models, latency, folder, own)]
     heads = [f"{split}, {models['teacher'][split]['rows']:,} rows" for split in splits]
@@ -132,7 +132,7 @@ def verdict(models: dict[str, Any], score: str, by: str = "") -> str:
             f"the labels of dev are those of {by}: how often the student is right is unknown; label"
             " a hundred texts or more by hand and name them as data.dev"
         )
-    name = "shipped" if "shipped" in models else "student"
+    name = own_model(models)
     found, teacher = models[name]["dev"], models["teacher"]["dev"][score]
     if collapsed(models, score):
         return f"COLLAPSED: the student answers no better than the commonest label does; {COLLAPSE_CURE}"

@@ -1,5 +1,6 @@
 """Tables of a run's metrics: every model a row, from the commonest class to the teacher."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -106,6 +107,25 @@ def metrics_table(report: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def cells_of(markdown: str) -> list[list[str]]:
+    """Return the cells of a table as `table` writes it."""
+    lines = [line for line in markdown.split("\n") if not line.startswith("|-")]
+    return [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in lines
+    ]
+
+
+def percent(share: float | None) -> str:
+    """Write a share, 0 to 1, times 100; nothing for what is none."""
+    return "" if share is None or math.isnan(share) else f"{100 * share:.1f}"
+
+
+def own_model(models: Mapping[str, Any]) -> str:
+    """Return which of a run's models ships: `shipped`, or else `student`."""
+    return "shipped" if "shipped" in models else "student"
+
+
 def beside(difference: float) -> str:
     """Say how a score, a share of 1, compares with another: "2.1 points above", or "level with"."""
     points = f"{100 * abs(difference):.1f}"
@@ -144,17 +164,13 @@ def narrow(shown: str, width: int | None) -> str:
         if not is_table or max(map(len, lines)) <= width:
             parts += lines
             continue
-        rows = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in lines if line[1] != "-"]
-        parts += "\n\n".join(map(table, _parts(rows, width))).split("\n")
+        parts += "\n\n".join(map(table, _parts(cells_of("\n".join(lines)), width))).split("\n")
     return "\n".join(parts)
 
 
 def _parts(rows: list[list[str]], width: int) -> Iterator[list[list[str]]]:
     """Yield the columns of a table in groups that fit, each behind the first column."""
-    columns = [
-        [cell.strip().replace("\\|", "|") for cell in column] for column in zip(*rows, strict=True)
-    ]
-    first, *others = columns
+    first, *others = map(list, zip(*rows, strict=True))
     group = [first]
     for column in others:
         if len(group) > 1 and sum(max(map(len, c)) + 3 for c in [*group, column]) + 1 > width:

@@ -38,9 +38,9 @@ class MixConfig:
     generated: NotNegative = 0.0
     """Texts written by a causal language model fine-tuned on the training texts."""
     markov: NotNegative = 0.0
-    """Texts written by a Markov chain over the words of the training texts. It writes single texts:
-    where the task is of pairs this counts as 0, and a recipe adds it to `pairs` and to
-    `self_pairs`."""
+    """Texts written by a Markov chain over the words of the training texts, for single texts only.
+    For pairs a recipe gives its weight to `pairs` and `self_pairs`, and `distillkit augment` ignores
+    it."""
     pairs: NotNegative = 0.0
     """New pairs of the task's texts, and of unlabelled single ones; for tasks of pairs."""
     self_pairs: NotNegative = 0.0

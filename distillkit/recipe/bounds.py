@@ -5,7 +5,7 @@ are a few lines, and the check and its message would be ours all the same.
 """
 
 from dataclasses import dataclass, fields
-from math import inf
+from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -93,3 +93,12 @@ def _expected(hint: Any, value: Any) -> str:
     if not all(item in allowed for item in values):
         return f"a finite number, {allowed}" if inf in values else str(allowed)
     return ""
+
+
+def number_in(text: str) -> float | None:
+    """Return the finite number that a text is, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None

@@ -57,11 +57,6 @@ class StudentKind:
     suits: Literal["", "order", "near order", "no order", "together"] = ""
     limits: str = ""
 
-    @property
-    def own_words(self) -> bool:
-        """Whether it has a vocabulary and word vectors of its own."""
-        return self.from_teacher is None
-
     def fits(self, *, pairs: bool) -> bool:
         """Return whether it reads pairs, or single texts."""
         return self.reads in ("both", "pairs" if pairs else "texts")

@@ -1,6 +1,5 @@
 """Section `loss`: what the student is asked to match."""
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Annotated, get_args
@@ -8,7 +7,7 @@ from typing import Annotated, get_args
 from typing_extensions import Doc
 
 from distillkit.errors import InputError
-from distillkit.recipe.bounds import Fraction, Positive, check
+from distillkit.recipe.bounds import Fraction, Positive, check, number_in
 from distillkit.recipe.data import Task
 from distillkit.recipe.kinds import LOSSES, LossKind, choose
 from distillkit.recipe.teacher import TEACHER_NAME
@@ -53,9 +52,8 @@ class LossConfig:
             raise InputError(f"loss.kind is {self.kind!r}: {choose(self.kind, LOSSES)}")
         check(self, "loss")
         for item in self.teachers:
-            if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not _is_weight(
-                item.partition("=")[2] or "1"
-            ):
+            weight = number_in(item.partition("=")[2] or "1")
+            if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not weight or weight < 0:
                 raise InputError(
                     f"loss.teachers has {item!r}: expected NAME or NAME=WEIGHT, the weight a number above 0"
                 )
@@ -93,10 +91,3 @@ class LossConfig:
             raise InputError(
                 f"loss.kind is {self.kind}, but the task is {task}, and {kind.refusal}: expected {fitting}"
             )
-
-
-def _is_weight(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False

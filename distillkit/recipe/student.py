@@ -162,7 +162,7 @@ class StudentConfig:
     @property
     def reads_words(self) -> bool:
         """Whether it has word vectors of its own; else it has its teacher's tokenizer."""
-        return self.of_kind.own_words
+        return self.of_kind.from_teacher is None
 
     def __post_init__(self) -> None:
         check(self, "student")
@@ -179,7 +179,7 @@ class StudentConfig:
 
     def _check_kind(self) -> None:
         kind = self.of_kind
-        if kind.own_words and not self.hidden_size:
+        if self.reads_words and not self.hidden_size:
             raise InputError(
                 "student.hidden_size is 0: expected at least 1, or 0 for a transformer cut from the teacher"
             )

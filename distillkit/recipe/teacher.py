@@ -55,7 +55,7 @@ class LabelConfig:
     """What the teacher computes in; auto: bf16 where the processor or GPU computes in it, else
     fp32."""
     shard_rows: Count = 16384
-    """Rows a shard: what a killed run may lose."""
+    """Rows per shard; a killed run labels at most one shard again."""
     storage: Literal["fp16", "fp32"] = "fp16"
     """How logits are kept on disk; fp16 halves them, and the store says by how much it rounded."""
 

@@ -13,6 +13,7 @@ from distillkit.recipe.bounds import (
     NotNegative,
     Range,
     check,
+    number_in,
 )
 from distillkit.recipe.data import SCORES, Task
 
@@ -168,8 +169,9 @@ class TrainingConfig:
 
     def _check_sampling_weights(self) -> None:
         for item in self.sampling_weights:
-            name, _, weight = item.partition("=")
-            if not _is_number(weight):
+            name, _, given = item.partition("=")
+            weight = number_in(given)
+            if weight is None or weight < 0:
                 raise InputError(
                     f"training.sampling_weights has {item!r}: expected NAME=WEIGHT, a number of 0 or more"
                 )
@@ -244,10 +246,3 @@ class TrainingConfig:
         """Return how often an epoch has rows of each origin or rule that is named."""
         pairs = (item.partition("=") for item in self.sampling_weights)
         return {name: float(weight) for name, _, weight in pairs}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return 0 <= float(text) < math.inf
-    except ValueError:
-        return False

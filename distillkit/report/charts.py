@@ -80,8 +80,8 @@ def lines(
     """Draw curves, each with its name on the right.
 
     Args:
-        series: Points by name: x, y and the radius of a dot, in pixels; 0: none,
-                but where a curve has one point alone.
+        series: Points by name: x, y and the radius of a dot, in pixels; 0: no dot, unless the curve has
+            a single point.
         heading: Read to those who do not see the chart.
         across: Title of the x axis.
         up: Title of the y axis.

@@ -4,7 +4,6 @@ import base64
 import json
 import math
 import platform
-import re
 import unicodedata
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +21,15 @@ from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.ablation import ablations_in, ladder_tables
 from distillkit.measure.closing import interval, predict_command, verdict
-from distillkit.measure.report import SCORE_NAMES, comparison_table, not_gold, score_names
+from distillkit.measure.report import (
+    SCORE_NAMES,
+    cells_of,
+    comparison_table,
+    not_gold,
+    own_model,
+    percent,
+    score_names,
+)
 from distillkit.measure.statistics import fit_temperature
 from distillkit.pipeline.javascript import RUNTIME, check_javascript
 from distillkit.recipe import SCORES, ColumnsConfig, Recipe, load_recipe
@@ -31,6 +38,7 @@ from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.folder import BUNDLE, stages_of
 from distillkit.runtime.bundle import TOKENIZER, read_bundle
 from distillkit.teacher.checkpoint import load_classifier
+from distillkit.training.checkpoints import training_log
 
 Summary = dict[str, Any]
 
@@ -111,11 +119,6 @@ def shown(text: str) -> str:
     )
 
 
-def percent(share: float | None) -> str:
-    """Write a share, 0 to 1, times 100; nothing for what is none."""
-    return "" if share is None or math.isnan(share) else f"{100 * share:.1f}"
-
-
 def inline_json(value: Any) -> Markup:
     """Write JSON that a script element can hold: NaN is null, and no tag can begin or end in it."""
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
@@ -136,7 +139,7 @@ def _values(run: Path, recipe: Recipe) -> Summary:
         "score_name": score_names(result)[score],
         "splits": splits,
         "verdict": _verdict(result, score, splits[-1]),
-        "results": _cells(comparison_table(result, latency)),
+        "results": cells_of(comparison_table(result, latency)),
         "costs": _costs(result, latency, score, splits[-1]),
         "curves": _curves(run, result),
         "ladder": ladder,
@@ -182,13 +185,9 @@ def live_part(run: Path, most: float = math.inf) -> Summary:
     return found | {"bundle": base64.b64encode(bundle.read_bytes()).decode()}
 
 
-def _own(models: Summary) -> str:
-    return "shipped" if "shipped" in models else "student"
-
-
 def _verdict(result: Summary, score: str, split: str) -> str:
     models = result["models"]
-    own, found = _own(models), models[_own(models)][split]
+    own, found = own_model(models), models[own_model(models)][split]
     bounds = interval(score, found)
     between = f" (95 % interval {percent(bounds[0])} to {percent(bounds[1])})" if bounds else ""
     who = "The compressed student" if own == "shipped" else "The student"
@@ -213,7 +212,7 @@ def _costs(result: Summary, latency: Summary, score: str, split: str) -> list[Ma
     for costs, unit, more in ((latency, "milliseconds a row", []), (megabytes, "MB", steps)):
         points = []
         for name, model in models.items():
-            value, own = model[split][score], name == _own(models)
+            value, own = model[split][score], name == own_model(models)
             low, high = interval(score, model[split]) or (value, value)
             if math.isfinite(value):
                 bounds = (100 * value, 100 * low, 100 * high)
@@ -233,9 +232,8 @@ def _curves(run: Path, result: Summary) -> list[Markup]:
     }
     drawn = [charts.lines(epochs, "dev score after each epoch", "epoch", "dev score, %")]
     for name in result["training"]:
-        log = run / name.replace("_", "-") / "model" / "training" / "log.jsonl"
-        text = log.read_text(encoding="utf-8") if log.is_file() else ""
-        reports = [one for one in map(json.loads, text.splitlines()) if one["kind"] == "report"]
+        log = training_log(run / name.replace("_", "-") / "model")
+        reports = [one for one in log if one["kind"] == "report"]
         thinned = reports[:: max(1, len(reports) // 100)]
         losses = [(one["step"], one["loss"], 0) for one in thinned if math.isfinite(one["loss"])]
         heading = f"training loss: {_SHORT[name]}"
@@ -258,17 +256,8 @@ def _ladder(run: Path, score: str) -> Summary | None:
     heading = f"{SCORE_NAMES[score]} of each row of the ladder on {split}"
     return {
         "chart": charts.intervals(points, heading, f"{SCORE_NAMES[score]} on {split}, %"),
-        "tables": [_cells(part) for part in ladder_tables(rows, splits).split("\n\n")],
+        "tables": [cells_of(part) for part in ladder_tables(rows, splits).split("\n\n")],
     }
-
-
-def _cells(markdown: str) -> list[list[str]]:
-    """Return the cells of a table as `measure.report.table` writes it."""
-    lines = [line for line in markdown.split("\n") if not line.startswith("|-")]
-    return [
-        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in lines
-    ]
 
 
 def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> Summary:
@@ -343,7 +332,7 @@ def _affordable(rows: list[Summary]) -> list[Summary]:
 
 def confusion(result: Summary, split: str) -> Summary:
     """Return the matrix of what is shipped, or the commonest confusions of many labels."""
-    found = result["models"][_own(result["models"])][split]
+    found = result["models"][own_model(result["models"])][split]
     labels, counts = list(found["classes"]), found["confusion"]
     pairs = [
         (counts[i][j], gold, said)
@@ -372,7 +361,7 @@ def _seconds(run: Path, recipe: Recipe) -> dict[str, float]:
 
 def _place(run: Path, result: Summary) -> Path:
     """Return what the run ships."""
-    return run / (BUNDLE if _own(result["models"]) == "shipped" else "student/model")
+    return run / (BUNDLE if own_model(result["models"]) == "shipped" else "student/model")
 
 
 def _commands(run: Path, place: Path, *, pairs: bool) -> list[str]:

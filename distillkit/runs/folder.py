@@ -53,7 +53,7 @@ class RunFolder:
 
     folder: Path
     stages: tuple[str, ...] = ()
-    """Names of all, in their order, where they are to be counted aloud."""
+    """Names of all stages, in their order; the log then counts them, as in (3 of 7). None: it does not."""
 
     def stage(
         self,

@@ -303,3 +303,10 @@ def _set_random_state(state: Mapping[str, Tensor]) -> None:
     np.random.set_state(("MT19937", keys, int(position), int(has_gauss), cached))  # noqa: NPY002
     if "random.cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["random.cuda"])
+
+
+def training_log(model: Path) -> list[dict[str, Any]]:
+    """Return the lines of a finished model's log, as `training.reports` wrote them; [] without one."""
+    log = model / "training" / "log.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+    return [json.loads(line) for line in lines]

@@ -19,7 +19,9 @@ def test_parameters_are_counted_with_and_without_every_table_frozen_or_not():
     assert parameter_counts(model) == {"total": 21 + 10 + 8, "without_embeddings": 8}
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in load_kinds().items() if kind.own_words])
+@pytest.mark.parametrize(
+    "kind", [name for name, kind in load_kinds().items() if kind.from_teacher is None]
+)
 def test_a_students_count_without_tables_does_not_depend_on_its_vocabulary(kind):
     model = network_of(load_kinds()[kind])
     counts = [

@@ -13,7 +13,7 @@ from tests.student.conftest import LABELS, PAIRS, TEXTS
 
 KINDS = sorted(load_kinds())
 READS_PAIRS = {name for name in KINDS if load_kinds()[name].reads == "pairs"}
-WORDS = [name for name in KINDS if load_kinds()[name].own_words]
+WORDS = [name for name in KINDS if load_kinds()[name].from_teacher is None]
 # Each kind as it comes, and each setting that changes what is computed.
 STUDENTS = {kind: {"kind": kind} for kind in KINDS}
 STUDENTS |= {

@@ -28,7 +28,11 @@ OURS = {name: kind for name, kind in load_kinds().items() if kind.network is not
 
 def untrained(kind):
     model = network_of(kind)
-    own = {"vocab_size": 3, "embedding_size": 2} if kind.own_words else {"encoder": TRANSFORMER}
+    own = (
+        {"vocab_size": 3, "embedding_size": 2}
+        if kind.from_teacher is None
+        else {"encoder": TRANSFORMER}
+    )
     return model(model.config_class(head_size=2, **own))
 
 
