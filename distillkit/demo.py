@@ -17,6 +17,7 @@ from distillkit.errors import InputError
 from distillkit.measure.deferral import teachers_accuracy
 from distillkit.recipe import ColumnsConfig
 from distillkit.report.page import live_part, template
+from distillkit.runs.finished import finished
 from distillkit.runs.folder import BUNDLE
 from distillkit.runtime import Predictor
 from distillkit.serve.app import Service
@@ -64,6 +65,7 @@ def demo_service(run: Path) -> Service:
     ):
         if not place.exists():
             raise InputError(f"{run}: it has no {place.relative_to(run)}; {mend}")
+    finished(run)
     student, live = Predictor(bundle), live_part(run)
     rule = _rule(student, run, str(teacher)) if student.task == "classification" else None
     if rule:  # what is shown of the student's confidence is what decides

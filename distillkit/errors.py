@@ -116,7 +116,8 @@ def checkpoint_errors(model: str) -> Iterator[None]:
                 "import the module that declares it first (a student kind of your own: python mine.py ...)"
             ) from None
         raise InputError(
-            f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}"
+            f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}; "
+            "without a hub name a folder or an installed one, as `--teacher minilm-l6` does"
         ) from None
     finally:
         sys.stdin = stdin

@@ -33,12 +33,12 @@ from distillkit.measure.cost import megabytes
 from distillkit.measure.metrics import metrics
 from distillkit.pipeline.export import PARITY
 from distillkit.processes import log
-from distillkit.recipe import ColumnsConfig, Recipe, StudentConfig, dump, load_config, load_recipe
+from distillkit.recipe import ColumnsConfig, Recipe, dump, load_recipe
 from distillkit.recipe.places import Sort, places_of, with_places
 from distillkit.runs import Summary, at_work, dumped, settled
 from distillkit.runs.evaluation import evaluation_folder
+from distillkit.runs.finished import finished
 from distillkit.runs.folder import BUNDLE as SHIPPED
-from distillkit.runs.folder import stages_of
 from distillkit.runtime.bundle import read_bundle, write_bundle
 from distillkit.teacher.checkpoint import (
     SCRATCH,
@@ -107,7 +107,7 @@ def _gather(run: Path, repo: str, bundle: Path | None, folder: Path) -> list[str
             f"{run}: no recipe.yaml; expected a run's folder, as distillkit run leaves it: runs/NAME"
         )
     with at_work(run):
-        recipe, result = _finished(run)
+        recipe, result = finished(run)
         shown = _without_paths(recipe, run)
         _copy_student(run, shown, folder)
         (folder / "result.json").write_text(dumped(_without_folders(result, shown)), "utf-8")
@@ -137,33 +137,6 @@ def _copy_student(run: Path, shown: Recipe, folder: Path) -> None:
             shutil.copyfile(file, folder / file.name)
     (folder / "student.yaml").write_text(dump(shown.student), encoding="utf-8")
     (folder / "recipe.yaml").write_text(dump(shown), encoding="utf-8")
-
-
-def _finished(run: Path) -> tuple[Recipe, Summary]:
-    """Read a run's recipe and result; refuse them if they are not those of its stages."""
-    recipe = load_recipe(str(run / "recipe.yaml"))
-    mend = f"distillkit run {run / 'recipe.yaml'} --output {run} goes on from what is there"
-    evaluation = evaluation_folder(run).name
-    for stage in stages_of(recipe):
-        if stage == "ship" and not (run / SHIPPED).exists():
-            continue  # an earlier distillkit shipped nothing, whatever the recipe says today
-        folder = (run / (evaluation if stage == "evaluation" else stage)).resolve()
-        unfinished = folder.with_name(f".{folder.name}.partial").exists()
-        if unfinished or not (folder / "stage.json").is_file():
-            raise InputError(f"{run}: not finished: its stage {stage} is missing; {mend}")
-    if not (run / "result.json").is_file():
-        raise InputError(f"{run}: not finished: its result.json is missing; {mend}")
-    result = read_json(run / "result.json")
-    models, data = (
-        read_json(run / name / "stage.json")["summary"] for name in (evaluation, "data")
-    )
-    saved = str(run / "student" / "model" / "student.yaml")
-    found = result["models"], result["data"], load_config("students", saved, StudentConfig())
-    if found != (models["models"], data, recipe.student):
-        raise InputError(
-            f"{run}: not finished: its recipe or stages are newer than its result.json; {mend}"
-        )
-    return recipe, result
 
 
 def _student(model: Path, dev: pa.Table) -> dict[str, Any]:

@@ -64,6 +64,10 @@ def find(shelf: str, name: str) -> Path:
         say_renamed("", f"{shelf}/{name}", f"{shelf}/{new}")
         name = new
     if name not in there:
+        if os.path.isfile(own := os.path.join(name, "recipe.yaml")) and shelf == "recipes":
+            raise InputError(f"{name}: a run's folder; its recipe is {own}")
+        if os.path.isdir(name) and shelf == "recipes":
+            raise InputError(f"{name}: a folder; expected a recipe, or a file of labelled text")
         close = get_close_matches(name, there, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         also = ", and so does OWNER/NAME or a folder" if shelf == "teachers" else ""

@@ -13,6 +13,8 @@ from distillkit.cli import main
 from distillkit.errors import InputError
 from distillkit.measure.deferral import asks, best_within, cascade_curve, first_reaching
 from distillkit.recipe import ColumnsConfig
+from distillkit.runs import _is_shipped
+from distillkit.runs.folder import BUNDLE
 from distillkit.runtime import Predictor
 from distillkit.runtime.answers import confidence, softmax
 from distillkit.runtime.bundle import read_bundle, write_bundle
@@ -134,6 +136,19 @@ def test_a_bundle_keeps_the_threshold_and_the_predictor_uses_it(models, tmp_path
     assert labels == np.where(asked, above, alone).tolist()
     assert "by" not in ours.predict(texts[:1])[0]
     assert "rows that go to the teacher" in (tmp_path / "out" / "cascade.svg").read_text()
+
+
+def test_a_run_keeps_the_threshold_of_a_bundle_that_it_would_ship_again(models, tmp_path):
+    manifest, files = read_bundle(models / "student-bundle")
+    (tmp_path / "ship").mkdir()
+    shipped, own = tmp_path / "ship" / BUNDLE, tmp_path / BUNDLE
+    assert not _is_shipped(tmp_path)
+    write_bundle(shipped, replace(manifest, cascade=None, temperature=1.5), files, one_file=True)
+    assert not _is_shipped(tmp_path)
+    write_bundle(own, replace(manifest, cascade=dict.fromkeys(KEPT, 0.5)), files, one_file=True)
+    assert _is_shipped(tmp_path)
+    write_bundle(own, replace(manifest, max_tokens=1), files, one_file=True)
+    assert not _is_shipped(tmp_path)
 
 
 def test_a_bundle_in_one_file_is_rewritten_with_the_threshold_alone(models, tmp_path):

@@ -69,6 +69,14 @@ def test_unknown_name_gets_the_nearest_and_the_list():
     )
 
 
+def test_a_runs_folder_in_place_of_a_recipe_is_told_its_recipe(tmp_path):
+    with pytest.raises(InputError, match=r"a folder; expected a recipe, or a file of labelled"):
+        shelf.find("recipes", str(tmp_path))
+    (tmp_path / "recipe.yaml").touch()
+    with pytest.raises(InputError, match=r"a run's folder; its recipe is .*/recipe\.yaml"):
+        shelf.find("recipes", str(tmp_path))
+
+
 def test_name_like_nothing_gets_the_list_alone():
     with pytest.raises(InputError) as caught:
         shelf.find("students", "zzz")

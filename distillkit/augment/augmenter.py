@@ -71,7 +71,11 @@ class Augmenter:
         """Yield every variant drawn, with duplicates, as tables with a transfer set's columns."""
         if isinstance(texts, str) or isinstance(text_pairs, str):
             raise InputError("one text: expected a list of texts, such as [text]")
+        texts, text_pairs = list(texts), None if text_pairs is None else list(text_pairs)
         everything = [*texts, *(text_pairs or [])]
+        wrong = next((one for one in everything if not isinstance(one, str)), "")
+        if wrong != "":
+            raise InputError(f"{wrong!r}: expected a text; leave out what is missing")
         refuse_mask(everything, self.config.mask)
         if not texts or not self.config.n_iter:
             return

@@ -1,4 +1,4 @@
-"""Find which of many rows come first, by their hashes, in as little memory as one likes.
+"""Find the first of each set of equal rows by their hashes, in bounded memory.
 
 Every unit of work leaves its rows' hashes in a file, sorted. One partition of the hash values is
 then read at a time, across all files: equal rows have equal hashes, so they meet there.

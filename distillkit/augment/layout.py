@@ -22,7 +22,7 @@ from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
 
 BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
-# What is kept of a table: a row, and where a method that brings rows has it from.
+# Columns kept of a table: the row, and its provenance if a method made it.
 _COLUMNS = ("text", "text_pair", "label", "rules", "source_row", "source_row_pair")
 _FILE_BLOCKS = 64  # blocks of rows in a file: a folder of a million files is slow to work in
 _UNIT_CANDIDATES = 2**16  # a block is cut into units that make no more rows than this
@@ -223,8 +223,17 @@ def units_of(block: Unit, config: AugmentConfig) -> Iterator[Unit]:
 
 
 def first_texts(work: Path) -> list[str]:
-    """Return the texts of the first block."""
-    return texts_of(next(_batches(_rows_path(work, 0))))[0]
+    """Return the texts of the first block.
+
+    Raises:
+        InputError: There is none.
+    """
+    path = _rows_path(work, 0)
+    if not path.is_file():
+        raise InputError(
+            "augment.mix.sentences cuts as many texts as the training texts ask for, but there are none; give a source, or set it to 0"
+        )
+    return texts_of(next(_batches(path)))[0]
 
 
 def held_out_path(work: Path) -> Path:

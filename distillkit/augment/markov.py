@@ -50,11 +50,11 @@ def write_chains(job: RowsJob) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Which places are alike, by a key each."""
+    """Places grouped by key."""
 
-    order: np.ndarray  # (W,) int64, the alike ones one after another
-    first: np.ndarray  # (W,) int64: where in `order` those begin that are like a place
-    count: np.ndarray  # (W,) int64: how many they are
+    order: np.ndarray  # (W,) int64, group by group
+    first: np.ndarray  # (W,) int64: where in `order` a place's group begins
+    count: np.ndarray  # (W,) int64: places of its group
 
     @classmethod
     def alike(cls, keys: np.ndarray) -> "_Places":

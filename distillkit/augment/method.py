@@ -68,8 +68,8 @@ class RowsJob:
     """What a method has that brings whole rows, and not variants of rows."""
 
     options: AugmentOptions
-    # The unlabelled texts; of the origin `generated` the originals, and with `vary_unlabelled` the
-    # unlabelled texts too; of a method that `takes_singles` whatever is unlabelled.
+    # Methods of origin `unlabelled` get the unlabelled texts; those of `generated` the originals and,
+    # with `vary_unlabelled`, the unlabelled texts. `takes_singles` adds the single unlabelled texts.
     tables: Iterable[pa.Table]
     wanted: int  # rows
     sample: Sequence[str]  # some originals

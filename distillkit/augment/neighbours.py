@@ -52,7 +52,7 @@ class Neighbours:
 def prepare_neighbours(lexicon: Lexicon, vectors: VectorsOfWords, k: int, target: Path) -> None:
     """Find every word's nearest neighbours among the lexicon's words, by cosine.
 
-    Signs, numbers and words without a vector neither have neighbours nor are any.
+    Signs, numbers and words without a vector have no neighbours and are never chosen as one.
 
     Args:
         lexicon: Of the whole corpus.

@@ -107,7 +107,7 @@ def _build(
     config, varied = options.config, [block for block in layout.blocks if block.varied]
     tagger = resolve_tagger(config.tagger, first_texts(work)) if varied else "none"
     job = _in_own_folder(job, layout, tagger, options)
-    units = [unit for block in layout.blocks for unit in units_of(block, config)]
+    units = [unit for block in layout.blocks for unit in units_of(block, job.config)]
     size = -(-len(units) // _FILES) or 1
     groups = [units[start : start + size] for start in range(0, len(units), size)]
     cores = processes(options.workers, len(varied))

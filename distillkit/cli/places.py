@@ -24,7 +24,8 @@ def model_in(name: str, *places: str) -> str:
     found = next((folder / place for place in places if (folder / place).exists()), None)
     if found is None:
         return name
-    log(f"{name}: a run's folder; using {found}")
+    at_work = any(folder.glob(".*.partial"))
+    log(f"{name}: a run's folder{', not finished' if at_work else ''}; using {found}")
     return str(found)
 
 

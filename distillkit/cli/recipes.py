@@ -52,6 +52,8 @@ def _recipe_for(source: str, given: dict[str, str]) -> Recipe:
         )
     _say_unread(written, source)
     found = "{rows:,} rows, {task}; teacher {teacher}, student {student}".format(**written)
+    found += "; dev " + (written["dev"] or "a tenth of the rows")
+    found += f", test {written['test']}" if written["test"] else ""
     log(f"{source}: {found}; distillkit init {source} writes this as a recipe to change")
     return settings
 

@@ -363,7 +363,7 @@ def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
             wanted = (
                 "pairs, their two texts split by a tab"
                 if pairs
-                else "single texts, and this line has a tab"
+                else "single texts, and this line has a tab; replace it by a blank"
             )
             raise InputError(f"stdin:{number}: this model answers {wanted}")
         yield text, pair or None

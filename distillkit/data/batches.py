@@ -1,10 +1,10 @@
 """Tokenised rows as flat tensors, and batches of like length gathered from them by index."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -68,25 +68,25 @@ class Encoded:
         if self.types is not None:
             yield "token_type_ids", self.types, 0
 
-    def to(self, device: torch.device) -> "Encoded":
-        """Return the same rows on another device."""
-        types = None if self.types is None else self.types.to(device)
-        offsets = self.offsets.to(device)
-        return Encoded(self.ids.to(device), types, offsets, self.pad_id)
+    def to(self, device: torch.device) -> Self:
+        """Return the same rows on another device; `counted` stays on the CPU."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "counted"}
+        moved: dict[str, Any] = {n: v.to(device) for n, v in own.items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
 
 
 def _gathered(flat: Tensor, places: Tensor, mask: Tensor, fill: int) -> Tensor:
     if not len(flat):  # every row is empty: nothing to gather
         return torch.full(mask.shape, fill, device=mask.device)
-    values = flat[places]
-    return (values.float() if values.is_floating_point() else values.long()).masked_fill_(
-        ~mask, fill
-    )
+    return flat[places].long().masked_fill_(~mask, fill)
 
 
 def with_own_mask(texts: Sequence[str], mask: str, tokenizer: Any) -> Sequence[str]:
-    """Replace the transfer set's mask word by the tokenizer's mask token, else by its unknown."""
-    own = tokenizer.mask_token or tokenizer.unk_token
+    """Replace the transfer set's mask word by the tokenizer's mask token, or else its unknown token.
+
+    A tokenizer with neither, as of some decoders, reads the word as it is.
+    """
+    own = tokenizer.mask_token or tokenizer.unk_token or mask
     return texts if not mask or own == mask else [text.replace(mask, own) for text in texts]
 
 
@@ -246,7 +246,7 @@ def budget_batches(
             neither padding nor a mask.
     """
     order = lengths.argsort(descending=True, stable=True)
-    # of the rows of each row's length
+    # for each place in `order`, where the rows of that length end
     ends = torch.searchsorted(-lengths[order], -lengths[order], right=True).tolist()
     start = 0
     while start < len(order):

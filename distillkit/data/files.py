@@ -49,7 +49,7 @@ def disk_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # What else is absent is no fault of the target's.
+        # Another missing file is not the target's error.
         nowhere = (
             isinstance(error, FileNotFoundError)
             and error.filename2 is None

@@ -6,6 +6,7 @@ which cross-entropy does not.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ HEADS: dict[Task, str] = {
     "regression": "none",
 }
 _NEEDED = "; every row here needs a label"
+_WHOLE = re.compile(r"[+-]?\d+\.0+")
 SCORE = "score"  # the only label of a regression
 
 Label = str | list[str] | float
@@ -149,6 +151,8 @@ def _class_name(value: Any, where: str) -> str:
             f"{where} is {value!r}; expected a class, by name or integer; for lists of labels give --data.task multi-label"
         )
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if _WHOLE.fullmatch(text):  # as pandas writes integers beside a missing value
+        text = text.partition(".")[0]
     if value is None or text.lower() == "nan":
         place, _, column = where.rpartition(": ")
         raise MissingValue(place, f"{column} is NaN", _NEEDED)

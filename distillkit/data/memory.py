@@ -76,7 +76,7 @@ def _table(rows: Any, name: str) -> pa.Table:
             named = list(named_rows(rows))
             return pa.table({name: [row[name] for row in named] for name in rows.column_names})
         if kind == "pandas.Series" or isinstance(rows, list):
-            return pa.table({"text": pa.array(list(rows))})
+            return pa.table({"text": pa.array(list(rows), from_pandas=True)})
         if isinstance(rows, tuple) and len(rows) in _LISTS:
             columns = dict(zip(_LISTS[len(rows)], map(list, rows), strict=True))
             if len({len(column) for column in columns.values()}) > 1:
@@ -84,7 +84,9 @@ def _table(rows: Any, name: str) -> pa.Table:
                 raise InputError(
                     f"{name}: lists of unequal length ({sizes}); expected one of each for every row"
                 )
-            return pa.table(columns)
+            return pa.table(
+                {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
+            )
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError(
             f"{name}: values of several types in one column, expected one type: {' '.join(str(error).split())}"

@@ -1,4 +1,4 @@
-"""Tables of distillkit's own form: which files are, and what of them is believed."""
+"""Tables that distillkit wrote: how they are recognised, and what is checked again."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,7 +87,7 @@ def own_files(source: str, wanted: set[str], labels: str) -> list[UPath]:
 
 
 def believed(source: str, first: int, block: pa.Table) -> pa.Table:
-    """Return rows that were checked when written, if that is true: anybody can write the stamp.
+    """Check rows that carry distillkit's stamp, which anybody can write, and return them.
 
     Raises:
         InputError: A text is missing, or a label is none.
@@ -101,11 +101,12 @@ def believed(source: str, first: int, block: pa.Table) -> pa.Table:
     if "label" in block.column_names:
         labels = block["label"].combine_chunks()
         task = task_of_labels(labels.type)
-        if task == "multi-label":
+        in_lists = task == "multi-label"
+        if in_lists:
             labels, task = labels.flatten(), "classification"
         place = f"{source} rows {first} to {first + len(block) - 1}"
         for label in labels.unique().to_pylist():
-            parse_label({"label": label}, ColumnsConfig(), place, task, (), required=False)
+            parse_label({"label": label}, ColumnsConfig(), place, task, (), required=in_lists)
     return block
 
 

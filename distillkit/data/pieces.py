@@ -7,6 +7,7 @@ its many rows.
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,7 @@ class WordPieces:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        from tokenizers import Tokenizer
-
-        # A copy: truncation is a state of the backend, and other callers set it.
-        self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._backend.no_truncation()
-        self._backend.no_padding()
+        self._backend = backend_of(tokenizer)
         self._cls, self._sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
         self._forget()
 
@@ -101,48 +97,62 @@ class WordPieces:
         return np.fromiter((self._place[chunk] for chunk in chunks), np.int64, len(chunks))
 
 
+def backend_of(tokenizer: Any) -> Any:
+    """Return a copy of a tokenizer's backend that neither truncates nor pads.
+
+    A copy: both are a state of the backend, and other callers set them.
+    """
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+@dataclass(frozen=True)
+class Glue:
+    """The special tokens around a row's parts, as (id, token type), and each part's token type."""
+
+    around: tuple[tuple[tuple[int, int], ...], ...]
+    types: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Special tokens a row."""
+        return sum(map(len, self.around))
+
+    @staticmethod
+    def of(backend: Any, parts: int) -> "Glue":
+        """Ask a tokenizer's backend how it joins one text, or two."""
+        found = backend.encode(*["a"] * parts)
+        around: list[list[tuple[int, int]]] = [[]]
+        types: list[int] = []
+        for token, kind, part in zip(found.ids, found.type_ids, found.sequence_ids, strict=True):
+            if part is None:
+                around[-1].append((token, kind))
+            elif part == len(types):
+                around.append([])
+                types.append(kind)
+        return Glue(tuple(map(tuple, around)), tuple(types))
+
+
 def gathers(tokenizer: Any, max_tokens: int) -> bool:
     """Say whether rows can be joined from words: BERT's pipeline never looks across a space."""
     if not tokenizer.is_fast or tokenizer.truncation_side != "right" or max_tokens < 4:
         return False
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     kinds = [(backend[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not _frames_as_bert(
-        tokenizer, backend
-    ):
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    frames = [Glue((((cls, 0),), ((sep, 0),)), (0,))]  # [CLS] a [SEP]
+    frames.append(Glue((((cls, 0),), ((sep, 0),), ((sep, 1),)), (0, 1)))  # [CLS] a [SEP] b [SEP]
+    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or frames != [
+        Glue.of(backend_of(tokenizer), parts) for parts in (1, 2)
+    ]:
         return False
     return not any(
         token["lstrip"] or token["rstrip"] or token["single_word"] or " " in token["content"]
         for token in backend["added_tokens"]
-    )
-
-
-def _frames_as_bert(tokenizer: Any, backend: dict[str, Any]) -> bool:
-    """Say whether rows are [CLS] a [SEP] and [CLS] a [SEP] b [SEP], with b of type 1."""
-    cls, sep = (
-        {"SpecialToken": {"id": token, "type_id": 0}}
-        for token in (str(tokenizer.cls_token), str(tokenizer.sep_token))
-    )
-    frame = backend["post_processor"] or {}
-    if frame.get("type") == "BertProcessing":
-        return frame["cls"] == [tokenizer.cls_token, tokenizer.cls_token_id] and frame["sep"] == [
-            tokenizer.sep_token,
-            tokenizer.sep_token_id,
-        ]
-    if frame.get("type") != "TemplateProcessing":
-        return False
-    first, second = (
-        {"Sequence": {"id": side, "type_id": number}} for number, side in enumerate("AB")
-    )
-    last = {"SpecialToken": {"id": str(tokenizer.sep_token), "type_id": 1}}
-    ids = [
-        frame["special_tokens"].get(str(token), {}).get("ids")
-        for token in (tokenizer.cls_token, tokenizer.sep_token)
-    ]
-    return (
-        frame["single"] == [cls, first, sep]
-        and frame["pair"] == [cls, first, sep, second, last]
-        and ids == [[tokenizer.cls_token_id], [tokenizer.sep_token_id]]
     )
 
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from upath import UPath
 
 from distillkit.data.wordnet import FILES, glosses_of, wordnet_files
 from distillkit.errors import ICONV, InputError, library_errors
+from distillkit.processes import log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +33,7 @@ csv.field_size_limit(2**31 - 1)
 _EXPANSION, _EXPANDED, _ROW_BYTES = 1_000, 1 << 28, 256
 _NOT_PARQUET = "not a Parquet file, or a damaged one"
 _SEEN_LINES = 20  # of a CSV file, after its header, that say what it is split at
+_QUOTED = re.compile(r"(^|\t)\"[^\t]*\"\"[^\t]*\"(\t|$)")  # a field as CSV quotes it
 
 # (place to name in an error, e.g. "dev.tsv:17"; the row's values by column)
 Row = tuple[str, dict[str, Any]]
@@ -188,6 +191,8 @@ def _read_tsv(path: UPath) -> Iterator[Row]:
         if header is None:
             header = _header(place, fields)
         elif line:
+            if '""' in line and _QUOTED.search(line):
+                _say_quotes(str(path))
             if len(fields) != len(header):
                 raise InputError(
                     f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)}); fields are split at tabs and quotes mean nothing"
@@ -195,10 +200,17 @@ def _read_tsv(path: UPath) -> Iterator[Row]:
             yield place, dict(zip(header, fields, strict=True))
 
 
+@cache
+def _say_quotes(path: str) -> None:
+    log(f"{path}: fields are quoted as in CSV, and in a .tsv quotes mean nothing; rename it .csv")
+
+
 def _read_csv(path: UPath) -> Iterator[Row]:
     header: list[str] | None = None
     lines = (line + "\n" for _, line in read_lines(path))
     first, start = next(lines, ""), 1
+    if not first:
+        return
     head = [first, *islice(lines, _SEEN_LINES)]
     if first.startswith("sep=") and len(first) == len("sep=;\n"):  # Excel's own first line
         delimiter, start = first[4], 2
@@ -230,7 +242,7 @@ def _delimiter(lines: Sequence[str]) -> str:
     A column's name may hold another mark. The one that splits most lines as it does the header is it.
     """
     header, *rows = (re.sub(r'"[^"]*"', "", line) for line in lines)  # in quotes nothing splits
-    marks = [mark for mark in ",;\t" if mark in header] or [","]
+    marks = [mark for mark in ",;\t|" if mark in header] or [","]
     return max(marks, key=lambda mark: sum(row.count(mark) == header.count(mark) for row in rows))
 
 
@@ -270,6 +282,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_jsonl(path: UPath) -> Iterator[Row]:
+    names: dict[str, None] = {}  # of the first row
     for place, line in read_lines(path):
         if not line.strip():
             continue
@@ -278,7 +291,9 @@ def _read_jsonl(path: UPath) -> Iterator[Row]:
             raise InputError(
                 f"{place}: expected a JSON object, found {type(row).__name__}; write one object a line"
             )
-        yield place, row
+        names = names or dict.fromkeys(row)
+        # A row that lacks a key, and has no other in its place, lacks a value.
+        yield place, names | row if row.keys() <= names.keys() else row
 
 
 def _read_text(path: UPath) -> Iterator[Row]:
@@ -338,7 +353,10 @@ def read_batches(
         )
         wanted = file.schema_arrow.names if columns is None else columns
         plain = pa.schema([file.schema_arrow.field(name) for name in wanted])
-        number, expanded = 1, _ROW_BYTES * file.metadata.num_rows
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        columns_of = [group.column(i) for group in groups for i in range(len(leaves))]
+        numbers = sum(c.num_values for c in columns_of if c.physical_type != "BYTE_ARRAY")
+        number, expanded = 1, max(_ROW_BYTES * file.metadata.num_rows, 8 * numbers)
         for batch in chain([None], coded.iter_batches(rows, columns=columns)):
             expanded += sum(map(_expanded, batch.columns)) if batch else 0
             if expanded > limit:

@@ -19,8 +19,8 @@ def count_words(texts: Iterable[str], normalizer: Any, pre_tokenizer: Any) -> Co
 
     Args:
         texts: Read once; memory holds their distinct words.
-        normalizer: Of `tokenizers`, as is
-        pre_tokenizer: this one; neither looks over a space.
+        normalizer: One of `tokenizers` that looks at no character beyond a space.
+        pre_tokenizer: Likewise.
     """
     words: Counter[str] = Counter()
     stream = iter(texts)

@@ -40,8 +40,8 @@ def each(
         engine: `local`: processes of this machine, or those that torchrun has started, whose
             process 0 this is (`leading`); `ray`: the cluster that RAY_ADDRESS or `ray start`
             names, or one started here.
-        workers: Processes; 1: this one. On Ray: actors, where `holds_model`; 0: one a GPU, or
-            without any one a CPU but one.
+        workers: Processes; 1: this one. On Ray: actors, where `holds_model`; 0: one per GPU;
+            without GPUs, one per CPU except one.
         holds_model: The function keeps something dear between calls: on Ray it runs in actors,
             which have a GPU each if there are any.
 
@@ -66,7 +66,7 @@ def each(
 
 
 def processes(wanted: int, items: int) -> int:
-    """Return the number of processes: as wanted, or one a core that has four things to do."""
+    """Return `wanted`; if it is 0, one process per core, or fewer, so that each has four items."""
     return wanted or max(1, min(cores(), items // 4))
 
 

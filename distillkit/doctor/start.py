@@ -70,6 +70,8 @@ def init(
         "language": seen.language,
         "teacher": teacher[0],
         "student": student[0],
+        "dev": splits["dev"],
+        "test": splits["test"],
         **({"other_text": seen.other_text} if seen.other_text else {}),
         **({"other_labels": list(seen.other_labels)} if seen.other_labels else {}),
     }
@@ -78,14 +80,16 @@ def init(
 def _beside(source: str, names: Sequence[str]) -> str:
     """Return a file beside the source with one of these names in place of `train`, or none."""
     for name in names:
-        start, train, end = source.rpartition("train")
+        folder, slash, file = source.rpartition("/")
+        start, train, end = file.rpartition("train")
         if not train:
             return ""
+        other = f"{folder}{slash}{start}{name}{end}"
         try:
-            source_files(f"{start}{name}{end}")
+            source_files(other)
         except InputError:
             continue
-        return f"{start}{name}{end}"
+        return other
     return ""
 
 

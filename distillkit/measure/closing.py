@@ -113,6 +113,8 @@ def collapsed(models: dict[str, Any], score: str) -> bool:
     if models["student"]["dev"]["rows"] < _FEWEST_ROWS:
         return False
     floor = models["majority"]["dev"][score]
+    if floor == 1:  # dev has one label
+        return False
     own = models["student"]["dev"][score]
     return not own > (0.0 if math.isnan(floor) else floor)
 

@@ -50,4 +50,7 @@ def settle_raw_text(data: DataConfig) -> tuple[DataConfig, str]:
         return none, f"no raw text: {error}"
     rows = data.unlabelled_rows or AUTO_RAW_ROWS
     settled = replace(data, unlabelled=(WORDNET,), unlabelled_rows=rows)
-    return settled, f"WordNet is installed: {rows:,} of its texts are the raw text"
+    return (
+        settled,
+        f"WordNet is installed: {rows:,} of its texts are the raw text; --data.unlabelled with no value leaves them out",
+    )

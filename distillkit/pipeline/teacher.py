@@ -170,7 +170,7 @@ def label(
         model: The service's name of the model; short for `config.endpoint.model`.
         dry_run: Say what the service would be asked, and ask nothing.
         engine: local or ray; logits of a file or a service are brought here in any case.
-        workers: On Ray, how many actors; 0: one a GPU, or without any one a CPU but one.
+        workers: On Ray, how many actors; 0: one per GPU; without GPUs, one per CPU except one.
     """
     source, logits = source_of(source, "source"), source_of(logits, "logits")
     target = Path(target)

@@ -1,12 +1,13 @@
 """`augment`: training text -> transfer set."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from torch import Tensor
 
 from distillkit.augment.method import AugmentOptions, Models
@@ -19,6 +20,7 @@ from distillkit.data.workers import leading
 from distillkit.errors import InputError
 from distillkit.pipeline.results import TransferSet
 from distillkit.pipeline.task import COLUMNS
+from distillkit.processes import log
 from distillkit.recipe import AugmentConfig, ColumnsConfig, Engine, Task
 from distillkit.teacher.checkpoint import load_base_model, load_config_of, resolve
 from distillkit.teacher.text_vectors import TextVectors
@@ -76,7 +78,8 @@ def augment(
             sources = {}
             if not (isinstance(source, str) and source == ""):
                 own = source_of(source, "source")
-                sources["original"] = read_blocks(own, columns, task=task, labels="optional")
+                blocks = read_blocks(own, columns, task=task, labels="optional")
+                sources["original"] = _with_labels(blocks, own, columns.label)
             if raw:
                 blocks = (
                     read_blocks(
@@ -91,6 +94,21 @@ def augment(
             )
             counts = build_transfer_set(sources, target, options)
     return TransferSet(str(target), **counts)
+
+
+def _with_labels(blocks: Iterable[pa.Table], source: str, column: str) -> Iterator[pa.Table]:
+    """Yield blocks of a source; say it if the first one has no label.
+
+    Raises:
+        InputError: The user named the column.
+    """
+    for number, block in enumerate(blocks):
+        if not number and block["label"].null_count == len(block):
+            missing = f"{source}: no row has a label in column {column!r}; name theirs with --data.columns.label"
+            if column != COLUMNS.label:
+                raise InputError(missing)
+            log(missing)
+        yield block
 
 
 def models_of(

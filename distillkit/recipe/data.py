@@ -37,6 +37,10 @@ class ColumnsConfig:
     dropped."""
 
     def __post_init__(self) -> None:
+        if self.label in (self.text, self.text_pair):
+            raise InputError(
+                f"data.columns.label is {self.label!r}, a column of text; expected the column of the labels"
+            )
         if not self.label_separator:
             raise InputError(
                 "data.columns.label_separator is empty: expected what splits a row's labels, as in a,b"

@@ -21,6 +21,7 @@ from distillkit.recipe.teacher import TeacherConfig
 
 T = TypeVar("T")
 
+_NULL = "tag:yaml.org,2002:null"
 _LARGEST = 1 << 17  # bytes of a file, which are read in seconds; all settings spelled out are 8,000
 _DEEPEST = 8  # files that `use` one another
 
@@ -208,7 +209,9 @@ class _Loader:
                 also = "" if key == old else f", once by its old name '{prefix}{old}'"
                 raise self._fail(key_node, f"'{prefix}{key}' is given twice{also}; keep one")
             nodes[key] = value_node
-        return nodes
+        sections = {key for key in nodes if dataclasses.is_dataclass(getattr(default, key, None))}
+        # A section may have all its keys commented out.
+        return {k: v for k, v in nodes.items() if k not in sections or v.tag != _NULL}
 
     def _today(self, node: yaml.Node, known: list[str], prefix: str) -> str:
         """Return the name that a key has today."""

@@ -32,9 +32,10 @@ from distillkit.measure.report import (
 )
 from distillkit.measure.statistics import fit_temperature
 from distillkit.pipeline.javascript import RUNTIME, check_javascript
-from distillkit.recipe import SCORES, ColumnsConfig, Recipe, load_recipe
+from distillkit.recipe import SCORES, ColumnsConfig, Recipe
 from distillkit.report import charts, figures
 from distillkit.runs.evaluation import evaluation_folder
+from distillkit.runs.finished import finished
 from distillkit.runs.folder import BUNDLE, stages_of
 from distillkit.runtime.bundle import TOKENIZER, read_bundle
 from distillkit.teacher.checkpoint import load_classifier
@@ -80,7 +81,7 @@ def write_report(run: str | Path) -> Path:
                 f"{folder}: not a finished run: it has no {name}; distillkit run RECIPE makes one"
             )
     target = folder / "report.html"
-    page = template("page").render(_values(folder, load_recipe(str(folder / "recipe.yaml"))))
+    page = template("page").render(_values(folder, *finished(folder)))
     with whole_file(target) as partial:
         partial.write_text(page, encoding="utf-8")
     return target
@@ -126,8 +127,7 @@ def inline_json(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
 
 
-def _values(run: Path, recipe: Recipe) -> Summary:
-    result = read_json(run / "result.json")
+def _values(run: Path, recipe: Recipe, result: Summary) -> Summary:
     latency = read_json(evaluation_folder(run) / "latency.json")
     score = SCORES[recipe.data.task]
     splits = [split for split in ("dev", "test") if split in result["models"]["teacher"]]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from distillkit import __version__
 from distillkit.data.files import whole_file
+from distillkit.errors import InputError
 from distillkit.measure.closing import collapsed
 from distillkit.pipeline.export import check_installed
 from distillkit.processes import log
@@ -35,6 +36,7 @@ from distillkit.runs.stages import (
     with_variants,
 )
 from distillkit.runs.students import distilled_student, gold_student, vectors_of
+from distillkit.runtime.bundle import read_bundle
 
 __all__ = [
     "RunFolder",
@@ -86,12 +88,23 @@ def run(recipe: Recipe, folder: Path) -> Summary:
         result = _result(recipe, task, counts, trained, evaluated)
         if recipe.ship.form == "bundle":
             result["shipped"] = shipped
-            with whole_file(folder / BUNDLE) as partial:
-                shutil.copyfile(folder / "ship" / BUNDLE, partial)
+            if not _is_shipped(folder):
+                with whole_file(folder / BUNDLE) as partial:
+                    shutil.copyfile(folder / "ship" / BUNDLE, partial)
         result["collapsed"] = collapsed(result["models"], SCORES[recipe.data.task])
     with whole_file(folder / "result.json") as partial:
         partial.write_text(dumped(result), encoding="utf-8")
     return result
+
+
+def _is_shipped(folder: Path) -> bool:
+    """Say whether the run's bundle is the shipped one, perhaps with what `cascade` has added."""
+    try:
+        own, _ = read_bundle(folder / BUNDLE)
+        shipped, _ = read_bundle(folder / "ship" / BUNDLE)
+    except InputError:  # absent, or damaged
+        return False
+    return replace(own, cascade=None, temperature=shipped.temperature) == shipped
 
 
 def dumped(result: Summary) -> str:

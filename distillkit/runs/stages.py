@@ -78,6 +78,8 @@ def with_data(recipe: Recipe) -> Recipe:
         )
         data, augment = replace(recipe.data, unlabelled=()), replace(recipe.augment, n_iter=0)
         recipe = replace(recipe, data=data, augment=augment)
+    if not recipe.data.train and not recipe.data.labels:
+        raise InputError("data.train is empty: name the labelled file")
     data, found = settle_columns(recipe.data)
     data, why = settle_raw_text(data)
     student, chosen = settle_student(data, recipe.student)
@@ -156,6 +158,8 @@ def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
             write_table(table, out / f"{split}.parquet")
         labelled = {split: table for split, table in tables.items() if split != "unlabelled"}
         _say_leaks(labelled)
+        if recipe.data.task == "classification":
+            _say_absent(labelled)
         file = recipe.data.corrections
         corrections = {"corrections": count_corrections(read_corrections(file))} if file else {}
         return {
@@ -167,6 +171,16 @@ def _data(recipe: Recipe, home: RunFolder, sources: str) -> Summary:
 
     settings = [recipe.data.settings(), recipe.seed]
     return home.stage("data", settings, inputs, data, version=DATA_VERSION)
+
+
+def _say_absent(tables: Mapping[str, pa.Table]) -> None:
+    """Log which labels of train no dev row has: the best epoch is chosen without them."""
+    train, dev = (set(tables[split]["label"].unique().to_pylist()) for split in ("train", "dev"))
+    if absent := sorted(train - dev - {None}):
+        more = " ..." if len(absent) > 5 else ""
+        log(
+            f"data: no dev row has the label {', '.join(map(repr, absent[:5]))}{more}: dev scores say nothing of it"
+        )
 
 
 def _say_leaks(tables: Mapping[str, pa.Table]) -> None:

@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,8 +81,11 @@ class Texts:
         self, texts: Sequence[str], text_pairs: Sequence[str] | None
     ) -> list[tuple[list[int], list[int]]]:
         """Ask the tokenizer, which uses threads for a batch."""
-        with library_errors(
-            self._place, "expected a tokenizer that cuts these texts", "; export again"
+        with (
+            _halves_refused([*texts, *(text_pairs or ())]),
+            library_errors(
+                self._place, "expected a tokenizer that cuts these texts", "; export again"
+            ),
         ):
             if len(texts) == 1:
                 pair = None if text_pairs is None else text_pairs[0]
@@ -145,3 +149,19 @@ def padded(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[np.ndarray, np.n
     for place, row in zip(out, rows, strict=True):
         place[: len(row)] = row
     return out, lengths
+
+
+@contextmanager
+def _halves_refused(texts: Sequence[str]) -> Iterator[None]:
+    """Name the text that no tokenizer reads, where one fails: half of a surrogate pair is no text."""
+    try:
+        yield
+    except InputError:
+        for text in texts:
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"{text[:40]!r}: character {error.start + 1} is half of a surrogate pair"
+                ) from None
+        raise

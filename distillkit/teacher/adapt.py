@@ -1,5 +1,6 @@
 """Go on with an encoder's pre-training on text of its domain, before it is fine-tuned."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distillkit.data.batches import Encoded
 from distillkit.data.checked import save_pretrained
 from distillkit.data.rows import TextRows
 from distillkit.data.workers import leading
@@ -172,30 +174,27 @@ class _DrawnMasks:
 
 
 @dataclass(frozen=True)
-class _MaskedRows(TextRows):
-    """Rows whose masks are drawn once; column `labels` has the chosen tokens plus one."""
+class _MaskedRows(Encoded):
+    """Rows whose masks are drawn once; `labels`, flat as `ids` are, is what the masker returned."""
 
-    def batch(self, rows: Tensor, longest: int | None = None) -> dict[str, Tensor]:
-        found = super().batch(rows, longest)
-        del found["words"]
-        found["labels"] = torch.where(found["labels"] > 0, found["labels"] - 1, IGNORED)
-        return found
+    labels: Tensor
+
+    def _columns(self) -> Iterator[tuple[str, Tensor, int]]:
+        yield from super()._columns()
+        yield "labels", self.labels, IGNORED
 
 
-def masked(rows: TextRows, masker: Masker, seed: int) -> TextRows:
+def masked(rows: TextRows, masker: Masker, seed: int) -> Encoded:
     """Return rows that are masked once, with `labels` in their batches, to measure by."""
-    ids, labels = rows.ids.clone(), torch.zeros_like(rows.ids)
+    ids, labels = rows.ids.clone(), torch.empty_like(rows.ids)
     for numbers in torch.arange(len(rows)).split(_MASK_ROWS):
         batch = rows.batch(numbers)
         inside = batch["attention_mask"].bool()
         draw = keyed_draw((numbers + _HELD_OUT_KEY) * _PRIME * _PRIME + seed)
         hidden, chosen = masker(batch["input_ids"], batch["words"], draw)
         here = slice(int(rows.offsets[numbers[0]]), int(rows.offsets[numbers[-1] + 1]))
-        ids[here] = hidden[inside].to(ids.dtype)
-        labels[here] = torch.where(chosen == IGNORED, 0, chosen + 1)[inside].to(ids.dtype)
-    return _MaskedRows(
-        ids, rows.types, rows.offsets, rows.pad_id, rows.words, {"labels": labels}, rows.order
-    )
+        ids[here], labels[here] = hidden[inside].to(ids.dtype), chosen[inside].to(ids.dtype)
+    return _MaskedRows(ids, rows.types, rows.offsets, rows.pad_id, labels)
 
 
 def _check_length(network: Any, config: AdaptConfig) -> None:

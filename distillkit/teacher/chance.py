@@ -57,7 +57,7 @@ def refuse_chance(
 
 
 def _some_labelled(table: pa.Table) -> pa.Table:
-    """Return labelled rows, all, or so many that lie evenly among them."""
+    """Return the labelled rows, or `CHECKED_ROWS` of them, evenly spaced."""
     count = len(table) - table["label"].null_count
     places = np.arange(min(count, CHECKED_ROWS))
     if count > CHECKED_ROWS:

@@ -180,7 +180,7 @@ def task_of(model: str) -> Task:
 def max_tokens_of(model: Any, tokenizer: Any) -> int:
     """Return the shorter of a tokenizer's limit and a model's position table."""
     limit = tokenizer.model_max_length
-    return int(min(limit, positions_of(model) or limit))
+    return int(min(limit, positions_of(model) or limit, 2**31 - 1))  # no limit is 1e30
 
 
 def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[str]:

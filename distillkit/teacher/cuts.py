@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distillkit.data.pieces import ranges
+from distillkit.data.pieces import Glue, ranges
 from distillkit.data.rows import ELSEWHERE, FIRST, FOLLOWS, LATER, SPECIAL, SWAPPED
 
 _ROWS = 8192  # joined together
@@ -116,33 +116,6 @@ def mapped(path: Path) -> np.ndarray:
         if values is None or values.size:
             raise ValueError(f"{path}: {error}") from None
         return values
-
-
-@dataclass(frozen=True)
-class Glue:
-    """The special tokens around a row's parts, as (id, token type), and each part's token type."""
-
-    around: tuple[tuple[tuple[int, int], ...], ...]
-    types: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Special tokens a row."""
-        return sum(map(len, self.around))
-
-    @staticmethod
-    def of(backend: Any, parts: int) -> "Glue":
-        """Ask a tokenizer's backend how it joins one text, or two."""
-        found = backend.encode(*["a"] * parts)
-        around: list[list[tuple[int, int]]] = [[]]
-        types: list[int] = []
-        for token, kind, part in zip(found.ids, found.type_ids, found.sequence_ids, strict=True):
-            if part is None:
-                around[-1].append((token, kind))
-            elif part == len(types):
-                around.append([])
-                types.append(kind)
-        return Glue(tuple(map(tuple, around)), tuple(types))
 
 
 def joined(

@@ -19,6 +19,7 @@ import torch
 from distillkit.data.checked import check_sealed, fingerprint, seal, write_arrow
 from distillkit.data.columns import find_columns
 from distillkit.data.files import cache_folder, hold, whole_folder
+from distillkit.data.pieces import Glue, backend_of
 from distillkit.data.readers import is_plain_text, read_lines, read_rows, source_files
 from distillkit.data.rows import TextRows
 from distillkit.data.segmenters import resolve_segmenter, segmenter_version
@@ -26,7 +27,7 @@ from distillkit.data.workers import each, processes
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import ColumnsConfig, TextConfig
-from distillkit.teacher.cuts import Glue, GrowingArray, GrowingOffsets, Pieces, cut, joined, mapped
+from distillkit.teacher.cuts import GrowingArray, GrowingOffsets, Pieces, cut, joined, mapped
 from distillkit.teacher.tokenised import Job, content_hash, tokenised
 
 _VERSION = 1  # of the files in the cache
@@ -160,18 +161,13 @@ class _Plan:
         kinds: tuple[bool, bool],
         seed: int,
     ) -> None:
-        from tokenizers import Tokenizer
-
         self.config, self.segmenter, self.kinds, self.seed = config, segmenter, kinds, seed
         self.pairs = any(kinds)
         self.mode = "pairs" if self.pairs else config.rows
         # Different documents a side: a second half from another one needs another one.
         self.least = 2 if kinds[0] else 1
         self.separator, self.pad_id = int(tokenizer.sep_token_id), int(tokenizer.pad_token_id)
-        # A copy: truncation is a state of the backend, and other callers set it.
-        self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self.backend.no_truncation()
-        self.backend.no_padding()
+        self.backend = backend_of(tokenizer)
         self.special = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
         self.glue = Glue.of(self.backend, 2 if self.pairs else 1)
         self.has_types = self.pairs and "token_type_ids" in tokenizer.model_input_names

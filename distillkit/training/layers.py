@@ -50,7 +50,7 @@ _PARTS["distilbert"] = EncoderParts(
 def positions_of(model: Any) -> int | None:
     """Return how many tokens a model has positions for; None: as many as there are."""
     size: int | None = getattr(model.config, "max_position_embeddings", None)
-    if size is None:
+    if size is None or size < 0:  # XLNet says -1
         return None
     table: Any = dict(model.base_model.named_modules()).get("embeddings.position_embeddings")
     padding = getattr(table, "padding_idx", None)

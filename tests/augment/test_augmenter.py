@@ -1,5 +1,6 @@
 """The augmenter in memory: texts in, new texts out."""
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,3 +132,10 @@ def test_methods_that_need_models_are_refused_in_memory(method):
 def test_one_text_in_place_of_a_list_is_refused():
     with pytest.raises(InputError, match="expected a list of texts"):
         Augmenter()("one string")
+
+
+def test_a_column_of_texts_is_taken_and_what_is_no_text_is_named():
+    texts = ["one two", "three four"]
+    assert augmenter(p_mask=1.0)(pd.Series(texts)) == augmenter(p_mask=1.0)(texts)
+    with pytest.raises(InputError, match="None: expected a text"):
+        augmenter()(["one", None])

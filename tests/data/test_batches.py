@@ -84,6 +84,8 @@ def test_mask_is_the_unknown_word_where_a_tokenizer_has_none():
     )
     assert bare("a").input_ids == [2, 4, 3]
     assert with_own_mask(["a [MASK]"], "[MASK]", bare) == ["a [UNK]"]
+    bare.unk_token = None
+    assert with_own_mask(["a [MASK]"], "[MASK]", bare) == ["a [MASK]"]
 
 
 @pytest.mark.parametrize("types", [False, True])

@@ -16,7 +16,7 @@ from distillkit.data.gold import (
     label_names,
     label_summary,
 )
-from distillkit.data.labels import LABEL_TYPES, task_of_labels, task_of_model
+from distillkit.data.labels import LABEL_TYPES, parse_label, task_of_labels, task_of_model
 from distillkit.data.splits import split_dev
 from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
@@ -74,6 +74,14 @@ def test_labels_are_split_where_the_user_says(read):
 )
 def test_a_score_is_a_number_however_it_is_written(read, value, score):
     assert read([value], "regression") == [score]
+
+
+def test_an_integer_that_pandas_wrote_as_a_fraction_is_the_integer():
+    rows = ({"label": label} for label in ("1.0", "1", 1, 1.0))
+    names = {
+        parse_label(r, ColumnsConfig(), "a:1", "classification", (), required=True) for r in rows
+    }
+    assert names == {"1"}
 
 
 @pytest.mark.parametrize("task", ["classification", "multi-label", "regression"])

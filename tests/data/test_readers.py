@@ -99,6 +99,27 @@ def test_odd_separator_inside_a_line_stays_in_the_text(write, name, odd):
     assert read(write(name, content)) == [{"text": text}, {"text": "last"}]
 
 
+def test_a_tsv_with_quotes_as_in_csv_is_named_once(write, capsys):
+    source = write("a.tsv", 'text\tlabel\n"He said ""no"" twice"\tx\n"a ""b"""\ty\n')
+    assert read(source)[0]["text"].startswith('"He said ""no""')
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith(
+        "a.tsv: fields are quoted as in CSV, and in a .tsv quotes mean nothing; rename it .csv"
+    )
+
+
+def test_csv_may_be_split_at_bars_and_may_be_empty(write):
+    assert read(write("a.csv", "text|label\na, b|x\n")) == [{"text": "a, b", "label": "x"}]
+    assert read(write("b.csv", "")) == []
+
+
+def test_a_json_line_without_a_key_of_the_first_one_lacks_its_value(write):
+    rows = read(
+        write("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n{"text": "c", "gold": "y"}\n')
+    )
+    assert rows[1:] == [{"text": "b", "label": None}, {"text": "c", "gold": "y"}]
+
+
 def test_tsv_skips_blank_lines_and_counts_them(write):
     source = write("a.tsv", "text\tlabel\n\na\tx\n\nb\ty\n")
     assert places(source) == ["a.tsv:3", "a.tsv:5"]
@@ -542,6 +563,19 @@ def test_a_parquet_of_a_thousand_bytes_takes_no_gigabytes(tmp_path):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "a.parquet: expands to more than 268,435,456 bytes" in failure(str(path))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KB
+
+
+def test_a_parquet_of_lists_of_numbers_is_counted_before_it_is_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    lists = pa.ListArray.from_arrays([0, 5_000_000], pa.array(np.zeros(5_000_000, np.int64)))
+    table = pa.table({"text": ["a"], "label": lists})
+    with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        for _ in range(8):
+            writer.write_table(table)
+    assert path.stat().st_size < 100_000  # of 320 MB
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "a.parquet: expands to more than" in failure(str(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 15  # KB
 
 
 def test_a_parquet_of_nothing_is_not_counted_to_the_end(tmp_path):

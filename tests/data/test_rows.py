@@ -36,38 +36,16 @@ def test_a_batch_has_the_words_of_its_tokens_and_special_ones_for_padding(rows):
     assert rows.batch(torch.tensor([1]), longest=3)["words"].tolist() == [[FIRST, SPECIAL, SPECIAL]]
 
 
-def test_further_columns_stand_in_a_batch_under_their_names(rows):
-    scores = torch.arange(8, dtype=torch.float16) / 2
-    more = replace(
-        rows,
-        columns={"scores": scores, "labels": torch.arange(8, dtype=torch.int8)},
-        types=rows.words,
-    )
-    batch = more.batch(torch.tensor([1, 0]))
-    assert batch["scores"].tolist() == [[1.5, 0, 0], [0, 0.5, 1]]
-    assert batch["labels"].tolist() == [[3, 0, 0], [0, 1, 2]]
-    assert batch["token_type_ids"].tolist() == [[1, 0, 0], [0, 1, 0]]
-    assert (batch["scores"].dtype, batch["labels"].dtype) == (torch.float32, torch.int64)
-
-
 def test_another_device_has_all_of_it(rows):
     more = replace(
         rows,
         types=rows.words,
-        columns={"labels": rows.ids},
         order=torch.tensor([FOLLOWS, SWAPPED, ELSEWHERE]),
     )
     moved = more.to(torch.device("meta"))
     assert isinstance(moved, TextRows)
-    tensors = [
-        moved.ids,
-        moved.types,
-        moved.offsets,
-        moved.words,
-        moved.columns["labels"],
-        moved.order,
-    ]
-    assert [tensor.device.type for tensor in tensors] == ["meta"] * 6
+    tensors = [moved.ids, moved.types, moved.offsets, moved.words, moved.order]
+    assert [tensor.device.type for tensor in tensors] == ["meta"] * 5
     assert moved.pad_id == PAD
     assert rows.to(torch.device("cpu")).order is None
 

@@ -646,6 +646,7 @@ def test_dropping_is_a_setting_of_the_data_alone_and_old_runs_keep_theirs():
         ({"text": ["a"], "label": [{"a": 1}]}, "row 1: column 'label' is {'a': 1}"),
         ({"text": ["a"], "label": ["nan"]}, "rows 1 to 1: column 'label' is NaN"),
         ({"text": ["a"], "label": [["nan"]]}, "rows 1 to 1: column 'label' is NaN"),
+        ({"text": ["a"], "label": [["x", None]]}, "rows 1 to 1: column 'label' is empty"),
         ({"text": ["a"], "label": [math.inf]}, "rows 1 to 1: column 'label' is inf"),
     ],
 )

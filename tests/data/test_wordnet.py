@@ -71,7 +71,10 @@ ENGLISH = ("what is the end of it ?", "the plot is thin and so is this coffee ."
 def test_nobody_who_has_wordnet_need_name_it(installed, task):
     settled, why = settle_raw_text(task(*ENGLISH, unlabelled=("auto",)))
     assert (settled.unlabelled, settled.unlabelled_rows) == (("wordnet",), 30_000)
-    assert why == "WordNet is installed: 30,000 of its texts are the raw text"
+    assert (
+        why
+        == "WordNet is installed: 30,000 of its texts are the raw text; --data.unlabelled with no value leaves them out"
+    )
     few = task(*ENGLISH, unlabelled=("auto",), unlabelled_rows=2)
     assert settle_raw_text(few)[0].unlabelled_rows == 2
     assert len(read_data(few)["unlabelled"]) == 2
@@ -124,7 +127,7 @@ def test_a_run_takes_wordnet_unasked_and_its_recipe_says_so(tiny_recipe, tmp_pat
     saved = load_recipe(str(tmp_path / "run" / "recipe.yaml"))
     assert (saved.data.unlabelled, saved.data.unlabelled_rows) == (("wordnet",), 30_000)
     assert (
-        "data: WordNet is installed: 30,000 of its texts are the raw text"
+        "data: WordNet is installed: 30,000 of its texts are the raw text; --data.unlabelled with no value leaves them out"
         in capsys.readouterr().err
     )
 

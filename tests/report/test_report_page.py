@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -224,6 +225,21 @@ def test_a_curve_of_one_point_is_seen():
 def test_a_folder_that_is_no_finished_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"not a finished run: it has no recipe.yaml"):
         write_report(tmp_path)
+
+
+def test_a_run_that_is_being_done_again_has_no_report(finished_run, tmp_path):
+    run = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    (run / ".evaluation.partial").mkdir()
+    with pytest.raises(
+        InputError, match="not finished: its stage evaluation is missing; distillkit"
+    ):
+        write_report(run)
+    (run / ".evaluation.partial").rmdir()
+    result = json.loads((run / "result.json").read_text())
+    result["models"]["student"]["dev"]["accuracy"] = 0.123
+    (run / "result.json").write_text(json.dumps(result))
+    with pytest.raises(InputError, match=r"its recipe or stages are newer than its result\.json"):
+        write_report(run)
 
 
 # It uses the page as a reader would, and leaves what it saw in the title.
