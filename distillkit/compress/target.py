@@ -14,11 +14,13 @@ import numpy as np
 from distillkit.compress.quantise import clipped, coded, stored_weights
 from distillkit.compress.steps import Model, Reading, shrink, store
 from distillkit.compress.storage import packed_codes
+from distillkit.compress.vocabulary import prunable
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
 from distillkit.recipe import CompressConfig, Storage
 from distillkit.student.register import kind_of_model
 from distillkit.student.words import WordEmbedding
+from distillkit.training.layers import ENCODERS
 
 _BITS = {"int8": 7.2, "int4": 3.3}  # of a weight, about, when deflated
 _TOKENS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.12)  # fractions of the vocabulary
@@ -56,13 +58,13 @@ def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
     possible = kind_of_model(network).compress
     words = getattr(getattr(network, "encoder", None), "embedding", None)
     tokens, widths, units, layers = [0], [0], [0.0], [0]
-    if "layers" in possible or isinstance(words, WordEmbedding):  # no table of hashed bytes
+    if "vocabulary_size" in possible and prunable(model.tokenizer):
         tokens += [round(share * size) for share in _TOKENS[1:]]
     if isinstance(words, WordEmbedding):
         units = list(_UNITS)
         if "embedding_size" in possible:
             widths += [width for width in _WIDTHS if width < words.width]
-    if "layers" in possible:
+    if "layers" in possible and network.config.model_type in ENCODERS:
         count = network.config.num_hidden_layers
         layers = sorted({round(share * count) or 1 for share in _LAYERS} - {count}, reverse=True)
         layers = [0, *layers]
@@ -164,7 +166,7 @@ def _guess(model: Model, plan: CompressConfig) -> float:
     deep = plan.layers / network.config.num_hidden_layers if plan.layers else 1.0
     for module, name, storage in stored_weights(network, plan):
         weight = getattr(module, name)
-        table = weight.shape[0] == network.config.vocab_size
+        table = weight.shape[0] == getattr(network.config, "vocab_size", 0)
         share = kept * narrow if table else (1 - plan.units) * deep
         if name == "weight_ih_l0":
             share *= narrow

@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 from torch import nn
 
 from distillkit.errors import InputError
+
+
+def prunable(tokenizer: Any) -> bool:
+    """Say whether a tokenizer's tokens are words or word pieces, which do not depend on each other."""
+    return isinstance(tokenizer.backend_tokenizer.model, models.WordLevel | models.WordPiece)
 
 
 def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) -> Any:
@@ -33,10 +38,9 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
             f"compress.vocabulary_size: a {model.config.model_type} keeps its table within another model; expected another kind"
         )
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    kind = state["model"]["type"]
-    if kind not in ("WordLevel", "WordPiece"):
+    if not prunable(tokenizer):
         raise InputError(
-            f"compress.vocabulary_size: the tokenizer's model is {kind}, whose tokens depend on each other; expected words or word pieces"
+            f"compress.vocabulary_size: the tokenizer's model is {state['model']['type']}, whose tokens depend on each other; expected words or word pieces"
         )
     vocabulary: dict[str, int] = state["model"]["vocab"]
     special = {token["id"] for token in state["added_tokens"]}

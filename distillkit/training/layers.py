@@ -33,8 +33,8 @@ class EncoderParts:
     dropouts: tuple[str, str] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-_PARTS = dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), EncoderParts())
-_PARTS["distilbert"] = EncoderParts(
+ENCODERS = dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), EncoderParts())
+ENCODERS["distilbert"] = EncoderParts(
     layers="transformer.layer",
     query="attention.q_lin",
     key="attention.k_lin",
@@ -70,11 +70,11 @@ def encoder_parts(model: nn.Module, what: str = "", instead: str = "") -> Encode
         InputError: The model is something else.
     """
     kind = model.config.model_type if isinstance(model, PreTrainedModel) else type(model).__name__
-    if not isinstance(model, PreTrainedModel) or kind not in _PARTS:
+    if not isinstance(model, PreTrainedModel) or kind not in ENCODERS:
         raise InputError(
-            f"{what} knows the layers of {', '.join(_PARTS)}, and this model is a {kind}; choose {instead}"
+            f"{what} knows the layers of {', '.join(ENCODERS)}, and this model is a {kind}; choose {instead}"
         )
-    return _PARTS[kind]
+    return ENCODERS[kind]
 
 
 def encoder_layers(model: Any, what: str = "", instead: str = "") -> nn.ModuleList:

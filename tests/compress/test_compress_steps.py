@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from tokenizers import models
 from torch import nn
 from transformers import (
     BertConfig,
@@ -19,7 +20,7 @@ from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.quantise import round_weights
 from distillkit.compress.steps import Model, Reading, shrink
 from distillkit.compress.storage import stored_graph
-from distillkit.compress.target import find_plans
+from distillkit.compress.target import NotMetError, find_plans
 from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import encode
@@ -27,6 +28,7 @@ from distillkit.errors import InputError
 from distillkit.pipeline.export import export_model
 from distillkit.pipeline.graphs import onnx_graphs
 from distillkit.recipe import CompressConfig, EmbeddingConfig, VocabularyConfig
+from distillkit.recipe.kinds import load_kinds
 from distillkit.runtime import Predictor
 from distillkit.student.model import PairStudent
 from distillkit.student.static import StaticEncoder
@@ -413,3 +415,19 @@ def test_a_model_that_is_trained_again_is_planned_by_what_it_loses_not_by_its_ro
     for one, other in itertools.permutations(trained, 2):
         as_finely = finest.index(other[2:]) <= finest.index(one[2:])
         assert not (as_finely and other[0] >= one[0] and other[1] >= one[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [*((kind, "word") for kind in load_kinds()), ("static", "hashed"), ("bilstm", "bytes")],
+)
+def test_a_size_that_no_plan_meets_is_refused_as_such(student, kind, unit):
+    model, tokenizer = student(kind, unit="word" if unit == "bytes" else unit)
+    if unit == "bytes":  # as of a teacher like RoBERTa: no token of it can go
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.backend_tokenizer.model = models.BPE(tokenizer.get_vocab(), [], unk_token="[UNK]")
+    reading = Reading(TEXTS, PAIRS if isinstance(model, PairStudent) else None)
+    of = Model(model, tokenizer), CompressConfig()
+    assert find_plans(*of, 1.0, reading, reading, retrains=False)
+    with pytest.raises(NotMetError, match="distil a smaller student"):  # the overhead alone
+        find_plans(*of, 0.007, reading, reading, retrains=False)
