@@ -109,9 +109,10 @@ def gold_loss(task: Task, student: Tensor, labels: Tensor) -> Tensor:
         Sum over the labels, mean over the batch, () float32; in nats but for scores.
 
     Raises:
-        ValueError: The batch is empty.
+        ValueError: The batch is empty, or the labels have another shape.
     """
     _check_rows(student)
+    _check_labels(task, student, labels)
     if task == "classification":
         return functional.cross_entropy(student.float(), labels)
     if task == "regression":
@@ -145,6 +146,8 @@ def hard_label_loss(
         if labels is None or _missing(labels).any():
             raise ValueError("a row has neither a gold label nor a teacher's logits")
         return gold_loss(task, student, labels)
+    if labels is not None:
+        _check_labels(task, student, labels)  # `where` would stretch them to the answers' shape
     answer = _ANSWERS[task](teacher.detach())
     known = answer if labels is None else torch.where(_missing(labels), answer, labels)
     return gold_loss(task, student, known)
@@ -229,6 +232,12 @@ def _check_shapes(student: Tensor, teacher: Tensor) -> None:
         raise ValueError(
             f"student logits are {tuple(student.shape)}, teacher logits {tuple(teacher.shape)}: expected the same (B, C)"
         )
+
+
+def _check_labels(task: Task, student: Tensor, labels: Tensor) -> None:
+    wanted = student.shape if task == "multi-label" else student.shape[:1]
+    if labels.shape != wanted:
+        raise ValueError(f"labels are {tuple(labels.shape)}: expected {tuple(wanted)}")
 
 
 def _check_rows(logits: Tensor) -> None:

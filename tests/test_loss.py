@@ -339,3 +339,18 @@ def test_what_a_score_has_no_meaning_for_is_refused_with_the_reason():
         InputError, match=r"loss\.kind is soft, but the task is regression, and a score"
     ):
         DistillationLoss(LossConfig("soft"), "regression")
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        ("classification", torch.tensor([0])),
+        ("regression", torch.zeros(3, 1)),
+        ("multi-label", torch.zeros(2)),
+    ],
+)
+def test_labels_of_another_shape_are_refused_and_never_stretched(task, labels):
+    student = torch.zeros(3, 1 if task == "regression" else 2)
+    for loss in (LossConfig(alpha=1.0), LossConfig(alpha=0.5)):
+        with pytest.raises(ValueError, match="labels are"):
+            DistillationLoss(loss, task)(student, student, labels)
