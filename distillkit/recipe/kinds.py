@@ -38,6 +38,8 @@ class StudentKind:
         poolings: Values of `student.pooling` besides auto.
         from_teacher: Builds model and tokenizer from (labels, student configuration, teacher's
             model, teacher's tokenizer); None: the student has a vocabulary of its own.
+        check_teacher: Refuses a teacher that it cannot be made from, before that one is trained: takes
+            the student configuration and the configuration of the teacher's encoder.
         hidden_step: `student.hidden_size` is a multiple of it, in `tune`.
         compress: Settings of `CompressConfig` that reduce its number of weights.
         suits: What `doctor` measures that speaks for it: order, near order, no order or together.
@@ -52,6 +54,7 @@ class StudentKind:
     settings: tuple[str, ...] = ()
     poolings: tuple[str, ...] = ("max", "mean", "attention")
     from_teacher: Reference | None = None
+    check_teacher: Reference | None = None
     hidden_step: int = 1
     compress: tuple[str, ...] = ("vocabulary_size", "embedding_size", "units")
     suits: Literal["", "order", "near order", "no order", "together"] = ""

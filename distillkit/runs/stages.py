@@ -35,6 +35,7 @@ from distillkit.recipe import (
     StudentConfig,
     dump,
 )
+from distillkit.recipe.kinds import resolve as resolve_reference
 from distillkit.runs.asked import ask_service, check_service
 from distillkit.runs.first_labels import (
     ANSWERS,
@@ -136,7 +137,10 @@ def _encoder(recipe: Recipe) -> str:
     start, adapt = recipe.teacher.model, recipe.adapt
     scratch = start == SCRATCH and adapt.text.sources
     checkpoint = start if scratch else resolve(start)
-    width = adapt.scratch.hidden_size if scratch else load_config_of(start).hidden_size
+    config = adapt.scratch if scratch else load_config_of(start)
+    if not scratch and (refuse := recipe.student.of_kind.check_teacher) is not None:
+        resolve_reference(refuse)(recipe.student, config)
+    width = config.hidden_size
     if recipe.student.embeddings.asks_teacher:
         recipe.student.check_width(width)
     return fingerprint_or_name(checkpoint)

@@ -17,10 +17,23 @@ from distillkit.errors import InputError
 from distillkit.recipe import StudentConfig
 from distillkit.student.model import SiameseStudent, TextEncoder
 from distillkit.student.pooling import Pooling
-from distillkit.training.layers import encoder_layers, encoder_parts, positions_of
+from distillkit.training.layers import encoder_layers, encoder_parts, parts_of, positions_of
 
 # Units of an attention head in every BERT but the smallest (Devlin et al. 2019).
 _HEAD_UNITS = 64
+
+
+def check_teacher(student: StudentConfig, teacher: Any) -> None:
+    """Refuse an encoder, by its configuration, that a student cannot be cut from.
+
+    Raises:
+        InputError: Its kind is not known, or it has fewer layers.
+    """
+    parts_of(teacher.model_type, f"student.kind {student.kind}", "bilstm")
+    if student.layers > teacher.num_hidden_layers:
+        raise InputError(
+            f"student.layers is {student.layers}: expected at most {teacher.num_hidden_layers}, which the teacher has"
+        )
 
 
 def few_layers(

@@ -69,8 +69,13 @@ def encoder_parts(model: nn.Module, what: str = "", instead: str = "") -> Encode
     Raises:
         InputError: The model is something else.
     """
-    kind = model.config.model_type if isinstance(model, PreTrainedModel) else type(model).__name__
-    if not isinstance(model, PreTrainedModel) or kind not in ENCODERS:
+    known = isinstance(model, PreTrainedModel)
+    return parts_of(model.config.model_type if known else type(model).__name__, what, instead)
+
+
+def parts_of(kind: str, what: str = "", instead: str = "") -> EncoderParts:
+    """Return what the parts of a kind of model are called; as `encoder_parts`."""
+    if kind not in ENCODERS:
         raise InputError(
             f"{what} knows the layers of {', '.join(ENCODERS)}, and this model is a {kind}; choose {instead}"
         )

@@ -10,6 +10,7 @@ TOGETHER = StudentKind(
     settings=("hidden_size", "layers"),
     poolings=(),
     from_teacher="distillkit.student.transformer:few_layers_student",
+    check_teacher="distillkit.student.transformer:check_teacher",
     hidden_step=64,
     compress=("vocabulary_size", "layers", "feed_forward"),
 )
