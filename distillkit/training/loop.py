@@ -179,7 +179,7 @@ class _Trainer:
             self.total += found * (all_rows / strategy.num_shards)
             self.reports.passed(all_rows * number // len(own) - all_rows * (number - 1) // len(own))
         norm = strategy.clip(config.max_grad_norm or math.inf)
-        self.bad_steps.note(at.step + 1, found, norm)
+        self.bad_steps.note(at.step + 1, self.total, norm)
         if self.look_every == 1:
             self._stop_if_bad()
         strategy.step(at.step + 1)
