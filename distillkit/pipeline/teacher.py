@@ -54,7 +54,7 @@ def adapt_teacher(
         resume: Go on from the checkpoints that a killed training of the same settings left; False:
             start over.
     """
-    masking = config.masking
+    output, masking = Path(output), config.masking
     settings = {
         "model": model,
         "segmenter": config.text.segmenter,
@@ -104,6 +104,7 @@ def train_teacher(
         answers: Logit store with a service's log-probabilities of every training row, which are learnt
             in place of the labels.
     """
+    output = Path(output)
     with replaceable(output, "teacher.yaml"):
         tables = read_data(data, seed)
         train = tables["train"]
