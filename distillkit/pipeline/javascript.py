@@ -22,7 +22,9 @@ def check_javascript(place: str, model_type: str, tokenizer: bytes) -> None:
     kind = model_type.removeprefix("distillkit-").removeprefix("siamese-")
     split = (json.loads(tokenizer)["pre_tokenizer"] or {}).get("type")
     if kind not in _KINDS or split != "Split":
-        what = f"a {kind}" if kind not in _KINDS else "a student of hashed bytes"
+        what = (
+            f"a {kind}" if kind not in _KINDS else "a student of hashed bytes or a teacher's tokens"
+        )
         raise InputError(
             f"{place}: {what}; in JavaScript {', '.join(_KINDS)} students of words, characters or subwords answer"
         )

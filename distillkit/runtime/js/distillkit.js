@@ -243,7 +243,7 @@ function step({ type, inputs, outputs, attributes }, values) {
 }
 
 function refuse(what) {
-  throw new Error(`${what}: this runtime answers for static, textcnn and bilstm students of words, characters or subwords`);
+  throw new Error(`${what}: this runtime answers for static, textcnn, bilstm, interaction-bilstm and decomposable students of words, characters or subwords`);
 }
 
 // ---- operators: tensors and attributes to a tensor, or several ----
