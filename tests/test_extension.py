@@ -46,7 +46,7 @@ from distillkit.recipe.kinds import KINDS, LOSSES, LossKind, StudentKind, kind_f
 from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, SingleStudent
 from distillkit.student.pooling import Pooling
-from distillkit.student.units import best_units, keep_units
+from distillkit.student.units import best_units, keep_units, saliency
 from distillkit.tune.space import SearchConfig, hyperparameters_of
 from distillkit.tune.study import tune
 
@@ -76,8 +76,8 @@ class AveragingEncoder(Encoder):
     def first_layer(self):
         return [(self.layer, "weight")]
 
-    def prune(self, share, saliency, into_head):
-        units = best_units(saliency["encoder.layer.weight"].sum(1) + into_head, share)
+    def prune(self, share, into_head):
+        units = best_units(saliency(self.layer.weight).sum(1) + into_head, share)
         keep_units(self.layer, "weight", units, 0)
         keep_units(self.layer, "bias", units, 0)
         return units, len(units)

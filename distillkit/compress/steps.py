@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.quantise import round_weights
@@ -117,13 +116,13 @@ def shrink(model: Model, compress: CompressConfig, reading: Reading) -> Iterator
         prune_layers(network, compress.layers)
         yield f"{compress.layers} layer{'s' * (compress.layers > 1)}"
     if compress.feed_forward:
-        prune_feed_forward(network, compress.feed_forward, _saliency(network))
+        prune_feed_forward(network, compress.feed_forward)
         yield f"{100 * compress.feed_forward:g} % of feed-forward rows gone"
     if compress.embedding_size:
         narrow_embedding(network, reading.counts(model), compress.embedding_size)
         yield f"embedding dimension {compress.embedding_size}"
     if compress.units:
-        prune_units(network, compress.units, _saliency(network))
+        prune_units(network, compress.units)
         yield f"{100 * compress.units:g} % of units gone"
 
 
@@ -136,8 +135,3 @@ def store(model: Model, compress: CompressConfig, reading: Reading) -> str:
 def token_counts(model: Model, compress: CompressConfig, reading: Reading) -> np.ndarray | None:
     """Return how often each token is used, (V,), where rounding asks for it."""
     return reading.counts(model) if compress.embeddings == "pq" else None
-
-
-def _saliency(network: Any) -> dict[str, torch.Tensor]:
-    """Return the saliency of each weight, its square, by parameter's name, in its shape."""
-    return {name: weight.detach().square() for name, weight in network.named_parameters()}

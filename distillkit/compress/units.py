@@ -1,48 +1,47 @@
 """Remove units, feed-forward rows and whole layers; the tensors shrink."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from distillkit.errors import InputError
 from distillkit.student.transformer import layer_map
-from distillkit.student.units import best_units, keep_rows, keep_units
+from distillkit.student.units import best_units, keep_rows, keep_units, saliency
 from distillkit.training.layers import encoder_layers, encoder_parts
 
 
-def prune_units(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
+def prune_units(model: Any, fraction: float) -> None:
     """Remove the units of least saliency, in place: LSTM units, filters and ReLU units.
 
     Args:
         model: A student of words.
-        fraction: Of each kind of unit, 0 to 1; one at least stays.
-        saliency: Of each weight, by name; a unit's is the sum over its inputs and outputs.
+        fraction: Of each kind of unit, 0 to 1; one at least stays. A unit's saliency is the sum of
+            the squares of its weights, into it and out of it.
     """
     encoder, head = model.encoder, model.head
     with torch.no_grad():
-        left = encoder.prune(fraction, saliency, _into_head(model, saliency))
+        dense = saliency(head.dense.weight)
+        score = dense.sum(1) + saliency(head.out.weight).sum(0)
+        left = encoder.prune(fraction, dense.sum(0).view(model.sides, -1).sum(0))
         if left is not None:
             _keep_inputs(model, *left)
-        score = saliency["head.dense.weight"].sum(1) + saliency["head.out.weight"].sum(0)
         units = best_units(score, fraction)
         keep_rows(head.dense, units)
         keep_units(head.out, "weight", units, 1)
         head.out.in_features = model.config.head_size = len(units)
 
 
-def prune_feed_forward(model: Any, fraction: float, saliency: Mapping[str, Tensor]) -> None:
+def prune_feed_forward(model: Any, fraction: float) -> None:
     """Remove a fraction of the feed-forward rows of least saliency from every layer, in place."""
-    names = {id(weight): name for name, weight in model.named_parameters()}
     parts = encoder_parts(model, "compress.feed_forward", "compress.units")
     kept = 0
     with torch.no_grad():
         for layer in encoder_layers(model):
             into: Any = layer.get_submodule(parts.wide)
             out: Any = layer.get_submodule(parts.narrow)
-            inputs, outputs = saliency[names[id(into.weight)]], saliency[names[id(out.weight)]]
-            rows = best_units(inputs.sum(1) + outputs.sum(0), fraction)
+            score = saliency(into.weight).sum(1) + saliency(out.weight).sum(0)
+            rows = best_units(score, fraction)
             keep_rows(into, rows)
             keep_units(out, "weight", rows, 1)
             out.in_features = kept = len(rows)
@@ -60,11 +59,6 @@ def prune_layers(model: Any, layers: int) -> None:
     del found[:]
     found.extend(chosen)
     model.config.num_hidden_layers = layers
-
-
-def _into_head(model: Any, saliency: Mapping[str, Tensor]) -> Tensor:
-    """Return the saliency of the head's weights for each dimension of a text's vector, (D,)."""
-    return saliency["head.dense.weight"].sum(0).view(model.sides, -1).sum(0)
 
 
 def _keep_inputs(model: Any, positions: Sequence[int], units: int) -> None:

@@ -1,6 +1,6 @@
 """The BiLSTM of Tang et al. 2019: last states of both directions, a ReLU layer, logits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn.functional import embedding
 from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, SiameseStudent, SingleStudent
 from distillkit.student.pooling import Pooling
-from distillkit.student.units import best_units, keep_units
+from distillkit.student.units import best_units, keep_units, saliency
 
 _GATES = 4
 _WAYS = ("forward_lstm", "backward_lstm")
@@ -72,25 +72,16 @@ class BiLSTMLayer(nn.Module):
         ahead, behind = self(x, back)
         return torch.cat([ahead, embedding(back, behind.flatten(0, 1))], dim=2)
 
-    def read_saliency(self, saliency: Mapping[str, Tensor], name: str) -> Tensor:
+    def read_saliency(self) -> Tensor:
         """Return the saliency of what it reads of each number below it, (width,)."""
-        ahead, behind = (saliency[f"{name}.{way}.weight_ih_l0"].sum(0) for way in _WAYS)
+        ahead, behind = (saliency(getattr(self, way).weight_ih_l0).sum(0) for way in _WAYS)
         return ahead + behind
 
-    def prune(
-        self,
-        share: float,
-        saliency: Mapping[str, Tensor],
-        name: str,
-        above: Tensor,
-        below: Sequence[int] | None,
-    ) -> list[int]:
+    def prune(self, share: float, above: Tensor, below: Sequence[int] | None) -> list[int]:
         """Remove units of each direction, in place.
 
         Args:
             share: Of the units, 0 to 1.
-            saliency: By parameter name, of the student.
-            name: Its own name in the student.
             above: Saliency of what reads each of its states' numbers, (2H,).
             below: Numbers that are left of what it reads; None: all.
 
@@ -99,8 +90,7 @@ class BiLSTMLayer(nn.Module):
         """
         kept: list[int] = []
         for way, read in zip(_WAYS, above.chunk(2), strict=True):
-            score = _unit_saliency(saliency, f"{name}.{way}") + read
-            units = best_units(score, share)
+            units = best_units(_unit_saliency(getattr(self, way)) + read, share)
             kept += [len(read) * _WAYS.index(way) + unit for unit in units]
             _cut(getattr(self, way), units, below)
         return kept
@@ -147,18 +137,14 @@ class BiLSTMEncoder(Encoder):
         first: Any = self.layers[0]
         return [(lstm, "weight_ih_l0") for lstm in (first.forward_lstm, first.backward_lstm)]
 
-    def prune(
-        self, share: float, saliency: Mapping[str, Tensor], into_head: Tensor
-    ) -> tuple[list[int], int]:
+    def prune(self, share: float, into_head: Tensor) -> tuple[list[int], int]:
         """Remove units of each direction of every layer; arguments as in `TextEncoder.prune`."""
         layers: Any = self.layers
         kept: list[int] | None = None
         for number, layer in enumerate(layers):
-            above = into_head
-            if layer is not layers[-1]:
-                name = f"encoder.layers.{number + 1}"
-                above = layers[number + 1].read_saliency(saliency, name)
-            kept = layer.prune(share, saliency, f"encoder.layers.{number}", above, kept)
+            last = layer is layers[-1]
+            above = into_head if last else layers[number + 1].read_saliency()
+            kept = layer.prune(share, above, kept)
         assert kept is not None
         return kept, len(kept) // 2
 
@@ -167,9 +153,9 @@ class BiLSTMEncoder(Encoder):
         return BiLSTMForONNX(self)
 
 
-def _unit_saliency(saliency: Mapping[str, Tensor], name: str) -> Tensor:
+def _unit_saliency(lstm: Any) -> Tensor:
     """Return the saliency of an LSTM's units in its own weights, (H,)."""
-    inputs, states = saliency[f"{name}.weight_ih_l0"], saliency[f"{name}.weight_hh_l0"]
+    inputs, states = saliency(lstm.weight_ih_l0), saliency(lstm.weight_hh_l0)
     return (inputs.sum(1) + states.sum(1)).view(_GATES, -1).sum(0) + states.sum(0)
 
 

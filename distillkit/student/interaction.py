@@ -1,6 +1,6 @@
 """Students that read both texts of a pair together: words attend to those of the other text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -17,7 +17,7 @@ from distillkit.student.bilstm import (
 from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, PairStudent
 from distillkit.student.pooling import Pooling
-from distillkit.student.units import best_units, keep_rows
+from distillkit.student.units import best_units, keep_rows, saliency
 
 
 class InteractionConfig(BiLSTMConfig):
@@ -59,20 +59,13 @@ class Recurrent(nn.Module):
         both = (self.layer.forward_lstm, self.layer.backward_lstm)
         return [(lstm, "weight_ih_l0") for lstm in both]
 
-    def read_saliency(self, saliency: Mapping[str, Tensor], name: str) -> Tensor:
+    def read_saliency(self) -> Tensor:
         """Return the saliency of what it reads of each number below it, (width,)."""
-        return self.layer.read_saliency(saliency, f"{name}.layer")
+        return self.layer.read_saliency()
 
-    def prune(
-        self,
-        share: float,
-        saliency: Mapping[str, Tensor],
-        name: str,
-        above: Tensor,
-        below: Sequence[int] | None,
-    ) -> list[int]:
+    def prune(self, share: float, above: Tensor, below: Sequence[int] | None) -> list[int]:
         """Remove units, in place; as `BiLSTMLayer.prune`."""
-        kept = self.layer.prune(share, saliency, f"{name}.layer", above, below)
+        kept = self.layer.prune(share, above, below)
         self.width = len(kept)
         return kept
 
@@ -106,20 +99,13 @@ class FeedForward(nn.Module):
         """List the weights that its input is multiplied with."""
         return [(self.layer, "weight")]
 
-    def read_saliency(self, saliency: Mapping[str, Tensor], name: str) -> Tensor:
+    def read_saliency(self) -> Tensor:
         """Return the saliency of what it reads of each number below it, (width,)."""
-        return saliency[f"{name}.layer.weight"].sum(0)
+        return saliency(self.layer.weight).sum(0)
 
-    def prune(
-        self,
-        share: float,
-        saliency: Mapping[str, Tensor],
-        name: str,
-        above: Tensor,
-        below: Sequence[int] | None,
-    ) -> list[int]:
+    def prune(self, share: float, above: Tensor, below: Sequence[int] | None) -> list[int]:
         """Remove units, in place; as `BiLSTMLayer.prune`."""
-        kept = best_units(saliency[f"{name}.layer.weight"].sum(1) + above, share)
+        kept = best_units(saliency(self.layer.weight).sum(1) + above, share)
         keep_rows(self.layer, kept, below)
         self.width = len(kept)
         return kept
@@ -184,20 +170,17 @@ class InteractionEncoder(Encoder):
         found: list[tuple[nn.Module, str]] = self.read.inputs()
         return found
 
-    def prune(
-        self, share: float, saliency: Mapping[str, Tensor], into_head: Tensor
-    ) -> tuple[list[int], int]:
+    def prune(self, share: float, into_head: Tensor) -> tuple[list[int], int]:
         """Remove units of each layer; arguments as in `TextEncoder.prune`."""
-        compare, width = saliency["encoder.compare.weight"], self.read.width
+        compare, width = saliency(self.compare.weight), self.read.width
         above = compare[:, :-1].sum(0).view(4, -1).sum(0)
-        read = self.read.prune(share, saliency, "encoder.read", above, None)
+        read = self.read.prune(share, above, None)
         columns = [part * width + kept for part in range(4) for kept in read] + [4 * width]
-        above = self.compose.read_saliency(saliency, "encoder.compose")
-        units = best_units(compare.sum(1) + above, share)
+        units = best_units(compare.sum(1) + self.compose.read_saliency(), share)
         keep_rows(self.compare, units, columns)
         width = self.compose.width
         above = into_head.view(2, -1).sum(0)
-        kept = self.compose.prune(share, saliency, "encoder.compose", above, units)
+        kept = self.compose.prune(share, above, units)
         return kept + [width + one for one in kept], len(units)
 
 

@@ -1,6 +1,5 @@
 """What all students share: words in, an encoder of one text, a head for texts or pairs."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -43,14 +42,11 @@ class TextEncoder(nn.Module):
         """
         return []
 
-    def prune(
-        self, share: float, saliency: Mapping[str, Tensor], into_head: Tensor
-    ) -> tuple[list[int], int] | None:
+    def prune(self, share: float, into_head: Tensor) -> tuple[list[int], int] | None:
         """Remove the units of least saliency, in place.
 
         Args:
             share: Of the units, 0 to 1.
-            saliency: By parameter name, of the student.
             into_head: Saliency of what reads each of the vector's numbers, (width,).
 
         Returns:

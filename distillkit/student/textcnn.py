@@ -1,6 +1,5 @@
 """The convolutional network of Kim 2014 (arXiv 1408.5882): filters over neighbouring words."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch.nn.functional import pad
 from distillkit.student.config import WordConfig
 from distillkit.student.model import Encoder, SiameseStudent, SingleStudent
 from distillkit.student.pooling import Pooling
-from distillkit.student.units import best_units, keep_units
+from distillkit.student.units import best_units, keep_units, saliency
 
 
 class TextCNNConfig(WordConfig):
@@ -73,15 +72,13 @@ class TextCNNEncoder(Encoder):
         """List the filters of each size."""
         return [(convolution, "weight") for convolution in self.convolutions]
 
-    def prune(
-        self, share: float, saliency: Mapping[str, Tensor], into_head: Tensor
-    ) -> tuple[list[int], int]:
+    def prune(self, share: float, into_head: Tensor) -> tuple[list[int], int]:
         """Remove filters of each size; arguments as in `TextEncoder.prune`."""
         positions: list[int] = []
         convolutions: Any = self.convolutions
         for number, convolution in enumerate(convolutions):
             size = convolution.out_channels
-            into = saliency[f"encoder.convolutions.{number}.weight"].sum((1, 2))
+            into = saliency(convolution.weight).sum((1, 2))
             filters = best_units(into + into_head[number * size : (number + 1) * size], share)
             keep_units(convolution, "weight", filters, 0)
             keep_units(convolution, "bias", filters, 0)

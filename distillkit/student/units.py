@@ -6,6 +6,11 @@ import torch
 from torch import Tensor, nn
 
 
+def saliency(weight: Tensor) -> Tensor:
+    """Return the saliency of each number of a weight, its square, in its shape."""
+    return weight.detach().square()
+
+
 def best_units(score: Tensor, share: float) -> list[int]:
     """Return the numbers of the units that stay, ascending.
 

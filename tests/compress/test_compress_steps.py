@@ -50,20 +50,15 @@ def saved_and_loaded(model, tokenizer, folder):
     return load_classifier(str(folder))
 
 
-def ones(model):
-    """Saliencies of 1, by parameter's name."""
-    return {name: torch.ones_like(weight) for name, weight in model.named_parameters()}
-
-
-def fill(values, name, units, number=0.0, axis=0):
-    """Set some rows of a tensor, or columns, to a number."""
-    values[name].index_fill_(axis, torch.tensor(units), number)
+def fill(model, name, units, axis=0):
+    """Set some rows of a parameter, or columns, to 0."""
+    with torch.no_grad():
+        model.get_parameter(name).index_fill_(axis, torch.tensor(units), 0.0)
 
 
 def silence(model, name, units):
     """Make units say nothing: the columns that read them are 0."""
-    with torch.no_grad():
-        fill(dict(model.named_parameters()), name, units, axis=1)
+    fill(model, name, units, axis=1)
 
 
 # Each storage once, and int4 once for each operator that reads weights: LSTM, Conv, MatMul; for
@@ -257,7 +252,6 @@ def test_lstm_units_that_nobody_reads_go_without_a_trace(student, kind, pooling,
     with torch.no_grad():
         for weight in model.parameters():  # so that texts differ by more than a hair
             weight.mul_(3)
-    live = ones(model)
     # Each layer and direction loses other units, so that a mixed-up order shows.
     gone = {
         (0, "forward"): [0, 3],
@@ -269,7 +263,9 @@ def test_lstm_units_that_nobody_reads_go_without_a_trace(student, kind, pooling,
         prefix = f"encoder.layers.{number}.{direction}_lstm"
         silence(model, f"{prefix}.weight_hh_l0", units)
         for name in ("weight_ih_l0", "weight_hh_l0"):
-            fill(live, f"{prefix}.{name}", [6 * gate + unit for gate in range(4) for unit in units])
+            fill(
+                model, f"{prefix}.{name}", [6 * gate + unit for gate in range(4) for unit in units]
+            )
         columns = [unit + 6 * (direction == "backward") for unit in units]
         readers = [
             f"encoder.layers.1.{above}_lstm.weight_ih_l0" for above in ("forward", "backward")
@@ -281,10 +277,10 @@ def test_lstm_units_that_nobody_reads_go_without_a_trace(student, kind, pooling,
         for reader in readers:
             silence(model, reader, columns)
     silence(model, "head.out.weight", [0, 6])
-    fill(live, "head.dense.weight", [0, 6])
+    fill(model, "head.dense.weight", [0, 6])
     before = logits_of(model, tokenizer)
     assert before.std(0).min() > 1e-3
-    prune_units(model, 1 / 3, live)
+    prune_units(model, 1 / 3)
     assert model.config.hidden_size == model.encoder.layers[0].forward_lstm.hidden_size == 4
     again, tokens = saved_and_loaded(model, tokenizer, tmp_path)
     torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-6, rtol=0)
@@ -298,15 +294,14 @@ def sides(model, width, columns):
 @pytest.mark.parametrize("kind", ["textcnn", "siamese-textcnn", "static"])
 def test_units_of_no_saliency_go_and_the_answers_stay(student, kind, tmp_path):
     model, tokenizer = student(kind, hidden_size=6)
-    live = ones(model)
     silence(model, "head.out.weight", [0, 6])  # of seven ReLU units
-    fill(live, "head.dense.weight", [0, 6])
+    fill(model, "head.dense.weight", [0, 6])
     for number in range(3) if kind.endswith("textcnn") else ():
         columns = [6 * number + unit for unit in (number, 5)]
         silence(model, "head.dense.weight", sides(model, 18, columns))
-        fill(live, f"encoder.convolutions.{number}.weight", [number, 5])
+        fill(model, f"encoder.convolutions.{number}.weight", [number, 5])
     before = logits_of(model, tokenizer)
-    prune_units(model, 1 / 3, live)
+    prune_units(model, 1 / 3)
     assert model.head.dense.out_features == 5
     assert kind == "static" or model.config.hidden_size == 4
     again, tokens = saved_and_loaded(model, tokenizer, tmp_path)
@@ -316,7 +311,7 @@ def test_units_of_no_saliency_go_and_the_answers_stay(student, kind, tmp_path):
 @pytest.mark.parametrize("kind", ["interaction-bilstm", "decomposable"])
 def test_units_of_students_that_read_pairs_together_go_without_a_trace(student, kind, tmp_path):
     model, tokenizer = student(kind, hidden_size=6)
-    weights, live = dict(model.named_parameters()), ones(model)
+    weights = dict(model.named_parameters())
     with torch.no_grad():
         for weight in weights.values():  # so that texts differ by more than a hair
             weight.mul_(3)
@@ -329,13 +324,12 @@ def test_units_of_students_that_read_pairs_together_go_without_a_trace(student, 
             units = gone.get(owner) or gone.get(owner.removesuffix(".forward_lstm"))
             if units:
                 gates = range(len(weight) // 6)  # of an LSTM's weights four
-                fill(weights, name, [6 * gate + unit for gate in gates for unit in units])
-                fill(live, name, [6 * gate + unit for gate in gates for unit in units])
+                fill(model, name, [6 * gate + unit for gate in gates for unit in units])
     silence(model, "head.out.weight", [0, 6])  # of seven ReLU units
-    fill(live, "head.dense.weight", [0, 6])
+    fill(model, "head.dense.weight", [0, 6])
     before = logits_of(model, tokenizer)
     assert before.std(0).min() > 1e-3
-    prune_units(model, 1 / 3, live)
+    prune_units(model, 1 / 3)
     assert model.config.hidden_size == model.encoder.compare.out_features == 4
     again, tokens = saved_and_loaded(model, tokenizer, tmp_path)
     torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-5, rtol=0)
@@ -343,13 +337,13 @@ def test_units_of_students_that_read_pairs_together_go_without_a_trace(student, 
 
 def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
     network, tokenizer = copy.deepcopy(bert[0]), bert[1]
-    live, layers = ones(network), network.bert.encoder.layer
+    layers = network.bert.encoder.layer
     for number in range(4):
         prefix = f"bert.encoder.layer.{number}"
         silence(network, f"{prefix}.output.dense.weight", [number, 9])
-        fill(live, f"{prefix}.intermediate.dense.weight", [number, 9])
+        fill(network, f"{prefix}.intermediate.dense.weight", [number, 9])
     before = logits_of(network, tokenizer)
-    prune_feed_forward(network, 2 / 16, live)
+    prune_feed_forward(network, 2 / 16)
     assert network.config.intermediate_size == 14
     again, tokens = saved_and_loaded(network, tokenizer, tmp_path / "rows")
     torch.testing.assert_close(logits_of(again, tokens), before, atol=1e-6, rtol=0)
@@ -363,7 +357,7 @@ def test_feed_forward_rows_and_layers_of_a_transformer_go(bert, tmp_path):
     with pytest.raises(InputError, match="expected at most the 2"):
         prune_layers(network, 3)
     with pytest.raises(InputError, match=r"compress\.feed_forward knows the layers of bert"):
-        prune_feed_forward(nn.Linear(1, 1), 0.5, live)
+        prune_feed_forward(nn.Linear(1, 1), 0.5)
 
 
 def test_a_transformers_steps_come_in_their_order(bert, tmp_path):
