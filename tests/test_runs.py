@@ -156,7 +156,7 @@ def test_a_changed_setting_redoes_only_what_depends_on_it(recipe, copied, change
     [
         {"augment": {"memory_mb": 7}},
         {"training": {"checkpoint_steps": 3, "keep_checkpoints": 1}},
-        {"training": {"loader": LoaderConfig(workers=0)}},
+        {"training": {"loader": LoaderConfig(rows="host")}},
     ],
 )
 def test_what_changes_no_result_redoes_nothing(recipe, copied, change):

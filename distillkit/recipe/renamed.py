@@ -55,6 +55,7 @@ REMOVED = {
     "training.loader.prefetch": "4",
     "training.loader.pin_memory": "auto",
     "training.loader.persistent": "true",
+    "training.loader.workers": "-1",
     "student.word_dropout": "0.0",
     "student.vocabulary.mask": "unknown",
     "student.embeddings.weighting": "none",

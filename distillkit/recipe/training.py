@@ -67,11 +67,8 @@ class LoaderConfig:
     """How training rows reach the model."""
 
     rows: Literal["auto", "device", "host"] = "auto"
-    """device: all rows live beside the model and batches are gathered there by index; host: loader
-    processes gather them; auto: device where they take at most a quarter of its memory."""
-    workers: Annotated[int, Range(-1)] = -1
-    """Loader processes of `host`; -1: as many as the machine has cores to spare, at most 4 a
-    training process."""
+    """device: all rows live beside the model and batches are gathered there by index; host: they
+    are gathered in the machine's memory; auto: device where they take at most a quarter of its own."""
 
     def __post_init__(self) -> None:
         check(self, "training.loader")

@@ -111,7 +111,7 @@ class Epoch:
         rows, ends = self._pool(pool)
         first = place * self._order.step_parts
         bounds = ends[first : first + self._order.step_parts + 1]
-        # Copies: a loader process would be sent the whole pool.
+        # Copies: a view would keep the whole pool in memory when the next one is drawn.
         return [rows[start:end].clone() for start, end in pairwise(bounds)]
 
     def after(self, step: int) -> Iterator[Group]:
