@@ -12,12 +12,12 @@ import pyarrow as pa
 from distillkit.data.batches import encode
 from distillkit.data.content import paired, texts_of
 from distillkit.data.files import hold, replaceable, whole_file, whole_folder
-from distillkit.data.gold import check_labels_known
+from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.labels import labels_of, task_of_model
 from distillkit.data.memory import source_of
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
-from distillkit.pipeline.calibration import calibrate
+from distillkit.measure.statistics import coverage_floors, fit_temperature
 from distillkit.pipeline.results import Exported
 from distillkit.pipeline.task import COLUMNS, check_reads
 from distillkit.recipe import ColumnsConfig
@@ -183,7 +183,7 @@ def export_model(
         model.cpu()  # a GPU has answered for torch; whoever goes on with the model cuts it here
         manifest = replace(manifest, parity=parity)
         if dev is not None:
-            manifest = replace(manifest, **calibrate(bundle, dev))
+            manifest = replace(manifest, **_calibrated(bundle, dev))
         if not overwrite:
             _check_finished(target, manifest)
         write_bundle(partial, manifest, files, one_file=one_file)
@@ -191,6 +191,15 @@ def export_model(
         target.stat().st_size if one_file else sum(file.stat().st_size for file in target.iterdir())
     )
     return Exported(str(target), parity, size / 1e6)
+
+
+def _calibrated(bundle: "Predictor", dev: pa.Table) -> dict[str, Any]:
+    """Fit on labelled rows `temperature` and `coverage` of a classification's `Manifest`."""
+    if bundle.task != "classification":
+        return {}
+    logits, gold = bundle.logits(*texts_of(dev)), gold_of(dev, bundle.labels, "classification")
+    temperature = fit_temperature(logits, gold)
+    return {"temperature": temperature, "coverage": coverage_floors(logits / temperature, gold)}
 
 
 def _check_finished(target: Path, new: Manifest) -> None:
