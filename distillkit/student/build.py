@@ -51,7 +51,7 @@ def build_student(
     model = _word_student(tokenizer, labels, config)
     vectors = _vectors(tokenizer, config.embeddings, ask)
     if vectors is not None:
-        model.set_word_vectors(vectors)
+        model.encoder.embedding.set_vectors(vectors)
     return model.eval(), tokenizer
 
 

@@ -135,15 +135,6 @@ class StudentModel(PreTrainedModel):
         elif isinstance(module, nn.RNNBase | nn.Linear | nn.Conv1d):
             module.reset_parameters()
 
-    def set_word_vectors(self, vectors: Tensor) -> None:
-        """Start every channel from these vectors.
-
-        Args:
-            vectors: (V, embedding_size) float.
-        """
-        embedding: Any = self.encoder.embedding
-        embedding.set_vectors(vectors)
-
     def answer(self, logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
         """Return logits (B, C), and if there are labels the loss of the `problem_type`."""
         loss = (

@@ -255,7 +255,7 @@ def test_dropout_acts_in_training_only(student, kind):
 def test_word_vectors_start_every_channel_and_padding_stays_zero(student, kind, channels):
     model, tokenizer = student(kind, channels)
     vectors = torch.randn(len(tokenizer), 5)
-    model.set_word_vectors(vectors)
+    model.encoder.embedding.set_vectors(vectors)
     tables = [
         t
         for t in (model.encoder.embedding.table, model.encoder.embedding.frozen_table)
