@@ -30,7 +30,7 @@ from distillkit.recipe import (
     load_config,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, fit_plan, training_rows
+from distillkit.student.train import fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_states import word_states
 from distillkit.training.loop import fit
@@ -102,10 +102,10 @@ def _student(arguments: argparse.Namespace) -> Callable[[Cell], Cell]:
         built = time.perf_counter() - began
         loss, mask = LossConfig(), mask_of(data)
         rows = training_rows(model, tokenizer, data, logits, loss, training, mask=mask)
-        task = DistillationTask(model, tokenizer, rows, dev, loss, training, seed)
+        plan = fit_plan(model, tokenizer, rows, dev, loss, training, seed)
         return {
             "rows": len(data),
-            "accuracy": fit(task.model, fit_plan(task)).best_score,
+            "accuracy": fit(model, plan).best_score,
             "build_seconds": built,
             "seconds": time.perf_counter() - began,
         }

@@ -33,7 +33,7 @@ from distillkit.recipe import (
     load_config,
 )
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, fit_plan, training_rows
+from distillkit.student.train import fit_plan, training_rows
 from distillkit.teacher import fine_tune
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_states import word_states
@@ -98,8 +98,8 @@ def _student(arguments: argparse.Namespace) -> Train:
         )
         loss, mask = LossConfig(), mask_of(data)
         rows = training_rows(model, tokenizer, data, logits, loss, training, mask=mask)
-        task = DistillationTask(model, tokenizer, rows, dev, loss, training, seed)
-        result = fit(task.model, fit_plan(task))
+        plan = fit_plan(model, tokenizer, rows, dev, loss, training, seed)
+        result = fit(model, plan)
         return len(data), result.best_score
 
     return train

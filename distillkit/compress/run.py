@@ -43,7 +43,7 @@ from distillkit.pipeline.results import Compressed
 from distillkit.processes import log, rank
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Task, TrainingConfig, dump
 from distillkit.runtime import Predictor
-from distillkit.student.train import DistillationTask, fit_plan, training_rows
+from distillkit.student.train import fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
@@ -320,7 +320,7 @@ class _Steps:
             progress=progress,
             scratch=self.reading.scratch,
         )
-        task = DistillationTask(
+        plan = fit_plan(
             model.network,
             model.tokenizer,
             rows,
@@ -331,7 +331,7 @@ class _Steps:
             progress,
             checkpoints,
         )
-        fit(task.model, fit_plan(task))
+        fit(model.network, plan)
         keep_quantised(model.network.cpu())
 
     def timed(self) -> list[dict[str, Any]]:

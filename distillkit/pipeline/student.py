@@ -12,7 +12,7 @@ from distillkit.data.checked import save_pretrained
 from distillkit.data.content import Texts
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, label_names
-from distillkit.data.labels import PROBLEM_TYPES, task_of_model
+from distillkit.data.labels import PROBLEM_TYPES
 from distillkit.data.logits import join_logits, joined_labels, store_task, teacher_shares
 from distillkit.data.memory import source_of
 from distillkit.data.scratch import Scratch
@@ -23,11 +23,12 @@ from distillkit.pipeline.results import Trained
 from distillkit.processes import rank
 from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, fit_plan, training_rows
+from distillkit.student.train import fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_base_model, load_classifier
 from distillkit.teacher.word_states import word_states
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
+from distillkit.training.plan import FitPlan
 from distillkit.training.strategies import start
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
@@ -61,17 +62,17 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         dev = read_table(job.dev, job.columns, task=kind)
         strategy = start(_length(job))
         with shared(strategy, job.output, lambda: _prepared(job, kind, dev)) as prepared:
-            task = _task(job, prepared, dev)
-            result = fit(task.model, fit_plan(task), strategy)
+            plan = _plan(job, prepared, dev)
+            result = fit(prepared.model, plan, strategy)
             if rank() == 0:
-                _save(job, task)
+                _save(job, prepared, plan)
     shares = prepared.teacher_shares
     return Trained(
         output=str(job.output),
-        labels=list(task.model.config.id2label.values()),
-        vocabulary=len(task.tokenizer),
+        labels=list(prepared.model.config.id2label.values()),
+        vocabulary=len(prepared.tokenizer),
         teacher_weights=shares if len(shares) > 1 else None,
-        **result.summary(task.training.score_of(task_of_model(task.model.config))),
+        **result.summary(plan.config.score_of(kind)),
     )
 
 
@@ -108,14 +109,14 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
     return Prepared(model, tokenizer, rows, shares, digest(targets, gold, names))
 
 
-def _task(job: StudentJob, prepared: Prepared, dev: pa.Table) -> DistillationTask:
+def _plan(job: StudentJob, prepared: Prepared, dev: pa.Table) -> FitPlan:
     """Put together what the student is to learn."""
     made_from = {
         "student": asdict(job.student),
         "loss": asdict(job.loss),
         "targets (SHA-256)": prepared.digest,
     }
-    return DistillationTask(
+    return fit_plan(
         prepared.model,
         prepared.tokenizer,
         prepared.rows,
@@ -165,10 +166,10 @@ def _build(
     return build_student(texts, names, job.student, job.seed, ask, mask_of(words), teacher)
 
 
-def _save(job: StudentJob, task: DistillationTask) -> None:
-    assert task.checkpoints is not None
+def _save(job: StudentJob, prepared: Prepared, plan: FitPlan) -> None:
+    assert plan.checkpoints is not None
     with whole_folder(job.output) as folder:
-        save_pretrained(folder, task.model.cpu(), task.tokenizer)
+        save_pretrained(folder, prepared.model.cpu(), prepared.tokenizer)
         (folder / "student.yaml").write_text(dump(job.student), encoding="utf-8")
-        task.checkpoints.hand_over(folder)
-    task.checkpoints.discard()
+        plan.checkpoints.hand_over(folder)
+    plan.checkpoints.discard()

@@ -95,11 +95,20 @@ def training_rows(
     )
 
 
-@dataclass(frozen=True)
-class DistillationTask:
-    """What a student is to learn.
+def fit_plan(
+    model: Any,
+    tokenizer: Any,
+    rows: TrainingRows,
+    dev: pa.Table,
+    loss: LossConfig,
+    training: TrainingConfig,
+    seed: int,
+    progress: str = "student",
+    checkpoints: Checkpoints | None = None,
+) -> FitPlan:
+    """Return how `fit` is to train a student; the score is `data.scores.dev_score`.
 
-    Attributes:
+    Args:
         model: From `build_student`; its configuration says what kind of task it is for.
         tokenizer: From `build_student`.
         rows: What it learns from.
@@ -109,54 +118,37 @@ class DistillationTask:
         seed: Order of the rows, dropout.
         progress: Name of the progress bar.
         checkpoints: Where training keeps what it needs to go on after a kill.
-    """
-
-    model: Any
-    tokenizer: Any
-    rows: TrainingRows
-    dev: pa.Table
-    loss: LossConfig
-    training: TrainingConfig
-    seed: int
-    progress: str = "student"
-    checkpoints: Checkpoints | None = None
-
-
-def fit_plan(task: DistillationTask) -> FitPlan:
-    """Return how `fit` is to train the student, in place; the score is `data.scores.dev_score`.
 
     Raises:
         InputError: A label of dev is unknown to the model or of another task, or the loss asks what
             the task has no meaning for.
     """
-    model, tokenizer, dev = task.model, task.tokenizer, task.dev
     labels, kind = labels_of(model), task_of_model(model.config)
     check_labels_known(dev, labels, "dev")
-    dev_gold, by = gold_of(dev, labels, kind), task.training.score_of(kind)
+    dev_gold, by = gold_of(dev, labels, kind), training.score_of(kind)
 
     def score(found: Tensor) -> float:
         return dev_score(kind, found.numpy(), dev_gold, by)
 
     return FitPlan(
-        task.rows.tokens,
-        _loss_of_rows(task),
-        task.training,
-        task.seed,
-        task.progress,
+        rows.tokens,
+        _loss_of_rows(DistillationLoss(loss, kind), rows),
+        training,
+        seed,
+        progress,
         dev=encode(tokenizer, *texts_of(dev), tokenizer.model_max_length),
         score=score,
-        checkpoints=task.checkpoints,
-        sampling_weights=task.rows.sampling_weights,
+        checkpoints=checkpoints,
+        sampling_weights=rows.sampling_weights,
     )
 
 
-def _loss_of_rows(task: DistillationTask) -> LossOfRows:
-    criterion = DistillationLoss(task.loss, task_of_model(task.model.config))
+def _loss_of_rows(criterion: DistillationLoss, rows: TrainingRows) -> LossOfRows:
     held: list[Tensor | None] = []
 
     def loss(numbers: Tensor, found: Tensor) -> Tensor:
         # Beside the model from the first batch on, if they fit: a copy a batch waits for the device.
-        for target in () if held else (task.rows.targets, task.rows.gold):
+        for target in () if held else (rows.targets, rows.gold):
             if target is not None and fits_beside(target.nbytes, found.device):
                 target = target.to(found.device)
             held.append(target)

@@ -24,7 +24,7 @@ from distillkit.recipe import (
 )
 from distillkit.recipe.loader import load_recipe
 from distillkit.student.build import build_student
-from distillkit.student.train import DistillationTask, fit_plan, sampling_weights, training_rows
+from distillkit.student.train import fit_plan, sampling_weights, training_rows
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_states import word_states
 from distillkit.training.inference import predict_logits
@@ -67,8 +67,7 @@ def logits_for(table, scale=2.0, labels=LABELS):
 def distil(model, tokenizer, table, logits, dev, loss=None, how=HOW, seed=1, mask="", **options):
     loss = loss or LossConfig()
     rows = training_rows(model, tokenizer, table, logits, loss, how, mask=mask)
-    task = DistillationTask(model, tokenizer, rows, dev, loss, how, seed, **options)
-    return fit(task.model, fit_plan(task))
+    return fit(model, fit_plan(model, tokenizer, rows, dev, loss, how, seed, **options))
 
 
 def learn(table, dev, logits, alpha=0.0, how=HOW, seed=1, **options):
