@@ -248,18 +248,11 @@ def leaves_unused(model: nn.Module, inputs: dict[str, Tensor]) -> bool:
     """
     was_training = model.training
     model.eval()
+    trained = [p for p in model.parameters() if p.requires_grad]
     with torch.enable_grad():
-        reached: Any = model(**inputs).logits.grad_fn
+        total = model(**inputs).logits.sum()
     model.train(was_training)
-    left, seen, used = [reached], {reached}, set()
-    while left:
-        node = left.pop()
-        if node.name() == "torch::autograd::AccumulateGrad":
-            used.add(id(node.variable))
-        following = {before for before, _ in node.next_functions if before is not None} - seen
-        seen |= following
-        left.extend(following)
-    return any(p.requires_grad and id(p) not in used for p in model.parameters())
+    return any(g is None for g in torch.autograd.grad(total, trained, allow_unused=True))
 
 
 def join_processes(handlers: Sequence[Any] = ()) -> Accelerator:
