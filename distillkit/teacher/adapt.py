@@ -134,7 +134,7 @@ def _train(
         chosen = (inputs["labels"] != IGNORED).sum(1)
         return counts_of(chosen, inputs["attention_mask"].sum(1), own(numbers))
 
-    def share(numbers: Tensor, table: Tensor, counts: Tensor) -> Tensor:
+    def share(numbers: Tensor, counts: Tensor, table: Tensor) -> Tensor:
         return objective(table, config.objectives, own(numbers), counts)
 
     def score(table: Tensor) -> float:

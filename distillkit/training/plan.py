@@ -43,7 +43,7 @@ class CountedLoss:
     Attributes:
         count: Takes row numbers (B,) and inputs, both on the device, and returns of how many things
             of a batch the loss is the mean, (K,) float: one number a term.
-        share: Takes row numbers, logits (B, C), and these counts of a whole optimizer step, (K,).
+        share: Takes row numbers, these counts of a whole optimizer step, (K,), and logits (B, C).
             Returns the batch's sums divided by them, () float.
     """
 

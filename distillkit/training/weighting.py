@@ -43,8 +43,4 @@ def weighted(
     ]
     total = strategy.sum_over_shards(torch.stack(counts).sum(0))
     for (numbers, inputs), (_, count) in zip(held, own, strict=True):
-        yield inputs, partial(_share, loss, numbers, total), float(shards * min(count, 1))
-
-
-def _share(loss: CountedLoss, numbers: Tensor, counts: Tensor, logits: Tensor) -> Tensor:
-    return loss.share(numbers, logits, counts)
+        yield inputs, partial(loss.share, numbers, total), float(shards * min(count, 1))
