@@ -1,4 +1,4 @@
-"""The rank of this process among those started together, and how they connect."""
+"""This process: its rank among those started together, its cores and memory, and its stderr."""
 
 import ctypes
 import os

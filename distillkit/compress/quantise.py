@@ -96,7 +96,7 @@ class Stored(nn.Module):
 
     Args:
         weight: Before training.
-        storage: As for `coded`; fp16 and fp32 are not rounded in training.
+        storage: As for `coded`, or pq; fp16 and fp32 are not rounded in training.
         clusters: Values of kmeans, which are trained too; so are the centres of pq, whose codes stay.
         counts: As for `product_coded`.
     """

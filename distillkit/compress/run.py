@@ -265,9 +265,9 @@ class _Steps:
     def ranked(self, model: Model, plans: list[CompressConfig]) -> list[CompressConfig]:
         """Put first the plan that is nearest to the model's logits after a short training.
 
-        Training makes good the loss of units, but not that of tokens. So of each number of units, and of
-        layers, the best plan is tried: a round of successive halving (Jamieson and Talwalkar 2016,
-        arXiv 1502.07943).
+        Training repairs the loss of units, but not that of tokens. So the best plan of each number of
+        units, or of layers, is trained for a moment: a round of successive halving (Jamieson and
+        Talwalkar 2016, arXiv 1502.07943).
 
         Args:
             model: To be compressed; left as it is.

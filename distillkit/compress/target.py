@@ -91,7 +91,8 @@ def find_plans(
 ) -> list[CompressConfig]:
     """Find settings that come to a size, those first whose logits are nearest to the model's own.
 
-    Training makes good what rounding does to them, but not what tokens and numbers that are gone do.
+    Training again repairs what rounding does to the logits, but not the loss of tokens and embedding
+    dimensions.
 
     Args:
         model: To be compressed; left as it is.

@@ -77,12 +77,12 @@ def onnx_graphs(model: Any, tokenizer: Any) -> dict[str, bytes]:
         tokenizer: Its tokenizer.
 
     Returns:
-        By file name: `model.onnx`, from `input_ids` (B, T) int64 and, of distillkit's own kinds,
-            `lengths` (B,) int64, of transformers' what they call
-        `attention_mask` and `token_type_ids`, to `logits` (B, C). A student that reads both texts
-        of pairs together takes 2B rows, first texts then second ones. Of a siamese model
-        `encoder.onnx`, the same to `vectors` (B, D), and `head.onnx`, `first` and `second` (B, D)
-        to `logits`. Rows and tokens may be any number.
+        Graphs by file name; B and T may be any number. `model.onnx` gives `logits` (B, C). A student
+        takes `input_ids` (B, T) int64 and `lengths` (B,) int64; one that reads both texts of a pair
+        together takes 2B rows, first texts then second ones. A model of transformers takes
+        `input_ids`, and `attention_mask` and `token_type_ids` where its tokenizer makes them. A
+        siamese student has two graphs: `encoder.onnx` gives `vectors` (B, D), and `head.onnx` takes
+        `first` and `second` (B, D) and gives `logits`.
     """
     ids, lengths = torch.full((3, 11), int(tokenizer.unk_token_id)), torch.tensor([11, 7, 2])
     words = {"input_ids": ids, "lengths": lengths}

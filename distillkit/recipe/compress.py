@@ -20,8 +20,8 @@ class CompressConfig:
     feed_forward: FractionBelowOne = 0.0
     """Share of the rows of a transformer's feed-forward layers that goes, 0 to 1."""
     embedding_size: CountOrZero = 0
-    """Embedding dimension kept, of a bilstm or textcnn: the best approximation of what the first
-    layer makes of the tokens, weighted by how often each is used."""
+    """Embedding dimension kept, of any student of words but static: the best approximation of what
+    the first layer makes of the tokens, weighted by how often each is used."""
     units: FractionBelowOne = 0.0
     """Share of the LSTM units of each direction, or of the filters of each width, and of the ReLU
     units, that goes, 0 to 1; those with the smallest weights go first."""

@@ -41,6 +41,7 @@ class Manifest:
         made_from: What was exported, and how.
         parity: How far the graph's answers were from torch's.
         cascade: What `distillkit cascade` chose; None: nothing.
+        format: Of the bundle; only `FORMAT` is read.
         temperature: What `Predictor.predict` divides the logits by, fitted on labelled rows.
         coverage: By coverage, as in "0.95", the probability from which a label is in the set; None:
             nothing.

@@ -212,7 +212,7 @@ def attend(states: Tensor, lengths: Tensor) -> Tensor:
 def likeness(x: Tensor, lengths: Tensor) -> Tensor:
     """Return the largest cosine of each word's vector to any of the other text's, (T, 2B).
 
-    It is 1 for a word that the other text has, too, and 0 at least.
+    It is 1 where the other text has the same word, and never below 0.
     """
     own = x.transpose(0, 1)
     own = own / (own * own).sum(2, keepdim=True).sqrt().clamp(min=1e-6)

@@ -38,7 +38,7 @@ class TextEncoder(nn.Module):
     def first_layer(self) -> list[tuple[nn.Module, str]]:
         """List the weights that word vectors are multiplied with, as (module, parameter name).
 
-        None: word vectors cannot be made narrower.
+        Empty: word vectors cannot be made narrower.
         """
         return []
 

@@ -108,7 +108,7 @@ def few_layers_student(
 def siamese_student(
     labels: Sequence[str], config: StudentConfig, teacher: Any, tokenizer: Any
 ) -> tuple[Any, Any]:
-    """Build a student of kind `siamese-transformer` and its tokenizer, likewise.
+    """Build a `siamese-transformer` student and its tokenizer, as `few_layers_student` does.
 
     Raises:
         InputError: The tokenizer gives the texts of a pair no types.

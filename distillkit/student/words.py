@@ -17,7 +17,7 @@ _PRIME, _MULTIPLIER = 2**31 - 1, 48_271
 
 
 class Dropout(nn.Dropout):
-    """Dropout whose noise costs a CPU a fifth: each 64-bit draw decides on four numbers.
+    """Dropout that draws its noise five times as fast on a CPU: a 64-bit draw decides on four numbers.
 
     There the rate is rounded to the nearest 1/65536, and what is kept is scaled by that rate.
     """

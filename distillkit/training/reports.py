@@ -12,7 +12,7 @@ from distillkit.training.plan import FitPlan
 
 
 class Reports:
-    """Counts rows, tokens and seconds from report to report; all but process 0 has no callbacks.
+    """Counts rows, tokens and seconds from report to report; only process 0 has callbacks.
 
     Args:
         lengths: Tokens a row, (N,) int64, on the CPU.

@@ -1,4 +1,4 @@
-"""The step in lists of tensors, on a GPU; of DTensors on any device."""
+"""The step in lists of tensors, on a GPU."""
 
 import math
 from typing import Any

@@ -58,7 +58,7 @@ class Strategy:
         num_shards: 1 where every process computes every row.
         model: As it was given to `prepare`; its parameters are what is trained.
         optimizer: Of its parameters.
-        example: Returns the inputs of a small batch on the device; the loop sets it before `prepare`.
+        example: Returns the inputs of the longest row on the device; the loop sets it before `prepare`.
         separate: Each process holds weights or optimizer state that no other has, so each writes
             its own part of a checkpoint.
         alike: Each process's share is to be a sample of the batch, since it moves weights alone.
@@ -120,7 +120,7 @@ class Strategy:
         Args:
             inputs: What the model takes.
             loss_of_logits: Mean loss of this process's rows, from logits (B, C) float32.
-            weight: Of these rows; the mean of the weighted losses over the shards is what falls.
+            weight: Of this loss. Training lowers the mean, over the shards, of the weighted losses.
             last: An optimizer step follows, so gradients are exchanged.
 
         Returns:
