@@ -27,6 +27,7 @@ from distillkit.recipe import (
     EmbeddingConfig,
     LoaderConfig,
     MaskingConfig,
+    StudentConfig,
     TextConfig,
     TrainingConfig,
     dump,
@@ -495,6 +496,15 @@ def test_word_vectors_wider_than_the_teachers_are_refused_before_any_work(recipe
         ):
             runs.run(replace(recipe, student=student, teacher=teacher, adapt=adapt), folder)
         assert not (folder / "data").exists()
+
+
+def test_a_transformer_that_its_teacher_cannot_give_is_refused_before_any_work(recipe, tmp_path):
+    student, folder = StudentConfig(kind="transformer", hidden_size=0, layers=9), tmp_path / "runs"
+    with pytest.raises(
+        InputError, match=r"student\.layers is 9: expected at most \d, which the tea"
+    ):
+        runs.run(replace(recipe, student=student), folder / "many")
+    assert not (folder / "many" / "data").exists()
 
 
 def test_dev_and_test_rows_that_training_has_are_counted(recipe, tmp_path, monkeypatch, capsys):

@@ -43,7 +43,8 @@ class Feed:
         """Bring a tensor to the device; a GPU that still computes is not waited for."""
         if tensor.device.type == self._device.type:
             return tensor
-        return tensor.pin_memory().to(self._device, non_blocking=True)
+        pinned = self._device.type == "cuda"
+        return (tensor.pin_memory() if pinned else tensor).to(self._device, non_blocking=pinned)
 
 
 def lives_on_device(rows: Encoded, device: torch.device, config: LoaderConfig) -> bool:

@@ -69,8 +69,8 @@ def encoder_parts(model: nn.Module, what: str = "", instead: str = "") -> Encode
     Raises:
         InputError: The model is something else.
     """
-    known = isinstance(model, PreTrainedModel)
-    return parts_of(model.config.model_type if known else type(model).__name__, what, instead)
+    kind = model.config.model_type if isinstance(model, PreTrainedModel) else type(model).__name__
+    return parts_of(kind, what, instead)
 
 
 def parts_of(kind: str, what: str = "", instead: str = "") -> EncoderParts:
