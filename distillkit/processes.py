@@ -56,8 +56,8 @@ def terminal_width() -> int | None:
 
 
 @contextmanager
-def without_foreign_bars(folder: str = "") -> Iterator[None]:
-    """Hide the bars with which transformers reads and writes checkpoints.
+def quiet_transformers(folder: str = "") -> Iterator[None]:
+    """Hide the bars and warnings with which transformers reads and writes checkpoints.
 
     Args:
         folder: What is read; a hub's name keeps its bars, as a download takes long.
@@ -65,14 +65,16 @@ def without_foreign_bars(folder: str = "") -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled() and (not folder or Path(folder).is_dir())
-    if not shown:
-        yield
-        return
-    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    if shown:
+        logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.enable_progress_bar()
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
 
 
 def cores() -> int:

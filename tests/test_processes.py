@@ -2,6 +2,7 @@ import io
 import platform
 import subprocess
 import sys
+from logging import StreamHandler
 
 import pytest
 from tqdm import tqdm
@@ -92,3 +93,17 @@ def test_a_line_is_written_above_a_bar_that_is_drawn(monkeypatch):
     shown = stream.getvalue().split("\r")
     assert [part.strip() for part in shown if "a line" in part] == ["a line"]
     assert terminal_width() is not None
+
+
+def test_transformers_is_silent_while_it_loads_and_as_loud_as_before_after_it(encoder_folder):
+    before, said = logging.get_verbosity(), io.StringIO()
+    handler = StreamHandler(said)
+    logging.set_verbosity_info()
+    logging.add_handler(handler)
+    try:
+        load_classifier(encoder_folder, ["a", "b", "c"])  # a new head, of which transformers warns
+        assert logging.get_verbosity() == logging.INFO
+    finally:
+        logging.remove_handler(handler)
+        logging.set_verbosity(before)
+    assert said.getvalue() == ""

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from distillkit.data.files import SUMS, whole_file
 from distillkit.errors import library_errors
-from distillkit.processes import without_foreign_bars
+from distillkit.processes import quiet_transformers
 
 # What a folder's checksums cover. Other files are for a user to edit, as a model's config.json is.
 _SEALED = ("*.safetensors", "*.npy", "tokenizer.json", "state.json")
@@ -215,7 +215,7 @@ def fingerprint_or_name(name: str) -> str:
 
 def save_pretrained(folder: Path, *parts: Any) -> None:
     """Save a model and its tokenizer as transformers does, and seal the folder."""
-    with without_foreign_bars():
+    with quiet_transformers():
         for part in parts:
             part.save_pretrained(folder)
     seal(folder)

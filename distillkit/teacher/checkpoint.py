@@ -12,7 +12,7 @@ from distillkit import shelf
 from distillkit.data.checked import check_sealed
 from distillkit.data.labels import PROBLEM_TYPES, named, task_of_model
 from distillkit.errors import InputError, checkpoint_errors, library_errors
-from distillkit.processes import without_foreign_bars
+from distillkit.processes import quiet_transformers
 from distillkit.recipe import Task, TeacherConfig, load_config
 from distillkit.training.layers import positions_of
 
@@ -115,7 +115,7 @@ def load_classifier(
         # A head of another size is drawn anew; one that fits is kept and fine-tuned on.
         head = named(labels)
         head |= {"ignore_mismatched_sizes": True, "problem_type": PROBLEM_TYPES[task]}
-    with checkpoint_errors(model), without_foreign_bars(folder):
+    with checkpoint_errors(model), quiet_transformers(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         network = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=torch.float32, trust_remote_code=False, **head
@@ -143,7 +143,7 @@ def load_base_model(model: str) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     folder = resolve(model)
-    with checkpoint_errors(model), without_foreign_bars(folder):
+    with checkpoint_errors(model), quiet_transformers(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
     return encoder.eval(), tokenizer

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distillkit.errors import InputError, checkpoint_errors
-from distillkit.processes import without_foreign_bars
+from distillkit.processes import quiet_transformers
 from distillkit.recipe import ObjectivesConfig
 from distillkit.teacher.checkpoint import load_config_of, resolve
 from distillkit.teacher.masker import IGNORED, keyed_draw
@@ -65,7 +65,7 @@ def load_encoder(model: str, objectives: ObjectivesConfig) -> tuple[Any, Any]:
     from transformers import AutoTokenizer
 
     kind, folder = load_config_of(model).model_type, resolve(model)
-    with checkpoint_errors(model), without_foreign_bars(folder):
+    with checkpoint_errors(model), quiet_transformers(folder):
         network = _class_for(kind, objectives, model).from_pretrained(
             folder, dtype=torch.float32, trust_remote_code=False
         )
