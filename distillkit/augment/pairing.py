@@ -15,8 +15,9 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
 from distillkit.data.checked import arrow_writer, open_arrow, read_arrow, write_arrow
-from distillkit.data.content import content_hashes
 from distillkit.data.counter import below, draw, high, seed_key
+from distillkit.data.keys import first_places
+from distillkit.data.logits import keys_of
 from distillkit.data.tables import take_rows
 from distillkit.data.words import splitter
 from distillkit.data.workers import each, processes
@@ -64,12 +65,12 @@ def make_pairs(job: RowsJob) -> Iterator[pa.Table]:
     folder = job.work / f"pairs-{name}"
     folder.mkdir(exist_ok=True)
     pool = _Pool.gather(job.tables, folder / "texts.arrow")
-    key, count = seed_key(job.options.seed, _SEQUENCE), len(pool.places)
-    order = np.argsort(draw(_sequence(key, 0), np.arange(count)), kind="stable")
+    seed, count = job.options.seed, len(pool.places)
+    order = np.argsort(draw(seed_key(seed, _SEQUENCE, 0), np.arange(count)), kind="stable")
     groups = np.array_split(order, max(1, -(-count // _GROUP)))
     ends = np.linspace(0, job.wanted, len(groups) + 1).astype(np.int64)
     items = [
-        _Group(_sequence(key, 1 + i), members, wanted, folder / f"group-{i:06}.arrow")
+        _Group(seed_key(seed, _SEQUENCE, 1 + i), members, wanted, folder / f"group-{i:06}.arrow")
         for i, (members, wanted) in enumerate(zip(groups, np.diff(ends).tolist(), strict=True))
         if len(members) > 1 and wanted
     ]
@@ -78,11 +79,6 @@ def make_pairs(job: RowsJob) -> Iterator[pa.Table]:
     done = each(step, items, engine=job.options.engine, workers=workers, holds_model=True)
     for path in progress_bar(done, desc="augment: pairs", total=len(items), unit="group"):
         yield read_arrow(Path(path))
-
-
-def _sequence(key: int, number: int) -> int:
-    """Return the key of one of a key's own sequences."""
-    return int(draw(key, np.array([number]))[0])
 
 
 @dataclass(frozen=True)
@@ -96,17 +92,16 @@ class _Pool:
     @classmethod
     def gather(cls, tables: Iterable[pa.Table], path: Path) -> "_Pool":
         """Write all texts of some tables, and find the distinct ones."""
-        hashes, rows, first = [], [], 0
+        keys, rows, first = [], [], 0
         with arrow_writer(path, _TEXT) as writer:
             for table in tables:
                 for name in ("text", "text_pair")[: 1 + ("text_pair" in table.column_names)]:
                     texts = table[name].combine_chunks()
                     writer.write_batch(pa.record_batch([texts], schema=_TEXT))
-                    hashes.append(content_hashes(texts, None))
+                    keys.append(keys_of(pa.table({"text": texts})))
                     rows.append(np.arange(first, first + len(texts)))
                 first += len(table)
-        _, places = np.unique(np.concatenate(hashes), return_index=True)
-        places.sort()
+        places = first_places(pa.concat_arrays(keys))
         return cls(path, places, np.concatenate(rows)[places])
 
     def texts(self, numbers: np.ndarray) -> list[str]:

@@ -65,8 +65,7 @@ def cut_sentences(job: RowsJob) -> Iterator[pa.Table]:
     steps = each(step, paths, engine=options.engine, workers=workers)
     name = "augment: sentences"
     cut = list(map(Path, progress_bar(steps, desc=name, total=len(paths), unit="block")))
-    key = seed_key(options.seed, _SEQUENCE)
-    numbers = partial(_numbers, key, [len(read_arrow(path)) for path in cut])
+    numbers = partial(_numbers, options.seed, [len(read_arrow(path)) for path in cut])
     last = _smallest(numbers, job.wanted, len(cut))
     for block, path in enumerate(cut):
         table = read_arrow(path).filter(pa.array(numbers(block) <= last))
@@ -109,9 +108,9 @@ def _cut(config: SentencesConfig, style: str, settings: bytes, path: Path) -> st
     return str(target)
 
 
-def _numbers(key: int, counts: Sequence[int], block: int) -> np.ndarray:
+def _numbers(seed: int, counts: Sequence[int], block: int) -> np.ndarray:
     """Return the numbers of a block's sentences, (n,) uint64."""
-    return draw(int(draw(key, np.array([block]))[0]), np.arange(counts[block]))
+    return draw(seed_key(seed, _SEQUENCE, block), np.arange(counts[block]))
 
 
 def _smallest(numbers: partial[np.ndarray], wanted: int, blocks: int) -> np.uint64:
