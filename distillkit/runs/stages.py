@@ -80,7 +80,7 @@ def with_data(recipe: Recipe) -> Recipe:
         data, augment = replace(recipe.data, unlabelled=()), replace(recipe.augment, n_iter=0)
         recipe = replace(recipe, data=data, augment=augment)
     if not recipe.data.train and not recipe.data.labels:
-        raise InputError("data.train is empty: name the labelled file")
+        raise InputError("no training data: give --data.train")
     data, found = settle_columns(recipe.data)
     data, why = settle_raw_text(data)
     student, chosen = settle_student(data, recipe.student)
