@@ -31,6 +31,7 @@ from distillkit.student.model import PairStudent, StudentModel
 from distillkit.teacher.checkpoint import resolve
 
 COLUMNS = ColumnsConfig()
+NO_DATA = "no training data: give --data.train, a file with a text and a label column; or --data.labels and --data.unlabelled"
 # Beside a teacher's weights. Not in config.json: a logit store is tied to that file's hash.
 _NOTE = "distillkit.json"
 
@@ -66,9 +67,7 @@ def read_data(data: DataConfig, seed: int = 1) -> dict[str, pa.Table]:
     if found:
         log(f"data: {found}")
     if not data.train:
-        raise InputError(
-            "no training data: give --data.train, a file with a text and a label column; or --data.labels and --data.unlabelled"
-        )
+        raise InputError(NO_DATA)
     tables = read_labelled(data)
     if data.corrections:
         tables = _corrected(data, tables)

@@ -22,7 +22,7 @@ from distillkit.data.tables import mask_of, read_table, spread_rows, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.pipeline.student_choice import settle_student
-from distillkit.pipeline.task import DATA_VERSION, settle_columns
+from distillkit.pipeline.task import DATA_VERSION, NO_DATA, settle_columns
 from distillkit.pipeline.teacher import ADAPT_VERSION, LABEL_VERSION, TEACHER_VERSION
 from distillkit.pipeline.transfer_set import TRANSFER_VERSION
 from distillkit.processes import log
@@ -80,7 +80,7 @@ def with_data(recipe: Recipe) -> Recipe:
         data, augment = replace(recipe.data, unlabelled=()), replace(recipe.augment, n_iter=0)
         recipe = replace(recipe, data=data, augment=augment)
     if not recipe.data.train and not recipe.data.labels:
-        raise InputError("no training data: give --data.train")
+        raise InputError(NO_DATA)
     data, found = settle_columns(recipe.data)
     data, why = settle_raw_text(data)
     student, chosen = settle_student(data, recipe.student)
