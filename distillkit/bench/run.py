@@ -15,7 +15,7 @@ from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.cost import Row, megabytes, parameter_counts, times
 from distillkit.measure.results import write_results
-from distillkit.processes import cores
+from distillkit.processes import cores, progress_bar
 from distillkit.recipe import ColumnsConfig
 from distillkit.teacher.checkpoint import load_classifier, resolve
 
@@ -64,7 +64,7 @@ def bench(
     with tempfile.TemporaryDirectory() as work:
         prepared = [
             form
-            for number, model in enumerate(models)
+            for number, model in enumerate(progress_bar(models, desc="bench: forms", unit="model"))
             for form in prepare(_name(models, number), model, forms, Path(work) / str(number))
         ]
         sizes = {
@@ -77,7 +77,10 @@ def bench(
             "rows": len(texts),
             "batch_sizes": list(batch_sizes),
             "threads": counts,
-            "forms": [_described(form, texts[0], sizes) for form in prepared],
+            "forms": [
+                _described(form, texts[0], sizes)
+                for form in progress_bar(prepared, desc="bench: start", unit="form")
+            ],
         }
         for count in counts:
             answers = {form.name: load(form, count) for form in prepared}
