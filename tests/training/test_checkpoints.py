@@ -325,10 +325,12 @@ def test_a_gradient_that_is_none_stops_it_too(tmp_path, max_norm):
         train(Checkpoints(tmp_path), loss=loss, max_grad_norm=max_norm)
 
 
-def test_the_first_of_several_passes_is_looked_at_without_clipping(tmp_path):
+@pytest.mark.parametrize("what", ["loss alone", "gradient"])
+def test_the_first_of_several_passes_is_looked_at_without_clipping(tmp_path, what):
     def loss(batch, logits):
         loss.passes += 1
-        return logits.sum() * (float("nan") if loss.passes == 3 else 1.0)
+        bad = float("inf") if loss.passes == 3 else 0.0
+        return logits.sum() + bad if what == "loss alone" else logits.sum() * (1 - bad)
 
     loss.passes = 0
     with pytest.raises(InputError, match="step 2, epoch 1, is not a number"):
