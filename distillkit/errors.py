@@ -115,9 +115,10 @@ def checkpoint_errors(model: str) -> Iterator[None]:
                 f"{model}: no model of type {unknown[1]!r} is known here; "
                 "import the module that declares it first (a student kind of your own: python mine.py ...)"
             ) from None
+        offline = "couldn't connect" in what
+        mend = "; name a folder, or an installed encoder (--teacher minilm-l6)" if offline else ""
         raise InputError(
-            f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}; "
-            "without a hub name a folder or an installed one, as `--teacher minilm-l6` does"
+            f"{model}: not a checkpoint folder, nor a hub name that can be loaded: {what}{mend}"
         ) from None
     finally:
         sys.stdin = stdin

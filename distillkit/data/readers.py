@@ -1,24 +1,21 @@
 """Read any source a user may name into rows of raw values, each with the place it came from."""
 
 import codecs
-import csv
 import importlib.resources
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from upath import UPath
 
+from distillkit.data.delimited import csv_rows, tsv_rows
 from distillkit.data.wordnet import FILES, glosses_of, wordnet_files
 from distillkit.errors import ICONV, InputError, library_errors
-from distillkit.processes import log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,14 +23,10 @@ if TYPE_CHECKING:
 EMBEDDED = ("reviews", "questions")
 _FORMS = ".tsv, .csv, .jsonl, .json, .parquet, .txt, a folder of such files, embedded:NAME/SPLIT, datasets:NAME[:CONFIG]:SPLIT or wordnet[:FOLDER]"
 
-# The csv module's own limit, 131,072 characters a field, is shorter than some documents.
-csv.field_size_limit(2**31 - 1)
 # What a Parquet file may expand to: so many times its size, or so many bytes. Text expands to less
 # than 20 times, a dictionary of one long text to millions.
 _EXPANSION, _EXPANDED, _ROW_BYTES = 1_000, 1 << 28, 256
 _NOT_PARQUET = "not a Parquet file, or a damaged one"
-_SEEN_LINES = 20  # of a CSV file, after its header, that say what it is split at
-_QUOTED = re.compile(r"(^|\t)\"[^\t]*\"\"[^\t]*\"(\t|$)")  # a field as CSV quotes it
 
 # (place to name in an error, e.g. "dev.tsv:17"; the row's values by column)
 Row = tuple[str, dict[str, Any]]
@@ -174,78 +167,6 @@ def _refuse_returns(path: UPath, start: bytes) -> None:
         )
 
 
-def _header(place: str, fields: list[str]) -> list[str]:
-    if not any(fields):
-        raise InputError(f"{place}: is blank; expected the names of the columns: remove this line")
-    for name, count in Counter(filter(None, fields)).most_common(1):
-        if count > 1:
-            raise InputError(f"{place}: the header names the column {name!r} twice; rename one")
-    return fields
-
-
-def _read_tsv(path: UPath) -> Iterator[Row]:
-    # Quoting is off: a reader that honours quotes swallows rows at a stray one.
-    header: list[str] | None = None
-    for place, line in read_lines(path):
-        fields = line.split("\t")
-        if header is None:
-            header = _header(place, fields)
-        elif line:
-            if '""' in line and _QUOTED.search(line):
-                _say_quotes(str(path))
-            if len(fields) != len(header):
-                raise InputError(
-                    f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)}); fields are split at tabs and quotes mean nothing"
-                )
-            yield place, dict(zip(header, fields, strict=True))
-
-
-@cache
-def _say_quotes(path: str) -> None:
-    log(f"{path}: fields are quoted as in CSV, and in a .tsv quotes mean nothing; rename it .csv")
-
-
-def _read_csv(path: UPath) -> Iterator[Row]:
-    header: list[str] | None = None
-    lines = (line + "\n" for _, line in read_lines(path))
-    first, start = next(lines, ""), 1
-    if not first:
-        return
-    head = [first, *islice(lines, _SEEN_LINES)]
-    if first.startswith("sep=") and len(first) == len("sep=;\n"):  # Excel's own first line
-        delimiter, start = first[4], 2
-        del head[0]
-    else:
-        delimiter = _delimiter(head)
-    skipped = start - 1
-    reader = csv.reader(chain(head, lines), delimiter=delimiter, strict=True)
-    try:
-        for fields in reader:
-            place, start = f"{path}:{start}", reader.line_num + 1 + skipped
-            if header is None:
-                header = _header(place, fields)
-            elif fields:
-                if len(fields) != len(header):
-                    raise InputError(
-                        f"{place}: {len(fields)} fields, but the header has {len(header)} ({', '.join(header)}); quote a field that holds a {delimiter!r}"
-                    )
-                yield place, dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise InputError(
-            f"{path}:{start}: not CSV: {error}; a field with a quote in it must be quoted and the quote doubled"
-        ) from None
-
-
-def _delimiter(lines: Sequence[str]) -> str:
-    """Find the mark between fields: spreadsheets of many countries split at semicolons.
-
-    A column's name may hold another mark. The one that splits most lines as it does the header is it.
-    """
-    header, *rows = (re.sub(r'"[^"]*"', "", line) for line in lines)  # in quotes nothing splits
-    marks = [mark for mark in ",;\t|" if mark in header] or [","]
-    return max(marks, key=lambda mark: sum(row.count(mark) == header.count(mark) for row in rows))
-
-
 def parse_json(text: str, place: str, mend: str = "") -> Any:
     """Return what JSON text holds.
 
@@ -279,6 +200,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice!r} is given twice")
     return found
+
+
+def _read_tsv(path: UPath) -> Iterator[Row]:
+    return tsv_rows(path, read_lines(path))
+
+
+def _read_csv(path: UPath) -> Iterator[Row]:
+    return csv_rows(path, read_lines(path))
 
 
 def _read_jsonl(path: UPath) -> Iterator[Row]:

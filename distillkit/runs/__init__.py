@@ -104,7 +104,9 @@ def _is_shipped(folder: Path) -> bool:
         shipped, _ = read_bundle(folder / "ship" / BUNDLE)
     except InputError:  # absent, or damaged
         return False
-    return replace(own, cascade=None, temperature=shipped.temperature) == shipped
+    if own.cascade:  # which has fitted a temperature of its own
+        own = replace(own, cascade=None, temperature=shipped.temperature)
+    return own == shipped
 
 
 def dumped(result: Summary) -> str:

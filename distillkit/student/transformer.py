@@ -42,7 +42,7 @@ def few_layers(
     """Build a small transformer for sequence classification.
 
     Args:
-        teacher: A BERT-class classifier; it is left as it is.
+        teacher: A BERT-class classifier that `check_teacher` lets pass; it is left as it is.
         layers: L, at most the teacher's.
         hidden_size: 0 cuts it from the teacher: embeddings, head, and layers as `layer_map` has
             them (Sanh et al. 2019, DistilBERT). Any other number draws a fresh one of this width.
@@ -50,17 +50,12 @@ def few_layers(
         dropout: Of states and attention, 0 to 1.
 
     Raises:
-        InputError: The teacher's kind is not known, it has fewer layers, or the width is no
-            multiple of a head's.
+        InputError: The width is no multiple of a head's.
     """
     # Imported here: loading the Auto classes is what has this module loaded (see register.py).
     from transformers import AutoModelForSequenceClassification
 
-    above = encoder_layers(teacher, "student.kind transformer", "bilstm")
-    if layers > len(above):
-        raise InputError(
-            f"student.layers is {layers}: expected at most {len(above)}, which the teacher has"
-        )
+    above = encoder_layers(teacher)
     config = copy.deepcopy(teacher.config)
     parts = encoder_parts(teacher)
     changed = {"num_hidden_layers": layers} | dict.fromkeys(parts.dropouts, dropout)
@@ -99,6 +94,7 @@ def few_layers_student(
     labels: Sequence[str], config: StudentConfig, teacher: Any, tokenizer: Any
 ) -> tuple[Any, Any]:
     """Build a `transformer` student and its tokenizer, as `StudentKind.from_teacher` says."""
+    check_teacher(config, teacher.config)
     model = few_layers(teacher, config.layers, config.hidden_size, labels, config.dropout)
     longest = positions_of(teacher) or config.max_tokens
     tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_tokens, longest)
