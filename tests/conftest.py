@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"]
@@ -82,6 +84,15 @@ def cold():
     """No time is warmed up for: a tiny run times its models in every test, and none looks at how long they take."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("distillkit.measure.cost._WARM_SECONDS", 0.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def operators():
+    """torch's exporter builds its table of ONNX operators anew for every graph, which takes a third of a tiny model's export."""
+    with pytest.MonkeyPatch.context() as patch:
+        build = ONNXRegistry.from_torchlib
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(build)))
         yield
 
 

@@ -77,8 +77,7 @@ def build_transfer_set(
 
     Returns:
         `rows`, and by origin `original`, `unlabelled`, `generated`, `augmented`; `duplicates` and
-            `leaks` left out; `rules`: rows that each had a part in; `lengths`: rows by number of
-            words ("9-16": rows).
+            `leaks` left out; `rules`: rows that each had a part in.
 
     Raises:
         InputError: Pairs and single texts are mixed, a text holds the mask word, there is no such

@@ -94,8 +94,6 @@ class TransferSet(Result):
     """Left out, since dev or test has them."""
     rules: dict[str, int] | None = None
     """Rows that each rule had a part in."""
-    lengths: dict[str, int] | None = None
-    """Rows by number of words, as in "9-16"."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

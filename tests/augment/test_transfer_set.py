@@ -19,7 +19,6 @@ from distillkit.augment.method import AugmentOptions
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import ORIGINS, schema
 from distillkit.data.tables import mask_of, read_table
-from distillkit.data.words import split_words
 from distillkit.errors import InputError, WorkerDied
 from distillkit.recipe import ColumnsConfig
 
@@ -308,21 +307,6 @@ def test_counts_add_up(target, pairs):
     assert len({content(row) for row in table.to_pylist()}) == len(table)
     rules = [rule for rules in table["rules"].to_pylist() for rule in rules.split("+") if rule]
     assert report["rules"] == Counter(rules)
-    assert sum(report["lengths"].values()) == report["rows"]
-
-
-def test_lengths_count_the_words_that_are_left_in_bins_that_double(target):
-    texts = [" ".join(f"w{i}" for i in range(n)) for n in (1, 2, 3, 4, 5, 8, 9, 16, 17, 33)]
-    _, report = build(target, table_of(*texts, labels="x" * 10), n_iter=0)
-    bins = ["0-1", "2", "3-4", "5-8", "9-16", "17-32", "33-64"]
-    assert list(report["lengths"].items()) == list(zip(bins, [1, 1, 2, 2, 2, 1, 1], strict=True))
-    source = table_of("one two three four five six", "7 8", labels="xy")
-    table, report = build(target, source, n_iter=40, p_mask=0.3, p_ng=0.8)
-    words = Counter(
-        max(len(split_words(text.replace("[MASK]", "M"))) - 1, 0).bit_length()
-        for text in table["text"].to_pylist()
-    )
-    assert list(report["lengths"].values()) == [words[b] for b in sorted(words)]
 
 
 # ---- the same rows in any blocks, as a plain dict makes them
