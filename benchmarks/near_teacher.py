@@ -27,14 +27,13 @@ from distillkit.data.files import whole_file
 from distillkit.data.tables import read_table, write_table
 from distillkit.measure.report import table
 from distillkit.recipe import (
-    LossConfig,
     MixConfig,
     Recipe,
     StudentConfig,
     Task,
     load_config,
 )
-from distillkit.runs import Taught, at_work, teach
+from distillkit.runs import Taught, at_work, student_job, teach
 from distillkit.runs.gap import Probe
 from distillkit.runs.students import GOLD_BATCH
 from distillkit.training.checkpoints import training_log
@@ -138,21 +137,9 @@ class Experiment:
                 training.by_epochs(recipe.evaluation.gold_epochs),
                 batch_size=min(training.batch_size, GOLD_BATCH),
             )
-        found = pipeline.train_student(
-            pipeline.StudentJob(
-                transfer_set,
-                self.task.path["dev"],
-                model,
-                recipe.student,
-                logits=None if gold else self.folder / "store",
-                teacher=self.task.model,
-                loss=LossConfig(alpha=1) if gold else recipe.loss,
-                training=training,
-                columns=self.task.columns,
-                task=recipe.data.task,
-                seed=seed,
-            )
-        )
+        logits = None if gold else self.folder / "store"
+        job = student_job(recipe, self.task, transfer_set, model, logits)
+        found = pipeline.train_student(replace(job, training=training, seed=seed))
         return {
             "score": 100 * found[f"dev_{training.score_of(recipe.data.task)}"],
             "missed": 100 * self.probe.gaps(str(model))["dev"],

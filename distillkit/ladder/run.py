@@ -9,7 +9,7 @@ resumes after a kill, and grows by rows and seeds.
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from distillkit.runs import (
     Taught,
     at_work,
     look_ahead,
+    student_job,
     teach,
     vectors_of,
     with_data,
@@ -344,18 +345,12 @@ class _Ladder:
                 self._label(lesson.variant)
             shown, model = out / "shown.parquet", out / "model"
             write_table(repeated(self._rows(lesson), lesson.shown, seed), shown)
+            logits = None if lesson.gold else self.store
             pipeline.train_student(
-                pipeline.StudentJob(
-                    str(shown),
-                    self.task.path["dev"],
-                    model,
-                    self.recipe.student,
-                    logits=None if lesson.gold else self.store,
-                    teacher=self.task.model,
+                replace(
+                    student_job(self.recipe, self.task, str(shown), model, logits),
                     loss=lesson.loss,
                     training=training,
-                    columns=self.task.columns,
-                    task=self.recipe.data.task,
                     vocabulary_from=self._transfer_path(lesson.vocabulary),
                     seed=seed,
                     progress=name,

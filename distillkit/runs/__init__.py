@@ -35,7 +35,7 @@ from distillkit.runs.stages import (
     with_data,
     with_variants,
 )
-from distillkit.runs.students import distilled_student, gold_student, vectors_of
+from distillkit.runs.students import distilled_student, gold_student, student_job, vectors_of
 from distillkit.runtime.bundle import read_bundle
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "label_transfer_set",
     "look_ahead",
     "run",
+    "student_job",
     "teach",
     "vectors_of",
     "with_data",

@@ -8,7 +8,7 @@ from typing import Any
 from distillkit import pipeline
 from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.pipeline.student import STUDENT_VERSION
-from distillkit.recipe import LossConfig, Recipe
+from distillkit.recipe import LossConfig, Recipe, StudentJob
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.runs.stages import Taught
 from distillkit.teacher.checkpoint import resolve
@@ -18,24 +18,35 @@ from distillkit.teacher.checkpoint import resolve
 GOLD_BATCH = 64
 
 
+def student_job(
+    recipe: Recipe, task: Taught, transfer_set: str, output: Path, logits: Path | None
+) -> StudentJob:
+    """Return how a recipe's student learns a transfer set; without logits, from its labels."""
+    return StudentJob(
+        transfer_set,
+        task.path["dev"],
+        output,
+        recipe.student,
+        logits=logits,
+        teacher=task.model,
+        loss=recipe.loss if logits else LossConfig(alpha=1),
+        training=recipe.training,
+        columns=task.columns,
+        task=recipe.data.task,
+        seed=recipe.seed,
+    )
+
+
 def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: str) -> Summary:
     """Bring the stage `student-gold` up to date."""
     batch_size = min(recipe.training.batch_size, GOLD_BATCH)
     epochs = recipe.evaluation.gold_epochs
 
     def build(out: Path) -> Mapping[str, Any]:
-        job = pipeline.StudentJob(
-            task.path["train"],
-            task.path["dev"],
-            out / "model",
-            recipe.student,
-            teacher=task.model,
-            loss=LossConfig(alpha=1),
+        job = replace(
+            student_job(recipe, task, task.path["train"], out / "model", None),
             training=replace(recipe.training.by_epochs(epochs), batch_size=batch_size),
-            columns=task.columns,
-            task=recipe.data.task,
             vocabulary_from=transfer_set,
-            seed=recipe.seed,
             progress="student on gold labels",
         )
         return pipeline.train_student(job)
@@ -49,19 +60,10 @@ def distilled_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_se
     """Bring the stage `student` up to date."""
 
     def build(out: Path) -> Mapping[str, Any]:
-        job = pipeline.StudentJob(
-            transfer_set,
-            task.path["dev"],
-            out / "model",
-            recipe.student,
-            logits=home.folder / "logits" / "store",
-            teacher=task.model,
-            loss=recipe.loss,
-            training=recipe.training,
-            columns=task.columns,
-            seed=recipe.seed,
+        logits = home.folder / "logits" / "store"
+        return pipeline.train_student(
+            student_job(recipe, task, transfer_set, out / "model", logits)
         )
-        return pipeline.train_student(job)
 
     settings = [_settings(recipe), asdict(recipe.loss)]
     inputs = _inputs(recipe, home, task, "teacher", "logits")

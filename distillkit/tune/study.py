@@ -10,7 +10,7 @@ so a killed search resumes with the proposals that it would have made.
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from distillkit.runs import (
     at_work,
     label_transfer_set,
     look_ahead,
+    student_job,
     teach,
     vectors_of,
     with_data,
@@ -323,22 +324,9 @@ class _Study:
         )
 
     def _train(self, number: int, recipe: Recipe, model: Path, resume: bool) -> Mapping[str, Any]:
-        return pipeline.train_student(
-            pipeline.StudentJob(
-                self.transfer_set,
-                self.task.path["dev"],
-                model,
-                recipe.student,
-                logits=self.home.folder / "logits" / "store",
-                teacher=self.task.model,
-                loss=recipe.loss,
-                training=recipe.training,
-                columns=self.task.columns,
-                seed=recipe.seed,
-                progress=f"trial {number}",
-                resume=resume,
-            )
-        )
+        logits = self.home.folder / "logits" / "store"
+        job = student_job(recipe, self.task, self.transfer_set, model, logits)
+        return pipeline.train_student(replace(job, progress=f"trial {number}", resume=resume))
 
     def _timed(self, number: int, model: Path) -> Summary:
         """Time a saved student on dev, a text at a time, in turns with the recipe's own student.
