@@ -152,6 +152,15 @@ def test_paths_and_numbers_of_numpy_are_settings_as_any_other(tmp_path):
             "train: the frame has the column 'label' twice",
         ),
         (7, "train: int; expected a pandas DataFrame"),
+        ((["a\ud800", "b"], ["x", "y"]), "train: a value that no column can hold.*surrogates"),
+        (
+            pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"], "more": [{}, {}]}),
+            "train: a column cannot be written, leave it out",
+        ),
+        (
+            pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"], "more": [2**70, 1]}),
+            "train: a value that no column can hold",
+        ),
     ],
 )
 def test_data_that_cannot_be_used_are_refused_in_a_line(train, said, sections, tmp_path):

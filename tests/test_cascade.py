@@ -174,7 +174,7 @@ def test_the_predictor_divides_by_the_temperature_and_takes_the_teachers_labels_
     rule = {"temperature": 5.0, "threshold": float(np.median(sure))}
     write_bundle(tmp_path / "student", replace(manifest, cascade=rule), files, one_file=True)
     teacher, weights = read_bundle(models / "teacher-bundle")
-    other = replace(teacher, labels=teacher.labels[::-1])
+    other = replace(teacher, labels=teacher.labels[::-1], temperature=3.0)
     write_bundle(tmp_path / "teacher", other, weights, one_file=True)
     theirs = Predictor(tmp_path / "teacher")
     found = Predictor(tmp_path / "student", teacher=theirs).predict(texts)
@@ -185,11 +185,20 @@ def test_the_predictor_divides_by_the_temperature_and_takes_the_teachers_labels_
     for answer, who, mine, answered in zip(found, asked, alone, theirs.predict(texts), strict=True):
         wanted = answered["probabilities"] if who else mine
         assert answer["probabilities"] == pytest.approx(wanted, abs=1e-6)
-    write_bundle(tmp_path / "stranger", replace(teacher, labels=["a", "b"]), weights, one_file=True)
-    with pytest.raises(
-        InputError, match=r"its labels \(.*\) are not the teacher's \(a, b\); give its own teacher"
+    for changes, reason in (
+        ({"labels": ["a", "b"]}, r"its labels \(.*\) are not the teacher's \(a, b\); give its own"),
+        (
+            {"task": "multi-label"},
+            "its task is classification, the teacher's multi-label; give its",
+        ),
     ):
-        Predictor(tmp_path / "student", teacher=Predictor(tmp_path / "stranger"))
+        write_bundle(tmp_path / "stranger", replace(teacher, **changes), weights, one_file=True)
+        with pytest.raises(InputError, match=reason):
+            Predictor(tmp_path / "student", teacher=Predictor(tmp_path / "stranger"))
+    stranger = Predictor(tmp_path / "teacher")
+    stranger.manifest = replace(stranger.manifest, pairs=True)
+    with pytest.raises(InputError, match="the teacher answers pairs, the other single texts"):
+        Predictor(tmp_path / "student", teacher=stranger)
 
 
 def test_models_of_another_task_or_with_other_labels_are_refused(models, paths, tmp_path):
@@ -203,6 +212,15 @@ def test_models_of_another_task_or_with_other_labels_are_refused(models, paths, 
         write_bundle(place, replace(manifest, **changes), files, one_file=True)
         with pytest.raises(InputError, match=reason):
             cascade(student, str(place), dev, tmp_path, ColumnsConfig())
+
+
+def test_rows_that_no_threshold_can_be_found_on_are_refused_by_name(models, tmp_path):
+    bundles = [str(models / f"{name}-bundle") for name in ("student", "teacher")]
+    rows = ["text\tlabel", "the film is good .\tpositive", "so so\tneutral"]
+    for number, reason in ((3, r"dev.tsv row 2: label 'neutral'"), (2, "dev.tsv: one row")):
+        (tmp_path / "dev.tsv").write_text("\n".join(rows[:number]) + "\n")
+        with pytest.raises(InputError, match=reason):
+            cascade(*bundles, str(tmp_path / "dev.tsv"), tmp_path / "out", ColumnsConfig())
 
 
 def test_the_accuracy_that_is_wanted_is_met_or_refused(paths, tmp_path):

@@ -273,6 +273,10 @@ def test_a_run_says_first_that_its_raw_text_is_of_another_language(recipe, tmp_p
     data = replace(recipe.data, train="embedded:reviews/train", unlabelled=(str(german),))
     assert "raw-text" in _by_check(quick_checks(replace(recipe, data=data)))
     assert "raw-text" not in _by_check(quick_checks(recipe))
+    gaps = tmp_path / "raw.csv"
+    gaps.write_text("text,id\nthe film is good,1\n,2\nthe cast was bad,3\n", encoding="utf-8")
+    dropped = replace(recipe.data, unlabelled=(str(gaps),), missing="drop")
+    assert "raw-text" not in _by_check(quick_checks(replace(recipe, data=dropped)))
     few = replace(recipe.data, unlabelled=(str(german),))  # too few words to tell
     assert "raw-text" not in _by_check(quick_checks(replace(recipe, data=few)))
 

@@ -21,7 +21,7 @@ from distillkit.data.tables import mask_of, read_table
 from distillkit.errors import InputError
 from distillkit.ladder import ladder
 from distillkit.ladder import run as module
-from distillkit.ladder.plan import ablations_of, pace, repeated, transfer_variants
+from distillkit.ladder.plan import ablations_of, pace, repeated, transfer_variants, weighted_steps
 from distillkit.recipe import (
     SCORES,
     AugmentConfig,
@@ -328,6 +328,20 @@ def test_repeated_rows_come_equally_often_and_keep_the_mask_word(vast_table):
 def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
     recipe = Recipe(training=TrainingConfig(epochs=3), evaluation=EvaluationConfig(gold_epochs=10))
     assert pace(recipe, 1000, rows) == expected
+
+
+def test_steps_of_weighted_rows_are_those_of_the_recipes_own_student():
+    weights = ("original=3", "augmented=0.5", "mask=2")
+    training = TrainingConfig(epochs=3, batch_size=100, sampling_weights=weights)
+    counts = {
+        "rows": 11_000,
+        "original": 1000,
+        "unlabelled": 0,
+        "generated": 0,
+        "augmented": 10_000,
+    }
+    assert weighted_steps(Recipe(training=training), counts) == 240
+    assert weighted_steps(Recipe(training=replace(training, sampling_weights=())), counts) == 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import datasets
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from distillkit import runs
@@ -34,6 +35,7 @@ from distillkit.recipe import (
     load_recipe,
 )
 from distillkit.runs import Taught, stages, students
+from distillkit.runs.stages import _logit_labels
 
 STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "evaluation"]
 
@@ -398,6 +400,45 @@ def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(
     )["model"]["vocab"]
     assert "zyzzyva" not in vocabulary
     assert "good" in vocabulary
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"student": {"kind": "transformer", "hidden_size": 200}},
+            "hidden_size is 200: expected a mul",
+        ),
+        ({"loss": {"teachers": ("bert",)}}, "loss.teachers has bert, but a run has one, teacher"),
+        ({"loss": {"temperature": 4.0}}, "loss.kind mse softens nothing: expected soft"),
+    ],
+)
+def test_what_the_student_cannot_be_is_said_before_its_teacher_is_trained(
+    tiny_recipe, tmp_path, capsys, change, said
+):
+    (tmp_path / "mine.yaml").write_text(dump(tiny_recipe))
+    flags = [word for name, value in change.items() for word in (f"--{name}", value)]
+    command = ["run", str(tmp_path / "mine.yaml"), "--output", str(tmp_path / "run"), *flags]
+    assert main(command) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run" / "teacher").exists()
+
+
+def test_given_logits_are_of_what_is_said_or_of_the_file_or_of_trains_labels(tiny_recipe, tmp_path):
+    path = {"train": tiny_recipe.data.train}
+    task = Taught(ColumnsConfig(), path, {}, {}, {"labels": ["positive", "negative"]}, "", None)
+    plain = pa.table({"text": ["a"], "logits": [[1.0, 2.0]]})
+    for name, labels in (("plain", "[]"), ("shard", '["positive", "negative"]')):
+        known = plain.replace_schema_metadata({"distillkit.labels": labels})
+        pq.write_table(known, tmp_path / f"{name}.parquet")
+
+    def meant(name, *given):
+        data = DataConfig(logits=str(tmp_path / f"{name}.parquet"), logit_labels=given)
+        return _logit_labels(replace(tiny_recipe, data=data), task)
+
+    assert meant("plain") == ("negative", "positive")
+    assert meant("shard") == ("positive", "negative")
+    assert meant("plain", "a", "b") == ("a", "b")
 
 
 def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):

@@ -177,6 +177,9 @@ def test_none_in_a_recipe_leaves_the_bundle_out(tmp_path):
     assert load_recipe(str(recipe)).ship == ShipConfig(max_mb=2.0, cascade=True)
     recipe.write_text(dump(load_recipe(str(recipe))))
     assert load_recipe(str(recipe)).ship.max_mb == 2
+    recipe.write_text("ship: {cascade: true}\ndata: {task: regression}\n")
+    with pytest.raises(InputError, match=r"is for classification, and data\.task is regression"):
+        load_recipe(str(recipe))
     recipe.write_text("ship: zip\n")
     with pytest.raises(InputError, match=r"mine.yaml:1: ship.form is 'zip'"):
         load_recipe(str(recipe))

@@ -29,13 +29,14 @@ def write_hashes(
     Args:
         path: File to write.
         hashes: (M,) of content.HASH, in the order of the rows.
-        classes: (M,) integers; the lowest comes first, whatever the unit.
+        classes: (M,) integers below 8; the lowest comes first, whatever the unit.
         unit: Number of the unit; among rows of a class the lowest unit comes first, then the first
             row.
         labels: (M,) uint32, a number for each label, 0 for none.
     """
     ranks = (
-        (classes.astype(np.uint64) << _CLASS)
+        # Of equals of a class one with a label comes first.
+        ((2 * classes.astype(np.uint64) + (labels == 0)) << _CLASS)
         | np.uint64(unit << int(_UNIT))
         | np.arange(len(hashes), dtype=np.uint64)
     )

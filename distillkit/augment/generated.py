@@ -1,11 +1,13 @@
 """Texts written by a causal language model that was fine-tuned on the task's own."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from distillkit.training.inference import on_threads
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan
 from distillkit.training.precision import autocast, pick_device, resolve
+from distillkit.training.strategies.base import Strategy
 
 _SHARD = 1024  # texts a file: what a killed run may lose
 _BATCH = 128  # texts written together
@@ -215,11 +218,24 @@ def _fine_tune(
         return nn.functional.cross_entropy(flat, target.flatten(), ignore_index=-100)
 
     training = TrainingConfig(epochs=config.epochs, learning_rate=config.learning_rate)
-    fit(network, FitPlan(rows, loss, training, seed, "augment: language model"))
+    plan = FitPlan(rows, loss, training, seed, "augment: language model")
+    fit(network, plan, _Alone(training))
     with whole_folder(folder) as partial_folder:
         save_pretrained(partial_folder, network.cpu(), tokenizer)
         if pairs:
             (partial_folder / "pairs").touch()
+
+
+class _Alone(Strategy):
+    """One process: those that torchrun has started beside it wait for the texts."""
+
+    def join(self) -> Any:
+        """Join nobody."""
+        return SimpleNamespace(process_index=0, num_processes=1, device=pick_device())
+
+    def no_sync(self) -> contextlib.AbstractContextManager[Any]:
+        """Send nothing in any case."""
+        return contextlib.nullcontext()
 
 
 def _ends(tokenizer: Any) -> tuple[int, int]:

@@ -57,7 +57,7 @@ from distillkit.processes import progress_bar
 
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
 _FILES = 1024  # groups of units at most: each step opens the files of all groups
-_FORMAT = 4  # of the work folder and of what is written: raised when either changes
+_FORMAT = 5  # of the work folder and of what is written: raised when either changes
 _COUNTS = b"counts"  # key of a finished batch's metadata
 # Classes of rows for `duplicates`: an original is never left out for another row.
 _CLASSES = {"original": 0, "unlabelled": 1, "generated": 2, "augmented": 3}

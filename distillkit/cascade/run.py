@@ -11,7 +11,7 @@ import pyarrow as pa
 from distillkit import __version__, pipeline
 from distillkit.bench.forms import BUNDLE, Form, load
 from distillkit.data.content import paired, texts_of
-from distillkit.data.gold import gold_of
+from distillkit.data.gold import check_labels_known, gold_of
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.cost import milliseconds
@@ -72,6 +72,8 @@ def cascade(
             f"--accuracy {accuracy:g}: expected percent, above 1 (--deferral-rate is what goes from 0 to 1); did you mean {100 * accuracy:g}?"
         )
     rows = read_table(source, columns)
+    if len(rows) < _FOLDS:
+        raise InputError(f"{source}: one row; a threshold needs hundreds of labelled dev rows")
     gold, (ours, theirs) = _logits(student, teacher, rows, source)
     own = float((theirs.argmax(1) == gold).mean())
     wanted = accuracy / 100 or own
@@ -149,6 +151,7 @@ def _logits(
                 f"{model}: its labels ({', '.join(names)}) are not the student's ({', '.join(labels)}); give the teacher that it learned from"
             )
         found.append(logits[:, [names.index(name) for name in labels]])
+    check_labels_known(rows, labels, source)
     return gold_of(rows, labels, "classification"), found
 
 

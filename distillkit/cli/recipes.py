@@ -161,12 +161,19 @@ class _RecipeCommand(Command):
     def folder(self) -> Path:
         return self.output or Path("runs", Path(self.recipe).stem)
 
-    def check_one_process(self) -> None:
-        """Refuse to run under torchrun.
+    def check_start(self) -> None:
+        """Refuse to run under torchrun, or to redo another file's run: many files are train.csv.
 
         Raises:
-            InputError: There are several processes.
+            InputError: There are several processes, or the folder holds such a run.
         """
+        saved = self.folder / "recipe.yaml"
+        if not self.output and self.recipe.endswith(_LABELLED) and saved.is_file():
+            before = load_recipe(str(saved)).data.train
+            if Path(before).resolve() != Path(self.settings.data.train).resolve():
+                raise InputError(
+                    f"{self.folder}: holds a run of {before}; give --output another folder, or delete this one"
+                )
         if world() > 1:
             name = type(self).__name__.lower()
             raise InputError(
@@ -190,7 +197,7 @@ class Run(_RecipeCommand):
         from distillkit.measure.closing import COLLAPSE_CURE
         from distillkit.measure.report import not_gold
 
-        self.check_one_process()
+        self.check_start()
         result = run_recipe(self.settings, self.folder).result
         score = SCORES[self.settings.data.task]
         scores = {
@@ -229,7 +236,7 @@ class Ladder(_RecipeCommand):
     def __call__(self) -> dict[str, Any]:
         from distillkit.ladder import ladder
 
-        self.check_one_process()
+        self.check_start()
         result = ladder(self.settings, self.folder, self.ablations, self.seeds)
         score = SCORES[self.settings.data.task]
         shown = (score, f"{score}_sd", "difference", "mcnemar_p")
@@ -271,7 +278,7 @@ class Doctor(_RecipeCommand):
         from distillkit.doctor.examine import doctor
         from distillkit.doctor.findings import findings_table
 
-        self.check_one_process()
+        self.check_start()
         teacher = model_in(self.teacher, TEACHER)
         report = doctor(self.settings, teacher, self.logits, self.folder, self.rows, self.labels)
         sys.stderr.write(findings_table(report, terminal_width()) + "\n")
@@ -308,7 +315,7 @@ class Tune(_RecipeCommand):
     def __call__(self) -> dict[str, Any]:
         from distillkit.tune.study import tune
 
-        self.check_one_process()
+        self.check_start()
         result = tune(
             self.settings, self.folder, self.search, self.trials, self.tolerance, self.study
         )

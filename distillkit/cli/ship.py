@@ -63,18 +63,22 @@ class Export(Command):
         from distillkit.pipeline.javascript import write_javascript
 
         model = model_in(self.model, BUNDLE, STUDENT)
-        if is_bundle(Path(model)):
-            if self.dev:
+        for name in ("int8", "one_file"):
+            if getattr(self, name):
                 raise InputError(
-                    f"--dev: {model} is a bundle, which --js takes as it is; export a checkpoint"
+                    f"--{name.replace('_', '-')}: --js writes a folder that computes in fp32; leave it out"
                 )
+        if is_bundle(Path(model)):
+            for name in ("dev", "source"):
+                if getattr(self, name):
+                    raise InputError(
+                        f"--{name}: {model} is a bundle, which --js takes as it is; export a checkpoint"
+                    )
             return write_javascript(Path(model), self.target)
         with TemporaryDirectory() as work:
             bundle = Path(work) / BUNDLE
             columns = columns_of(model, self.source, self.columns)
-            pipeline.export(
-                model, bundle, self.source, columns, one_file=True, int8=self.int8, dev=self.dev
-            )
+            pipeline.export(model, bundle, self.source, columns, one_file=True, dev=self.dev)
             return write_javascript(bundle, self.target)
 
 

@@ -272,7 +272,7 @@ class Predict(Command):
     """With a classification bundle: also give `labels`, a set that holds the right one in this share
     of rows, as in 0.95; 0: none."""
     explain: bool = False
-    """Add to each word how much the probability of the answer falls without it."""
+    """Add to each word its share in the answer: what the answer loses without it, -1 to 1."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     def __call__(self) -> Iterator[dict[str, Any]]:

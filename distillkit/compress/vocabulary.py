@@ -20,8 +20,8 @@ def prunable(tokenizer: Any) -> bool:
 def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) -> Any:
     """Remove a model's rarest tokens, in place, and return the tokenizer of the others.
 
-    Special tokens and single characters stay, because removed words are read as these. Subwords
-    (`##ing`) stay as far as they take at most half of the other places.
+    Special tokens stay, and of word pieces single characters, because removed words are read as
+    these. Subwords (`##ing`) stay as far as they take at most half of the other places.
 
     Args:
         model: A classifier whose tables have a row a token.
@@ -45,12 +45,15 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
     vocabulary: dict[str, int] = state["model"]["vocab"]
     special = {token["id"] for token in state["added_tokens"]}
     special |= {vocabulary[token] for token in tokenizer.all_special_tokens if token in vocabulary}
-    part = state["model"].get("continuing_subword_prefix") or "\0"
-    must = special | {i for token, i in vocabulary.items() if len(token.removeprefix(part)) == 1}
+    part, must = state["model"].get("continuing_subword_prefix"), special
+    if part:  # word pieces; a removed word of WordLevel is unknown
+        must = special | {
+            i for token, i in vocabulary.items() if len(token.removeprefix(part)) == 1
+        }
     words: list[int] = []
     subwords: list[int] = []
     for i, token in sorted((i, token) for token, i in vocabulary.items() if i not in must):
-        (subwords if token.startswith(part) else words).append(i)
+        (subwords if part and token.startswith(part) else words).append(i)
     for tokens in (words, subwords):
         tokens.sort(key=lambda i: -counts[i])
     room = max(size - len(must), 0)

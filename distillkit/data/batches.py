@@ -1,6 +1,6 @@
 """Tokenised rows as flat tensors, and batches of like length gathered from them by index."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
@@ -208,27 +208,29 @@ def shuffled_batches(
     return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
-def drawn_rows(weights: Tensor, generator: torch.Generator) -> Tensor:
+def drawn_rows(
+    weights: Tensor, generator: torch.Generator, before: Mapping[float, int] | None = None
+) -> Tensor:
     """Draw the rows of an epoch by sampling weight.
 
     Args:
         weights: How often each row is wanted, (N,) float, 0 or more.
         generator: Draws which rows come once more, where a weight has a fraction.
+        before: By fraction, how many such rows earlier parts of the same data have had.
 
     Returns:
         Row numbers, (M,) int64, ascending: row i `floor(weights[i])` times, and of the n rows with
-        the same fraction f `round(f * n)` once more. M depends on `weights` alone.
+        the same fraction f `round(f * n)` once more, over all parts. M depends on `weights` and
+        `before` alone.
     """
     whole = weights.floor()
     found = [torch.arange(len(weights)).repeat_interleave(whole.long())]
     rest = weights - whole
     for fraction in rest[rest > 0].unique():
         (rows,) = torch.where(rest == fraction)
-        found.append(
-            rows[
-                torch.randperm(len(rows), generator=generator)[: round(float(fraction) * len(rows))]
-            ]
-        )
+        f, past = float(fraction), (before or {}).get(float(fraction), 0)
+        more = round(f * (past + len(rows))) - round(f * past)
+        found.append(rows[torch.randperm(len(rows), generator=generator)[:more]])
     return torch.cat(found).sort().values
 
 

@@ -12,21 +12,16 @@ from distillkit.recipe import Task
 
 
 def label_names(table: pa.Table, source: str = "training data") -> list[str]:
-    """List the labels of a training table in the order of their ids.
-
-    Integers are ordered by value, names by code point.
+    """List the labels of a training table, as `labels_in` does.
 
     Args:
         table: Canonical, labelled.
         source: Named in the error.
 
-    Returns:
-        The classes; the labels that any row has; of a regression "score" alone.
-
     Raises:
         InputError: There are fewer than two classes or different scores, or no label at all.
     """
-    found = set(_flat(table["label"]).unique().to_pylist())
+    found = _flat(table["label"]).unique().to_pylist()
     if not found:
         raise InputError(f"{source}: no row has a label; a classifier is trained on labelled rows")
     task = task_of_labels(table["label"].type)
@@ -36,8 +31,20 @@ def label_names(table: pa.Table, source: str = "training data") -> list[str]:
             f"{source}: {what} ({', '.join(map(repr, found))}); a {'classifier' if task == 'classification' else task} needs at least two: "
             f"check --data.columns.label"
         )
-    if task == "regression":
+    return labels_in(table)
+
+
+def labels_in(table: pa.Table) -> list[str]:
+    """List the labels of a canonical table in the order of their ids.
+
+    Integers are ordered by value, names by code point.
+
+    Returns:
+        The labels that any row has; of a regression "score" alone.
+    """
+    if task_of_labels(table["label"].type) == "regression":
         return [SCORE]
+    found = _flat(table["label"]).unique().to_pylist()
     try:
         return sorted(found, key=lambda name: (int(name), name))  # 1 and 01 are two names
     except ValueError:

@@ -50,7 +50,12 @@ def source_of(rows: "Rows", name: str, folder: Path | None = None) -> str:
         raise InputError(f"{name}: no rows")
     target = (folder or Path(tempfile.mkdtemp(dir=_temporary().name))) / f"{name}.parquet"
     with whole_file(target) as partial:
-        pq.write_table(table, partial, write_page_checksum=True)
+        try:
+            pq.write_table(table, partial, write_page_checksum=True)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"{name}: a column cannot be written, leave it out: {' '.join(str(error).split())}"
+            ) from None
     return str(target)
 
 
@@ -90,6 +95,10 @@ def _table(rows: Any, name: str) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError(
             f"{name}: values of several types in one column, expected one type: {' '.join(str(error).split())}"
+        ) from None
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise InputError(
+            f"{name}: a value that no column can hold, mend it or leave its column out: {' '.join(str(error).split())}"
         ) from None
     raise InputError(
         f"{name}: {kind.removeprefix('builtins.')}; expected a pandas DataFrame, a datasets.Dataset, lists (texts, labels), or a source such as a file"

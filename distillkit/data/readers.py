@@ -280,8 +280,11 @@ def read_batches(
             page_checksum_verification=True,
             pre_buffer=False,  # else all of the file's bytes are held until its last row is read
         )
-        wanted = file.schema_arrow.names if columns is None else columns
-        plain = pa.schema([file.schema_arrow.field(name) for name in wanted])
+        names = file.schema_arrow.names
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"{path}: has the column {twice!r} twice; rename one")
+        wanted = names if columns is None else columns
+        plain = pa.schema([_plain(file.schema_arrow.field(name)) for name in wanted])
         groups = map(file.metadata.row_group, range(file.num_row_groups))
         columns_of = [group.column(i) for group in groups for i in range(len(leaves))]
         numbers = sum(c.num_values for c in columns_of if c.physical_type != "BYTE_ARRAY")
@@ -299,6 +302,14 @@ def read_batches(
                 number += len(table)
 
 
+def _plain(field: "pa.Field") -> "pa.Field":
+    """Return a field in a type that a dictionary can be cast to."""
+    import pyarrow as pa
+
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return field.with_type(views.get(field.type, field.type))
+
+
 def _expanded(column: "pa.Array") -> int:
     """Return how many bytes a column has once its dictionaries are spelled out."""
     import pyarrow as pa
@@ -308,6 +319,8 @@ def _expanded(column: "pa.Array") -> int:
         return pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
     if isinstance(column, pa.StructArray):
         return sum(map(_expanded, column.flatten()))
+    if pa.types.is_map(column.type):
+        return _expanded(column.keys) + _expanded(column.items)
     if pa.types.is_nested(column.type):
         return _expanded(column.flatten())
     return column.nbytes
@@ -315,7 +328,9 @@ def _expanded(column: "pa.Array") -> int:
 
 def _read_parquet(path: UPath) -> Iterator[Row]:
     for first, batch in read_batches(path, 4096):
-        for number, row in enumerate(batch.to_pylist(), start=first):
+        with library_errors(f"{path} from row {first}", "a value that Python cannot hold"):
+            rows = batch.to_pylist()
+        for number, row in enumerate(rows, start=first):
             yield f"{path} row {number}", row
 
 

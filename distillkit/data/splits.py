@@ -48,14 +48,16 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
         )
         count = min(max(1, round(fraction * len(mine))), len(mine) - 1)
         chosen.update(key for _, key in mine[:count])
-    if table["label"].type == LABEL_TYPES["multi-label"]:
+    if table["label"].type != LABEL_TYPES["regression"]:
+        # Of equal texts with several labels the first one has been counted alone.
+        sets = [[name] for name in given] if classes else given
         known = {
             name
-            for key, names in zip(keys, given, strict=True)
+            for key, names in zip(keys, sets, strict=True)
             if key not in chosen
             for name in names
         }
-        for key, names in zip(keys, given, strict=True):
+        for key, names in zip(keys, sets, strict=True):
             if key in chosen and not known.issuperset(names):  # training must have every label
                 chosen.remove(key)
                 known.update(names)

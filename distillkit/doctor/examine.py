@@ -152,6 +152,7 @@ def quick_checks(recipe: Recipe) -> list[Finding]:
                 raw,
                 raw_columns(raw, data.columns),
                 labels="ignored",
+                missing=data.missing,
                 or_canonical=True,
                 rows=_SAMPLE,
             )

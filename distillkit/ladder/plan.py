@@ -1,12 +1,14 @@
 """What a ladder trains: its ablation rows, their transfer sets, and the pace of each student."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from distillkit.augment.variants import ORIGINS
 from distillkit.data.tables import take_rows
 from distillkit.measure.ablation import TITLES
 from distillkit.recipe import AugmentConfig, LossConfig, MixConfig, Recipe, TrainingConfig
@@ -31,6 +33,7 @@ class Lesson:
     epochs: int
     shown: int  # rows an epoch
     own_epochs: float  # of the recipe's own student
+    steps: int = 0  # as many as that one takes, where rows have weights; 0: the epochs say it
 
     @property
     def gold(self) -> bool:
@@ -41,7 +44,7 @@ class Lesson:
         """Return how its student is trained: patience lasts as many steps as the recipe's."""
         own = recipe.training
         patience = math.ceil(own.patience * self.epochs / self.own_epochs)
-        return replace(own.by_epochs(self.epochs), patience=patience)
+        return replace(own.by_epochs(self.epochs), patience=patience, steps=self.steps)
 
 
 def ablations_of(recipe: Recipe) -> list[str]:
@@ -109,6 +112,24 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
     # One epoch more would leave some rows out.
     epochs = max(own, min(max(own, recipe.evaluation.gold_epochs), shown // rows))
     return epochs, round(shown / epochs)
+
+
+def weighted_steps(recipe: Recipe, counts: Mapping[str, int]) -> int:
+    """Return the optimizer steps of the recipe's own student where its rows have sampling weights.
+
+    Args:
+        recipe: The student's training.
+        counts: Rows of its transfer set, by origin and in all (`rows`).
+
+    Returns:
+        0 where no origin has a weight: then rows and epochs say it.
+    """
+    weights, training = recipe.training.weight_of(), recipe.training.for_rows(counts["rows"])
+    known = {name: weight for name, weight in weights.items() if name in ORIGINS}
+    if not known or training.steps:
+        return training.steps if known else 0
+    rows = counts["rows"] + sum((weight - 1) * counts[name] for name, weight in known.items())
+    return training.epochs * math.ceil(rows / (training.batch_size * training.accumulation_steps))
 
 
 def repeated(table: pa.Table, rows: int, seed: int) -> pa.Table:

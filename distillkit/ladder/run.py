@@ -24,7 +24,14 @@ from distillkit.data.gold import gold_of
 from distillkit.data.logits import read_store
 from distillkit.data.tables import read_table, write_table
 from distillkit.errors import InputError
-from distillkit.ladder.plan import Lesson, ablations_of, pace, repeated, transfer_variants
+from distillkit.ladder.plan import (
+    Lesson,
+    ablations_of,
+    pace,
+    repeated,
+    transfer_variants,
+    weighted_steps,
+)
 from distillkit.measure.ablation import (
     RESAMPLES,
     Answers,
@@ -332,7 +339,8 @@ class _Ladder:
             # could miss a class.
             shown = max(shown, rows)
         own_epochs = self.recipe.training.rows_shown(own["rows"]) / own["rows"]
-        return Lesson(name, variant, vocabulary, loss, rows, epochs, shown, own_epochs)
+        steps = weighted_steps(self.recipe, own)
+        return Lesson(name, variant, vocabulary, loss, rows, epochs, shown, own_epochs, steps)
 
     def _student(self, name: str, lesson: Lesson, seed: int, *, build: bool) -> Summary | None:
         """Train a student and keep its answers, not its weights."""

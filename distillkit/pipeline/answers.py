@@ -24,6 +24,7 @@ from distillkit.recipe import ColumnsConfig, Task
 from distillkit.runtime.answers import answers, check_finite, groups
 from distillkit.runtime.bundle import is_bundle, read_bundle
 from distillkit.runtime.explain import explain
+from distillkit.runtime.tokens import listed
 from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, task_of
 from distillkit.training.inference import predict_logits
 
@@ -143,7 +144,8 @@ class Classifier:
         Raises:
             InputError: A logit is NaN or infinite, or the model takes the other of pairs and texts.
         """
-        if not len(texts):
+        texts, text_pairs = listed(texts, text_pairs)
+        if not texts:
             return np.empty((0, len(self.labels)), np.float32)
         source = f"{texts[0][:40]!r}"
         check_reads(self._model, self._network, pairs=text_pairs is not None, source=source)

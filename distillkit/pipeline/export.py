@@ -17,6 +17,7 @@ from distillkit.data.labels import labels_of, task_of_model
 from distillkit.data.memory import source_of
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError
+from distillkit.measure.metrics import agreement
 from distillkit.measure.statistics import coverage_floors, fit_temperature
 from distillkit.pipeline.results import Exported
 from distillkit.pipeline.task import COLUMNS, check_reads
@@ -109,7 +110,12 @@ def export(
         check_fast(model, tokenizer)
         if table is not None:
             check_reads(model, network, pairs="text_pair" in table.column_names, source=source)
-        labelled = read_table(dev, columns, task=task_of_model(network.config)) if dev else None
+        task = task_of_model(network.config)
+        if dev and task != "classification":
+            raise InputError(
+                f"--dev: the temperature and the label sets are of a classification, and {model} is for {task}; leave it out"
+            )
+        labelled = read_table(dev, columns, task=task) if dev else None
         if labelled is not None:
             check_reads(model, network, pairs="text_pair" in labelled.column_names, source=dev)
             check_labels_known(labelled, labels_of(network), dev)
@@ -292,8 +298,9 @@ def _held_against(
         "rows": len(ours),
         "largest": float(difference.max()),
         "mean": float(difference.mean()),
-        "same_answer": float((ours.argmax(1) == torchs.argmax(1)).mean()),
     }
+    if (task := task_of_model(model.config)) != "regression":
+        parity["same_answer"] = agreement(task, ours, torchs)
     if int8:
         parity["relative"] = float(np.sqrt(np.square(difference).mean()) / torchs.std())
         if not parity["relative"] <= INT8_PARITY:

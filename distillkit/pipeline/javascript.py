@@ -1,6 +1,7 @@
 """`export --js`: a bundle with what answers from it in a browser or in Node."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,22 @@ RUNTIME = Path(__file__).parents[1] / "runtime" / "js"
 _KINDS = ("static", "textcnn", "bilstm", "interaction-bilstm", "decomposable")
 
 
-def check_javascript(place: str, model_type: str, tokenizer: bytes) -> None:
+def check_javascript(place: str, made_from: Mapping[str, str], tokenizer: bytes) -> None:
     """Refuse a bundle that the runtime in JavaScript has no operators or no tokenizer for.
+
+    Args:
+        place: Named in the message.
+        made_from: As the manifest has it.
+        tokenizer: tokenizer.json.
 
     Raises:
         InputError: It is such a bundle.
     """
-    kind = model_type.removeprefix("distillkit-").removeprefix("siamese-")
+    if made_from.get("arithmetic") == "int8":
+        raise InputError(
+            f"{place}: it computes in int8 (--int8), and JavaScript in fp32; leave --int8 out, or store it in int8 by distillkit compress"
+        )
+    kind = str(made_from.get("model_type")).removeprefix("distillkit-").removeprefix("siamese-")
     split = (json.loads(tokenizer)["pre_tokenizer"] or {}).get("type")
     if kind not in _KINDS or split != "Split":
         what = (
@@ -44,7 +54,7 @@ def write_javascript(bundle: Path, target: Path) -> dict[str, Any]:
         InputError: The bundle is not whole, or is none that JavaScript can answer from.
     """
     manifest, files = read_bundle(bundle)
-    check_javascript(str(bundle), str(manifest.made_from.get("model_type")), files[TOKENIZER])
+    check_javascript(str(bundle), manifest.made_from, files[TOKENIZER])
     package = {
         "name": "distilled-student",
         "version": __version__,

@@ -116,8 +116,9 @@ class Labelled(Result):
     micro_f1_on_labelled: float | None = None
     pearson_on_labelled: float | None = None
     calls: int | None = None
-    """Of a service, over all of the store; as the next four."""
+    """Of a service, over all of the store; as the next five."""
     tokens: int | None = None
+    answers: int | None = None
     hard: int | None = None
     """Answers without log-probabilities."""
     unanswered: int | None = None

@@ -81,6 +81,7 @@ def augment(
                 blocks = read_blocks(own, columns, task=task, labels="optional")
                 sources["original"] = _with_labels(blocks, own, columns.label)
             if raw:
+                _check_alike(raw, columns)
                 blocks = (
                     read_blocks(
                         name, raw_columns(name, columns), labels="ignored", or_canonical=True
@@ -94,6 +95,19 @@ def augment(
             )
             counts = build_transfer_set(sources, target, options)
     return TransferSet(str(target), **counts)
+
+
+def _check_alike(raw: Sequence[str], columns: ColumnsConfig) -> None:
+    """Refuse unlabelled sources of which some have pairs and some single texts.
+
+    Raises:
+        InputError: One of each is named.
+    """
+    kinds = {bool(raw_columns(name, columns).text_pair): name for name in raw}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{kinds[True]} has pairs, {kinds[False]} single texts; give texts of one kind at a time"
+        )
 
 
 def _with_labels(blocks: Iterable[pa.Table], source: str, column: str) -> Iterator[pa.Table]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from distillkit.errors import InputError
 from distillkit.recipe.adapt import AdaptConfig
 from distillkit.recipe.augment import AugmentConfig, MixConfig
 from distillkit.recipe.bounds import BY_ROWS, CountOrZero, Seed, check
@@ -65,6 +66,10 @@ class Recipe:
         check(self, "")
         for training in (self.teacher.training, self.training):
             training.score_of(self.data.task)
+        if self.ship.cascade and self.data.task != "classification":
+            raise InputError(
+                f"ship.cascade: a cascade is for classification, and data.task is {self.data.task}; leave it out"
+            )
         mix = self.augment.mix
         if self.data.columns.text_pair and mix.markov:
             # New pairs are to pairs what the chain's texts are to single ones.

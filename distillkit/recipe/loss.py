@@ -51,6 +51,11 @@ class LossConfig:
         if self.kind not in LOSSES:
             raise InputError(f"loss.kind is {self.kind!r}: {choose(self.kind, LOSSES)}")
         check(self, "loss")
+        if self.temperature != 1 and not LOSSES[self.kind].softens:
+            fitting = ", ".join(name for name, kind in LOSSES.items() if kind.softens)
+            raise InputError(
+                f"loss.temperature is {self.temperature:g}, but loss.kind {self.kind} softens nothing: expected {fitting}, or leave the temperature out"
+            )
         for item in self.teachers:
             weight = number_in(item.partition("=")[2] or "1")
             if not re.fullmatch(rf"{TEACHER_NAME}(=.+)?", item) or not weight or weight < 0:

@@ -102,7 +102,8 @@ class TrainingConfig:
     reference_batch: Count = 64
     """The effective batch that learning_rate was chosen at."""
     weight_decay: NotNegative = 0.01
-    """Decoupled weight decay of matrices; biases and norms have none."""
+    """Weight decay of matrices: decoupled with adamw and lamb, added to the gradient with sgd and
+    adadelta; biases and norms have none."""
     always_adapt: bool = False
     """lamb also adapts the steps of biases and norms (NVIDIA's nvlamb); it always adapts those of
     matrices."""

@@ -46,5 +46,7 @@ if (bundle) {
     if (part.dataset.temperature) student.manifest.temperature = Number(part.dataset.temperature);
     for (const field of [first, second]) field?.addEventListener("input", answer);
     answer();
+  }).catch((error) => {
+    part.querySelector(".student").textContent = error.message;
   });
 }

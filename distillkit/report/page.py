@@ -179,7 +179,7 @@ def live_part(run: Path, most: float = math.inf) -> Summary:
         return found | {"bundle": ""}
     manifest, files = read_bundle(bundle)
     try:
-        check_javascript(str(bundle), str(manifest.made_from["model_type"]), files[TOKENIZER])
+        check_javascript(str(bundle), manifest.made_from, files[TOKENIZER])
     except InputError:
         return found | {"bundle": ""}
     return found | {"bundle": base64.b64encode(bundle.read_bytes()).decode()}

@@ -83,7 +83,7 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
             pipeline.label(str(source), store, label.zero_shot, label, labels=data.labels)
         else:
             asked = ask_service(recipe, home.folder, str(source), columns, data.labels, "", store)
-            with_probabilities = asked["hard"] < asked["calls"] / 2
+            with_probabilities = 2 * asked["hard"] < asked["answers"]
         logits = join_logits(chosen, store)
         answered = np.ptp(logits, axis=1) > 0
         names = np.array(joined_labels(store))[logits.argmax(1)]
@@ -111,6 +111,11 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
     return labelled_data(data, home.folder), found
 
 
+def _texts(source: str, data: DataConfig) -> list[str]:
+    table = read_table(source, data.columns, labels="ignored", missing=data.missing)
+    return table["text"].to_pylist()
+
+
 def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
     """Read the distinct unlabelled texts that are in no held-out split, and draw the first ones.
 
@@ -131,7 +136,7 @@ def chosen_texts(recipe: Recipe) -> tuple[pa.Table, pa.Table]:
     held_out = {
         normal_row(text, None)
         for source in filter(None, (data.dev, data.test))
-        for text in read_table(source, data.columns, labels="ignored")["text"].to_pylist()
+        for text in _texts(source, data)
     }
     new = [normal_row(text, None) not in held_out for text in texts["text"].to_pylist()]
     texts = texts.filter(pa.array(new, pa.bool_()))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from distillkit.augment.taggers import load_tagger, own_tagger
 from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
-from distillkit.data.gold import label_summary
+from distillkit.data.gold import label_names, label_summary
 from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
 from distillkit.data.segmenters import own_segmenter
@@ -47,6 +48,7 @@ from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.student.embeddings import check_vector_file
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
+from distillkit.teacher.logits_file import file_labels
 from distillkit.training.optimizers import check_optimizer
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
@@ -137,8 +139,16 @@ def _encoder(recipe: Recipe) -> str:
     start, adapt = recipe.teacher.model, recipe.adapt
     scratch = start == SCRATCH and adapt.text.sources
     checkpoint = start if scratch else resolve(start)
-    config = adapt.scratch if scratch else load_config_of(start)
-    if not scratch and (refuse := recipe.student.of_kind.check_teacher) is not None:
+    config = (
+        load_config_of(start)
+        if not scratch
+        else SimpleNamespace(
+            model_type="bert",
+            num_hidden_layers=adapt.scratch.layers,
+            hidden_size=adapt.scratch.hidden_size,
+        )
+    )
+    if (refuse := recipe.student.of_kind.check_teacher) is not None:
         resolve_reference(refuse)(recipe.student, config)
     width = config.hidden_size
     if recipe.student.embeddings.asks_teacher:
@@ -215,8 +225,13 @@ def _adapted(recipe: Recipe, home: RunFolder, text: str, weights: str) -> Summar
 
 
 def with_variants(recipe: Recipe, task: Taught) -> Recipe:
-    """Settle how many variants of a text a recipe makes, where the training texts say it."""
-    return replace(recipe, augment=recipe.augment.for_rows(task.data["rows"]["train"]))
+    """Settle how many variants of a text a recipe makes, and that the teacher labels them.
+
+    Of a recipe without labels a service has labelled the first texts alone.
+    """
+    label = replace(recipe.label, endpoint=EndpointConfig()) if recipe.data.labels else recipe.label
+    augment = recipe.augment.for_rows(task.data["rows"]["train"])
+    return replace(recipe, label=label, augment=augment)
 
 
 def label_transfer_set(
@@ -235,8 +250,6 @@ def label_transfer_set(
     """
     transfer_set = str(home.folder / "transfer" / "transfer.parquet")
     recipe = with_variants(recipe, task)
-    if recipe.data.labels:  # a service has labelled the first texts; the teacher reads the rest
-        recipe = replace(recipe, label=replace(recipe.label, endpoint=EndpointConfig()))
     given, service = recipe.data.logits, recipe.label.endpoint.url
 
     def transfer(out: Path) -> Mapping[str, Any]:
@@ -278,12 +291,13 @@ def label_transfer_set(
             task.columns,
             task=recipe.data.task,
             logits=given,
-            labels=(recipe.data.logit_labels or task.teacher["labels"]) if given else (),
+            labels=means,
             engine=recipe.engine,
             workers=recipe.workers,
         )
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
+    means = _logit_labels(recipe, task) if given else ()
     kind = [recipe.data.task, asdict(task.columns)]
     settings = [recipe.augment.settings(), kind, models.fingerprints(), recipe.seed]
     elsewhere = {"data.logits": _fingerprints([given])} if given else {}
@@ -293,10 +307,18 @@ def label_transfer_set(
     if service:
         before |= {"labels": str(task.teacher["labels"])}
     if given:
-        before |= {"labels": str(recipe.data.logit_labels)}
+        before |= {"labels": str(means)}
     _check_proportion(recipe, counts["rows"])
     home.stage("logits", recipe.label.settings(), before, logits, version=LABEL_VERSION)
     return counts, transfer_set
+
+
+def _logit_labels(recipe: Recipe, task: Taught) -> tuple[str, ...]:
+    """Return what the logits of `data.logits` mean: as given, as the file says, or train's, sorted."""
+    given = recipe.data.logit_labels or file_labels(recipe.data.logits)
+    return tuple(
+        given or label_names(read_table(task.path["train"], task.columns, task=recipe.data.task))
+    )
 
 
 def _check_proportion(recipe: Recipe, rows: int) -> None:
@@ -335,6 +357,10 @@ def look_ahead(recipe: Recipe) -> Models:
             for, or a precision or optimizer for another device.
     """
     recipe.loss.check_task(recipe.data.task)
+    if other := recipe.loss.teacher_weights().keys() - {"teacher"}:
+        raise InputError(
+            f"loss.teachers has {min(other)}, but a run has one, teacher: leave it out, or label and train by distillkit label and train-student"
+        )
     check_service(recipe)
     check_first_labels(recipe)
     _check_precision(recipe)

@@ -10,7 +10,7 @@ from distillkit.runtime.words import CHARACTER_PATTERN, WORD_PATTERN, is_unsegme
 
 # N texts and N second texts, or None, to logits, (N, C).
 Ask = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
-_TEXTS_AT_ONCE = 4096  # a bound on memory
+_CHARACTERS_AT_ONCE = 2**24  # a bound on memory
 _WORDS, _CHARACTERS = (
     pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     for pattern in (WORD_PATTERN, CHARACTER_PATTERN)
@@ -44,7 +44,8 @@ def explain(
     """
     if not len(texts):
         return []
-    sides = [texts] if pairs is None else [texts, pairs]
+    # Lists: a pandas Series counts by its index.
+    sides = [list(side) for side in (texts, pairs) if side is not None]
     spans = [[_spans(text) for text in side] for side in sides]
     # Row, side and place of what is left out; first every row as it is.
     left_out = [(row, 0, (0, 0)) for row in range(len(texts))]
@@ -55,8 +56,9 @@ def explain(
         for span in side[row]
     ]
     rows = [row for row, _, _ in left_out]
-    parts = range(0, len(rows), _TEXTS_AT_ONCE)
-    found = [_asked(ask, sides, left_out[part : part + _TEXTS_AT_ONCE]) for part in parts]
+    step = max(1, _CHARACTERS_AT_ONCE // max(1, sum(max(map(len, side)) for side in sides)))
+    parts = range(0, len(rows), step)
+    found = [_asked(ask, sides, left_out[part : part + step]) for part in parts]
     logits = np.concatenate(found).astype(np.float64)
     if task == "classification":
         logits = logits - logits.mean(axis=1, keepdims=True)

@@ -19,7 +19,7 @@ from distillkit.runtime.answers import (
 )
 from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
 from distillkit.runtime.explain import explain
-from distillkit.runtime.tokens import Rows, Texts, padded
+from distillkit.runtime.tokens import Rows, Texts, listed, padded
 
 # Tokens of one call of the graph, with padding; more cost memory and save no time.
 _TOKENS_AT_ONCE = 4096
@@ -48,6 +48,14 @@ class Predictor:
             if self.manifest.cascade is None:
                 raise InputError(
                     f"{bundle}: no threshold says when to ask a teacher; distillkit cascade finds one"
+                )
+            if teacher.task != self.task:
+                raise InputError(
+                    f"{bundle}: its task is {self.task}, the teacher's {teacher.task}; give its own teacher"
+                )
+            if {self.manifest.pairs, teacher.manifest.pairs} == {True, False}:
+                raise InputError(
+                    f"{bundle}: one of it and the teacher answers pairs, the other single texts; give its own teacher"
                 )
             if set(teacher.labels) != set(self.manifest.labels):
                 raise InputError(
@@ -98,6 +106,7 @@ class Predictor:
             raise InputError(
                 f"{self._place}: this model answers {wanted} (of a file: --data.columns.text-pair)"
             )
+        texts, text_pairs = listed(texts, text_pairs)
         logits = self._logits(self._texts.rows(texts, text_pairs))
         check_finite(self._place, logits, texts)
         return logits
@@ -177,6 +186,7 @@ class Predictor:
     def _answers(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None
     ) -> list[dict[str, Any]]:
+        texts, text_pairs = listed(texts, text_pairs)
         logits = self.logits(texts, text_pairs)
         if self._teacher is None or self.manifest.cascade is None:
             return list(answers(self.task, logits / self.manifest.temperature, self.labels))
@@ -187,7 +197,8 @@ class Predictor:
             order = [self._teacher.labels.index(name) for name in self.labels]
             rows = asked.tolist()
             seconds = None if text_pairs is None else [text_pairs[i] for i in rows]
-            logits[asked] = self._teacher.logits([texts[i] for i in rows], seconds)[:, order]
+            theirs = self._teacher.logits([texts[i] for i in rows], seconds)[:, order]
+            logits[asked] = theirs / self._teacher.manifest.temperature
         by = np.full(len(logits), "student", object)
         by[asked] = "teacher"
         found = answers(self.task, logits, self.labels)
@@ -250,7 +261,7 @@ class Predictor:
             raise InputError(
                 f"{self._place}: only a siamese model has vectors of single texts; expected a student of a siamese-... kind"
             )
-        rows = self._texts.rows(texts)
+        rows = self._texts.rows(listed(texts)[0])
         return self._in_parts(
             rows.ids, lambda part: self._words([rows.ids[i] for i in part]), self._width(0)
         )

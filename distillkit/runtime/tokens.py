@@ -44,19 +44,13 @@ class Texts:
             self._ascii = AsciiWords(state) if AsciiWords.fits(state) else None
             normalizer = self._tokenizer.normalizer
             if normalizer is not None and _growth(json.loads(normalizer.__getstate__())) > _GROWTH:
-                raise InputError(
-                    f"{place}: its replacements can make a text more than {_GROWTH} times longer; expected a tokenizer that distillkit export wrote"
-                )
+                raise _growing(place)
+        # A template may name a text many times.
+        if len(self._asked(["a"], None)[0][0]) > _GROWTH:
+            raise _growing(place)
 
     def rows(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Rows:
-        """Tokenise N texts, or pairs; refuse what is no list of texts, or of another length."""
-        _check("texts", texts)
-        if text_pairs is not None:
-            _check("text_pairs", text_pairs)
-            if len(text_pairs) != len(texts):
-                raise InputError(
-                    f"text_pairs: {len(text_pairs)} for {len(texts)} texts; expected one for each text"
-                )
+        """Tokenise N texts, or pairs, that `listed` has checked."""
         if self._ascii is None:
             found = self._asked(texts, text_pairs)
         elif (
@@ -121,6 +115,12 @@ class Texts:
         return [done for done in found if done is not None]
 
 
+def _growing(place: str) -> InputError:
+    return InputError(
+        f"{place}: it can make a text more than {_GROWTH} times longer; expected a tokenizer that distillkit export wrote"
+    )
+
+
 def _growth(step: Mapping[str, Any]) -> float:
     """Return by how much a normalizer's replacements lengthen a text, at most."""
     if step["type"] == "Sequence":
@@ -132,12 +132,33 @@ def _growth(step: Mapping[str, Any]) -> float:
     return max(1, len(step["content"]) / len(old)) if old else 1 + len(step["content"])
 
 
-def _check(name: str, texts: Sequence[str]) -> None:
+def listed(
+    texts: Sequence[str], text_pairs: Sequence[str] | None = None
+) -> tuple[list[str], list[str] | None]:
+    """Return N texts, or pairs, as lists: a pandas Series counts by its index, not by place.
+
+    Raises:
+        InputError: Something given is no list of texts, or there are not as many second texts.
+    """
+    first = _listed("texts", texts)
+    if text_pairs is None:
+        return first, None
+    second = _listed("text_pairs", text_pairs)
+    if len(second) != len(first):
+        raise InputError(
+            f"text_pairs: {len(second)} for {len(first)} texts; expected one for each text"
+        )
+    return first, second
+
+
+def _listed(name: str, texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
         raise InputError(f"{name}: expected a list of texts, found one text; put it in a list")
-    for row, text in enumerate(texts):
+    found = list(texts)
+    for row, text in enumerate(found):
         if not isinstance(text, str):
             raise InputError(f"{name}[{row}]: expected a text, found {type(text).__name__}")
+    return found
 
 
 def padded(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,19 +21,42 @@ from distillkit.training.layers import encoder_layers, encoder_parts, parts_of, 
 
 # Units of an attention head in every BERT but the smallest (Devlin et al. 2019).
 _HEAD_UNITS = 64
+_TYPED = ("bert", "electra")  # model types whose tokens are of the first or of the second text
 
 
 def check_teacher(student: StudentConfig, teacher: Any) -> None:
     """Refuse an encoder, by its configuration, that a student cannot be cut from.
 
     Raises:
-        InputError: Its kind is not known, or it has fewer layers.
+        InputError: Its kind is not known, it has fewer layers, or the width is no multiple of a head's.
     """
     parts_of(teacher.model_type, f"student.kind {student.kind}", "bilstm")
+    width = student.hidden_size
+    if width and width % _heads(width):
+        raise InputError(
+            f"student.hidden_size is {width}: expected a multiple of {_HEAD_UNITS}, or 0 to cut it from the teacher"
+        )
     if student.layers > teacher.num_hidden_layers:
         raise InputError(
             f"student.layers is {student.layers}: expected at most {teacher.num_hidden_layers}, which the teacher has"
         )
+
+
+def check_teacher_of_sides(student: StudentConfig, teacher: Any) -> None:
+    """Refuse an encoder, by its configuration, that no `siamese-transformer` can be cut from.
+
+    Raises:
+        InputError: As `check_teacher`; or its tokens have no types, which tell the texts apart.
+    """
+    check_teacher(student, teacher)
+    if teacher.model_type not in _TYPED:
+        raise InputError(
+            f"student.kind is {student.kind}, but a {teacher.model_type} does not tell the texts of a pair apart: expected transformer"
+        )
+
+
+def _heads(width: int) -> int:
+    return max(1, width // _HEAD_UNITS)
 
 
 def few_layers(
@@ -48,9 +71,6 @@ def few_layers(
             them (Sanh et al. 2019, DistilBERT). Any other number draws a fresh one of this width.
         labels: C class names.
         dropout: Of states and attention, 0 to 1.
-
-    Raises:
-        InputError: The width is no multiple of a head's.
     """
     # Imported here: loading the Auto classes is what has this module loaded (see register.py).
     from transformers import AutoModelForSequenceClassification
@@ -60,14 +80,9 @@ def few_layers(
     parts = encoder_parts(teacher)
     changed = {"num_hidden_layers": layers} | dict.fromkeys(parts.dropouts, dropout)
     if hidden_size:
-        heads = max(1, hidden_size // _HEAD_UNITS)
-        if hidden_size % heads:
-            raise InputError(
-                f"student.hidden_size is {hidden_size}: expected a multiple of {_HEAD_UNITS}, or 0 to cut it from the teacher"
-            )
         changed |= {
             "hidden_size": hidden_size,
-            "num_attention_heads": heads,
+            "num_attention_heads": _heads(hidden_size),
             parts.wide_size: 4 * hidden_size,
         }
     for name, value in (changed | named(labels)).items():
@@ -104,16 +119,9 @@ def few_layers_student(
 def siamese_student(
     labels: Sequence[str], config: StudentConfig, teacher: Any, tokenizer: Any
 ) -> tuple[Any, Any]:
-    """Build a `siamese-transformer` student and its tokenizer, as `few_layers_student` does.
-
-    Raises:
-        InputError: The tokenizer gives the texts of a pair no types.
-    """
+    """Build a `siamese-transformer` student and its tokenizer, as `few_layers_student` does."""
+    check_teacher_of_sides(config, teacher.config)
     model, tokenizer = few_layers_student(labels, config, teacher, tokenizer)
-    if "token_type_ids" not in tokenizer.model_input_names:
-        raise InputError(
-            f"student.kind is {config.kind}, but the teacher's tokenizer does not tell the texts of a pair apart: expected transformer"
-        )
     siamese = SiameseTransformerForSequenceClassification(
         SiameseTransformerConfig(
             encoder=model.base_model.config.to_dict(),

@@ -12,6 +12,7 @@ from distillkit.data.scores import dev_score, pearson
 from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.recipe import Task
+from distillkit.runtime.answers import check_finite
 
 CHECKED_ROWS = 2000
 
@@ -47,6 +48,7 @@ def refuse_chance(
     check_labels_known(table, labels, "the table")
     labelled = _some_labelled(table)
     gold, logits = gold_of(labelled, labels, task), logits_of(labelled)
+    check_finite(source, logits, labelled["text"].to_pylist())
     what, score, chance, bound = _CHECKS[task](logits, gold)
     if score < bound:
         raise InputError(
@@ -78,7 +80,7 @@ _Check = tuple[str, float, float, float]
 def _check_classes(logits: np.ndarray, gold: np.ndarray) -> _Check:
     # Balanced: a teacher that always says the commonest label is at chance whatever its share.
     chance = 1 / max(len(np.unique(gold)), 2)
-    bound = chance + 2 * math.sqrt(chance * (1 - chance) / len(gold))
+    bound = min(chance + 2 * math.sqrt(chance * (1 - chance) / len(gold)), 0.95)
     score = float(balanced_accuracy_score(gold, logits.argmax(1)))
     return "balanced accuracy", score, chance, bound
 

@@ -51,6 +51,8 @@ class MaskingCollator:
         ids = padded("input_ids", self._pad)
         lengths = torch.tensor([len(example["input_ids"]) for example in examples])
         inside = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        if "attention_mask" in examples[0]:  # they may be padded already
+            inside = padded("attention_mask", 0)
         batch = {"input_ids": ids, "attention_mask": inside}
         if "token_type_ids" in examples[0]:
             batch["token_type_ids"] = padded("token_type_ids", 0)

@@ -42,7 +42,8 @@ def fine_tune(
         seed: Draws the new head, the order of rows, dropout.
         checkpoints: Where training keeps what it needs to go on after a kill.
         answers: Of a classification, log-probabilities for the rows of `train`, (N, C), and the C
-            labels in their order: what to learn in place of the labels.
+            labels in their order: what to learn in place of the labels. Of a row whose label is
+            not the most probable one, as it was corrected, the label counts.
 
     Returns:
         The model (eval mode), its tokenizer, and how training went; the score is
@@ -66,7 +67,10 @@ def fine_tune(
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
     if answers is not None:
         found, names = answers
-        gold = torch.from_numpy(found[:, [names.index(label) for label in labels]])
+        soft = torch.from_numpy(found[:, [names.index(label) for label in labels]])
+        # Finite, so that 0 times it is 0.
+        hard = torch.nn.functional.one_hot(gold, len(labels)).clamp(min=1e-12).log().to(soft.dtype)
+        gold = torch.where((soft.argmax(1) == gold)[:, None], soft, hard)
 
     def loss(numbers: Tensor, logits: Tensor) -> Tensor:
         nonlocal gold

@@ -14,8 +14,8 @@ import torch
 from distillkit.data.batches import Encoded, encode, word_pieces
 from distillkit.data.checked import fingerprint
 from distillkit.data.content import texts_of
-from distillkit.data.gold import label_names
-from distillkit.data.labels import HEADS, SCORE, labels_of, task_of_labels, task_of_model
+from distillkit.data.gold import labels_in
+from distillkit.data.labels import HEADS, labels_of, task_of_labels, task_of_model
 from distillkit.data.logits import (
     FORMAT,
     MANIFEST,
@@ -162,7 +162,7 @@ def label_table(
     mask = mask or _mask_in(folder)
     labeller = Labeller(teacher, config, mask)
     if has_labels(table):
-        labeller.labels = match_labels(labeller.labels, label_names(table), teacher)
+        labeller.labels = match_labels(labeller.labels, labels_in(table), teacher)
     manifest = labeller.manifest()
     check_manifest(folder, manifest)
 
@@ -210,7 +210,7 @@ def label_from_file(
     task: Task = (
         task_of_labels(table["label"].type) if "label" in table.column_names else "classification"
     )
-    known = [SCORE] if task == "regression" else label_names(table) if has_labels(table) else []
+    known = labels_in(table) if task == "regression" or has_labels(table) else []
     names = file.name_labels(labels, known)
     manifest = {
         "format": FORMAT,

@@ -63,9 +63,14 @@ class LogitsFile:
             data: Labels of the labelled rows, in their order.
 
         Raises:
-            InputError: Nobody says, or there are not C of them.
+            InputError: Nobody says, there are not C of them, or the file says otherwise.
         """
-        names = list(given) or self._own_labels() or list(data)
+        own = file_labels(self.source)
+        if given and own and list(given) != own:
+            raise InputError(
+                f"{self.source}: its logits are of {', '.join(own)}, and {', '.join(given)} are given; leave out what is given"
+            )
+        names = list(given) or own or list(data)
         if len(names) != self.classes or len(set(names)) != len(names):
             said = f"{len(names)} labels ({', '.join(names)})" if names else "no labels"
             raise InputError(
@@ -118,16 +123,22 @@ class LogitsFile:
                 f"{place}: the text of {earlier} with other logits; keep one of the two"
             )
 
-    def _own_labels(self) -> list[str]:
-        if not self.source.endswith(".parquet"):
-            return []
-        place = f"{self.source}: {LABELS.decode()} in its metadata"
-        meta = parquet_schema(source_files(self.source)[0]).metadata or {}
-        with library_errors(place, "not UTF-8", "; give the names with --labels"):
-            found = parse_json(meta.get(LABELS, b"[]").decode(), place)
-        if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
-            raise InputError(f"{place}: expected a list of names; give them with --labels")
-        return found
+
+def file_labels(source: str) -> list[str]:
+    """Return what the logits of a file mean by its own metadata, if it is a shard of a store; else [].
+
+    Raises:
+        InputError: The metadata is damaged.
+    """
+    if not source.endswith(".parquet"):
+        return []
+    place = f"{source}: {LABELS.decode()} in its metadata"
+    meta = parquet_schema(source_files(source)[0]).metadata or {}
+    with library_errors(place, "not UTF-8", "; give the names with --labels"):
+        found = parse_json(meta.get(LABELS, b"[]").decode(), place)
+    if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+        raise InputError(f"{place}: expected a list of names; give them with --labels")
+    return found
 
 
 def logits_in(table: pa.Table) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from distillkit.data.batches import encode
+from distillkit.recipe import Precision
 from distillkit.teacher.checkpoint import load_base_model, max_tokens_of
 from distillkit.training.inference import predict_logits
 
@@ -18,17 +19,18 @@ class TextVectors:
     Args:
         model: Folder, package or hub name of a pretrained encoder.
         max_tokens: Longer texts are truncated.
+        precision: Autocast of the forward pass.
     """
 
-    def __init__(self, model: str, max_tokens: int) -> None:
+    def __init__(self, model: str, max_tokens: int, precision: Precision = "auto") -> None:
         encoder, self._tokenizer = load_base_model(model)
         self._limit = min(max_tokens, max_tokens_of(encoder, self._tokenizer))
-        self._mean = _Mean(encoder)
+        self._mean, self._precision = _Mean(encoder), precision
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors of N texts, (N, D) float32."""
         rows = encode(self._tokenizer, texts, None, self._limit)
-        return predict_logits(self._mean, rows, precision="auto").numpy()
+        return predict_logits(self._mean, rows, precision=self._precision).numpy()
 
 
 class _Mean(nn.Module):

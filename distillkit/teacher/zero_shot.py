@@ -14,12 +14,14 @@ from distillkit.data.gold import label_names
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import FORMAT, shard_table, teacher_folder
 from distillkit.errors import InputError
-from distillkit.recipe import LabelConfig
+from distillkit.recipe import LabelConfig, Precision
 from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.checkpoint import load_classifier, max_tokens_of, own_labels, resolve
 from distillkit.teacher.store import check_manifest, fill_store, write_here
 from distillkit.teacher.text_vectors import TextVectors
 from distillkit.training.inference import predict_logits
+from distillkit.training.precision import pick_device
+from distillkit.training.precision import resolve as resolve_precision
 
 HYPOTHESIS = "This example is {}."  # Yin et al. 2019
 _SCALE = 20.0  # of a cosine, as sentence encoders are trained with it
@@ -29,7 +31,9 @@ _ROWS = 512  # between two moves of the progress bar
 Answer = Callable[[Sequence[str]], np.ndarray]
 
 
-def zero_shot(model: str, labels: Sequence[str], meanings: dict[str, str]) -> Answer:
+def zero_shot(
+    model: str, labels: Sequence[str], meanings: dict[str, str], precision: Precision = "auto"
+) -> Answer:
     """Return what gives N texts logits, (N, C) float32.
 
     A model of entailment is asked whether the text entails each label's hypothesis: the label's
@@ -40,6 +44,7 @@ def zero_shot(model: str, labels: Sequence[str], meanings: dict[str, str]) -> An
         model: As for `checkpoint.resolve`.
         labels: C labels, in the order of the logits.
         meanings: Descriptions of labels.
+        precision: Autocast of the forward pass.
 
     Raises:
         InputError: The model is a classifier of something else.
@@ -48,7 +53,7 @@ def zero_shot(model: str, labels: Sequence[str], meanings: dict[str, str]) -> An
     """
     answers = own_labels(model)
     if not answers:
-        vectors = TextVectors(model, _MAX_TOKENS)
+        vectors = TextVectors(model, _MAX_TOKENS, precision)
         wanted = _unit(vectors([meanings.get(label, label) for label in labels]))
         return lambda texts: _SCALE * _unit(vectors(texts)) @ wanted.T
     entails = [i for i, name in enumerate(answers) if name.lower().startswith("entail")]
@@ -63,7 +68,7 @@ def zero_shot(model: str, labels: Sequence[str], meanings: dict[str, str]) -> An
     def entailed(texts: Sequence[str]) -> np.ndarray:
         columns = (
             predict_logits(
-                network, encode(tokenizer, texts, [wanted] * len(texts), limit), precision="auto"
+                network, encode(tokenizer, texts, [wanted] * len(texts), limit), precision=precision
             ).numpy()[:, entails[0]]
             for wanted in hypotheses
         )
@@ -86,7 +91,7 @@ def label_zero_shot(
         table: Canonical table of single texts; labelled rows are used to check the model.
         store: Folder of the store; made if absent.
         model: As for `zero_shot`.
-        config: Descriptions of labels, shards and storage.
+        config: Descriptions of labels, precision, shards and storage.
         labels: C labels, in the order of the logits; empty: the table's.
         name: The teacher's folder in the store.
 
@@ -102,20 +107,21 @@ def label_zero_shot(
     if len(set(names)) < max(len(names), 2):
         raise InputError(f"{model}: expected two or more different --labels to choose from")
     folder, meanings = teacher_folder(store, name), config.meanings(names)
+    precision = resolve_precision(config.precision, pick_device())
     manifest = {
         "format": FORMAT,
         "weights": fingerprint_or_name(resolve(model)),
         "tokenizer": None,
         "labels": names,
         "max_tokens": _MAX_TOKENS,
-        "precision": None,
+        "precision": precision,
         "head": HEADS["classification"],
         "mask": "",
         "storage": config.storage,
         "descriptions": list(config.descriptions),
     }
     check_manifest(folder, manifest)
-    answer = zero_shot(model, names, meanings)
+    answer = zero_shot(model, names, meanings, precision)
     score = refuse_chance(
         table,
         lambda rows: answer(rows["text"].to_pylist()),

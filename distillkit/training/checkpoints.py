@@ -115,7 +115,11 @@ class Checkpoints:
             state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         self._check(path, state["made_from"])
         here = [strategy.config.strategy, strategy.world]
-        if (state["separate"] or strategy.separate) and [state["strategy"], state["world"]] != here:
+        if strategy.separate and not state["separate"]:
+            raise InputError(
+                f"{path}: {state['strategy']} wrote it whole, {strategy.config.strategy} keeps a part a process; go on with the same, or --no-resume"
+            )
+        if state["separate"] and [state["strategy"], state["world"]] != here:
             raise InputError(
                 f"{path}: each of {state['world']} processes of {state['strategy']} has kept its own part; go on with the same, or --no-resume to start over"
             )
@@ -163,14 +167,15 @@ class Checkpoints:
             about,
         )
 
-    def load_best(self, strategy: Strategy) -> None:
-        """Give the model the best weights."""
+    def load_best(self, strategy: Strategy) -> dict[str, Any]:
+        """Give the model the best weights; return what `save_best` was told about them."""
         path = self.folder / "best"
         with readable(path, _ANEW):
             check_sealed(path, _ANEW)
             strategy.load_weights(
                 load_file(path / f"rank-{strategy.rank if strategy.separate else 0}.safetensors")
             )
+            return json.loads((path / "state.json").read_text(encoding="utf-8"))
 
     def all(self) -> list[Path]:
         """List the whole checkpoints, oldest first."""

@@ -147,7 +147,9 @@ class _Trainer:
     def restore_best(self) -> None:
         """Give the model the weights with the best score."""
         if self.at.best_epoch and self.plan.checkpoints is not None:
-            self.plan.checkpoints.load_best(self.strategy)
+            # Those of a run that was killed before its checkpoint may be better than all since.
+            best = self.plan.checkpoints.load_best(self.strategy)
+            self.at.best_epoch, self.at.best_score = best["epoch"], best["dev"]
         elif self.best is not None:
             self.strategy.load_weights(self.best)
         elif self.plan.score is not None:  # no epoch was asked for
@@ -226,10 +228,13 @@ class _Trainer:
             record["dev"] = self._dev_score()
         at.history.append(record)
         at.stale += 1
+        score = record.get("dev", 0.0)
+        if at.best_score is None or score > at.best_score or self.plan.score is None:
+            at.stale = 0
         # Of equals the last: a small dev set is soon all right, long before the logits are
         # worth learning.
-        if at.best_score is None or record.get("dev", 0.0) >= at.best_score:
-            at.best_score, at.best_epoch, at.stale = record.get("dev", 0.0), at.epoch, 0
+        if at.best_score is None or score >= at.best_score:
+            at.best_score, at.best_epoch = score, at.epoch
             self._keep_best()
         self.reports.epoch({"step": at.step, **record})
         at.epoch, at.in_epoch = at.epoch + 1, 0
@@ -259,6 +264,7 @@ class _Trainer:
 
     def _save(self) -> None:
         if self.plan.checkpoints is not None:
+            self._stop_if_bad()  # else the next run would begin with weights that are not numbers
             self.at.loss, self.at.skipped = (
                 float(self.strategy.sum_over_shards(self.total)),
                 int(self.bad_steps.skipped),

@@ -59,6 +59,7 @@ class Order:
         few = len(lengths) <= 2 * POOL_ROWS
         self.block_rows = max(1, len(lengths)) if few else BLOCK_ROWS
         blocks = range(math.ceil(len(lengths) / self.block_rows))
+        self.before = self._before(blocks)
         # What a block gives depends on the weights alone, so that every epoch has as many steps.
         self.counts = torch.tensor([len(self.block(i, torch.Generator())) for i in blocks])
         self.rows_an_epoch = int(self.counts.sum())
@@ -79,13 +80,26 @@ class Order:
         left = self.total_steps - self.steps_an_epoch * (number - 1)
         return Epoch(self, self.seed * PRIME + number, min(left, self.steps_an_epoch))
 
+    def _before(self, blocks: range) -> list[dict[float, int]]:
+        """Return of each block how many rows with each fraction of a weight stand before it."""
+        if self.weights is None:
+            return []
+        found: list[dict[float, int]] = [{}]
+        for number in blocks[:-1]:
+            start = number * self.block_rows
+            rest = self.weights[start : start + self.block_rows].remainder(1)
+            values, counts = rest[rest > 0].unique(return_counts=True)
+            now = zip(values.tolist(), counts.tolist(), strict=True)
+            found.append(found[-1] | {f: n + found[-1].get(f, 0) for f, n in now})
+        return found
+
     def block(self, number: int, generator: torch.Generator) -> Tensor:
         """Draw the rows that an epoch has of a block, rising, int64."""
         start = number * self.block_rows
         end = min(start + self.block_rows, len(self.lengths))
         if self.weights is None:
             return torch.arange(start, end)
-        return start + drawn_rows(self.weights[start:end], generator)
+        return start + drawn_rows(self.weights[start:end], generator, self.before[number])
 
 
 class Epoch:

@@ -13,14 +13,13 @@ from distillkit.training.checkpoints import digest
 _FREE = {
     "strategy",
     "zero_stage",
-    "gradient_compression",
     "checkpoint_steps",
     "keep_checkpoints",
     "tensorboard",
     "loader",
 }
 # Settings that older checkpoints do not know, and what they are where nobody sets them.
-_LATER = {"steps": 0, "best_by": "score", "always_adapt": False}
+_LATER = {"steps": 0, "best_by": "score", "always_adapt": False, "gradient_compression": "none"}
 
 
 def made_from(config: TrainingConfig, seed: int, rows: Encoded, weights: Tensor) -> dict[str, Any]:

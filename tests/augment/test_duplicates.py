@@ -30,11 +30,11 @@ def reference(units):
     best, labels = {}, {}
     for number, rows in enumerate(units):
         for place, (high, low, kind, label) in enumerate(rows):
-            key, rank = (high, low), (kind, number, place)
+            key, rank = (high, low), (kind, not label, number, place)
             best[key] = min(best.get(key, rank), rank)
             labels.setdefault(key, set()).update({label} - {0})
     found = [[] for _ in units]
-    for key, (_, number, place) in best.items():
+    for key, (_, _, number, place) in best.items():
         found[number].append((place, len(labels[key]) > 1))
     return [sorted(rows) for rows in found]
 
@@ -67,7 +67,9 @@ def test_many_random_rows_in_many_units(partitions, tmp_path):
     assert find(tmp_path, units, partitions) == reference(units)
 
 
-def test_the_lowest_class_comes_first_then_the_lowest_unit_then_the_first_row(tmp_path):
+def test_the_lowest_class_comes_first_then_a_label_then_the_lowest_unit_then_the_first_row(
+    tmp_path,
+):
     late_original = [(1, 1, 0, 4)]
     units = [[(1, 1, 3, 0), (2, 2, 1, 0)], [(3, 3, 3, 0), (2, 2, 1, 0), (3, 3, 3, 0)]]
     assert find(tmp_path, [*units, late_original], 2) == [[(1, False)], [(0, False)], [(0, False)]]
@@ -84,9 +86,11 @@ def test_equal_upper_halves_do_not_make_equal_rows(tmp_path):
 )
 def test_a_text_with_two_labels_has_conflicting_ones(tmp_path, labels, conflicting):
     rows = [(8, 8, 0, label) for label in labels]
-    assert find(tmp_path, [[*rows, (8, 9, 0, 6)]], 1) == [[(0, conflicting), (len(rows), False)]]
+    first = next((place for place, label in enumerate(labels) if label), 0)
+    whole = find(tmp_path, [[*rows, (8, 9, 0, 6)]], 1)
+    assert whole == [[(first, conflicting), (len(rows), False)]]
     apart = find(tmp_path, [[row] for row in rows], 1)
-    assert apart == [[(0, conflicting)]] + [[]] * (len(rows) - 1)
+    assert apart == [[(0, conflicting)] if place == first else [] for place in range(len(rows))]
 
 
 def test_empty_units_and_no_units(tmp_path):

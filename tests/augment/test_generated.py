@@ -7,8 +7,10 @@ import torch
 from distillkit.augment import generated
 from distillkit.augment.generated import generate, load_language_model, write_texts
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
+from distillkit.cli import main
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig, GeneratedConfig
+from tests.training.launch import torchrun
 
 CONFIG = GeneratedConfig(epochs=25, learning_rate=2e-2, max_tokens=12)
 
@@ -101,6 +103,19 @@ def test_workers_change_nothing(gpt_folder, train_table, tmp_path):
     )
     assert alone == shared
     assert len(alone) > 1000
+
+
+@pytest.mark.slow
+def test_under_torchrun_one_process_fine_tunes_and_the_bytes_are_the_same(
+    gpt_folder, train_table, write_tsv, tmp_path
+):
+    train = write_tsv(tmp_path / "train.tsv", train_table)
+    mix = ["--augment.n-iter", "2", "--augment.mix.generated", "1", "--augment.tagger", "none"]
+    more = [*mix, "--augment.generated.model", gpt_folder]
+    assert main(["augment", train, str(tmp_path / "one.parquet"), *more]) == 0
+    done = torchrun("-m", "distillkit", "augment", train, tmp_path / "two.parquet", *more)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "two.parquet").read_bytes() == (tmp_path / "one.parquet").read_bytes()
 
 
 def test_pairs_are_written_as_pairs(gpt_folder, pair_table, tmp_path):

@@ -123,6 +123,7 @@ def test_variants_are_the_augmenters_and_only_they_say_what_was_changed(target):
     [
         ("abab", "xyxx", {"a": "x", "b": None}),
         ("aaa", "xyy", {"a": None}),
+        ("aba", [None, "y", "x"], {"b": "y", "a": "x"}),
         ("aabbc", [1.0, 1.5, 2.0, 2.0, 3.0], {"a": None, "b": 2.0, "c": 3.0}),
     ],
 )

@@ -111,16 +111,28 @@ def test_a_smaller_vocabulary_answers_as_before_where_its_words_are_known(
     read = "alpha beta gamma delta alpha beta gamma alpha beta"
     model, tokenizer = student("siamese-bilstm", texts=[f"{read} a"])
     counts = Reading([read], None).counts(Model(model, tokenizer))
-    rows = ["alpha beta", "gamma a"], ["gamma gamma", "beta"]
+    rows = ["alpha beta", "gamma"], ["gamma gamma", "beta"]
     before = logits_of(model, tokenizer, *rows)
     unknown = logits_of(model, tokenizer, ["zeta"], ["alpha"])
-    fewer = prune_vocabulary(model, tokenizer, counts, 6)
-    assert sorted(fewer.get_vocab()) == ["[PAD]", "[UNK]", "a", "alpha", "beta", "gamma"]
-    assert model.config.vocab_size == len(model.encoder.embedding.table.weight) == 6
+    fewer = prune_vocabulary(model, tokenizer, counts, 5)
+    assert sorted(fewer.get_vocab()) == ["[PAD]", "[UNK]", "alpha", "beta", "gamma"]
+    assert model.config.vocab_size == len(model.encoder.embedding.table.weight) == 5
     again, tokens = saved_and_loaded(model, fewer, tmp_path)
     assert torch.equal(logits_of(again, tokens, *rows), before)
     # A word that went is as one that it never knew.
     assert torch.equal(logits_of(again, tokens, ["delta"], ["alpha"]), unknown)
+
+
+def test_characters_that_are_the_words_go_too(student):
+    vocabulary = VocabularyConfig(unit="character", size=60)
+    model, tokenizer = student("textcnn", texts=["很好的电影不好看"] * 3, vocabulary=vocabulary)
+    counts = Reading(["好好看"], None).counts(Model(model, tokenizer))
+    assert set(prune_vocabulary(model, tokenizer, counts, 4).get_vocab()) == {
+        "[PAD]",
+        "[UNK]",
+        "好",
+        "看",
+    }
 
 
 def test_words_that_go_are_read_by_their_subwords(student):

@@ -618,6 +618,30 @@ def test_text_of_a_parquet_that_is_not_utf8_is_refused(tmp_path):
     assert "a.parquet: not a Parquet file, or a damaged one" in failure(str(tmp_path / "a.parquet"))
 
 
+def test_columns_that_nobody_asks_for_may_have_any_type(tmp_path):
+    rows = {
+        "text": pa.array(["a", "b"], pa.string_view()),
+        "label": ["x", "y"],
+        "counts": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
+        "data": pa.array([b"a", b"b"], pa.binary_view()),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    found = [row for _, row in read_rows(str(tmp_path / "a.parquet"))]
+    assert [(row["text"], row["label"], row["data"]) for row in found] == [
+        ("a", "x", b"a"),
+        ("b", "y", b"b"),
+    ]
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["z", "z"]), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match="has the column 'z' twice; rename one"):
+        list(read_rows(str(tmp_path / "b.parquet")))
+    late = pa.table({"text": ["a"], "at": pa.array([2**62], pa.timestamp("s"))})
+    pq.write_table(late, tmp_path / "c.parquet")
+    with pytest.raises(
+        InputError, match=r"c\.parquet from row 1: .*a value that Python cannot hold"
+    ):
+        list(read_rows(str(tmp_path / "c.parquet")))
+
+
 def test_a_parquet_file_is_not_held_while_it_is_read(tmp_path):
     rng = np.random.default_rng(1)
     path, group = tmp_path / "rows.parquet", 1000

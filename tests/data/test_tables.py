@@ -403,6 +403,10 @@ def test_the_only_text_of_a_label_stays_in_training():
     train, dev = split_dev(labelled({"x": 20, "y": 1, "z": 2}), 0.1, seed=1)
     assert sorted(dev["label"].to_pylist()) == ["x", "x", "z"]
     assert sorted(train["label"].to_pylist()) == ["x"] * 18 + ["y", "z"]
+    texts = [f"t {i}" for i in range(40)]
+    twice = pa.table({"text": [*texts, "t 3"], "label": ["x", "y"] * 20 + ["b"]})
+    for seed in range(40):
+        assert "b" in split_dev(twice, 0.25, seed)[0]["label"].to_pylist()
     names = [f"n{i}" for i in range(30)]  # not labels, but ids
     with pytest.raises(InputError, match=r"31 labels of 42 texts: too few of each"):
         split_dev(labelled({"x": 12} | dict.fromkeys(names, 1)), 0.1, seed=1)

@@ -84,8 +84,9 @@ def test_many_words_are_asked_in_parts(monkeypatch):
         asked.append(len(texts))
         return _sums(texts, pairs)
 
-    monkeypatch.setattr("distillkit.runtime.explain._TEXTS_AT_ONCE", 3)
-    (found,) = explain(ask, "classification", ["no", "yes"], ["not not good good x"], None)
+    text = "not not good good x"
+    monkeypatch.setattr("distillkit.runtime.explain._CHARACTERS_AT_ONCE", 3 * len(text))
+    (found,) = explain(ask, "classification", ["no", "yes"], [text], None)
     assert asked == [3, 3]
     assert _shares(found["words"]) == [
         *[("not", -0.2)] * 2,

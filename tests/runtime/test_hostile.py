@@ -226,6 +226,13 @@ ASKS_FOR_TWO = {
     "pair": [{"Sequence": {"id": id_, "type_id": 0}} for id_ in "AB"],
     "special_tokens": {},
 }
+FIRST, SECOND = ({"Sequence": {"id": id_, "type_id": type_}} for type_, id_ in enumerate("AB"))
+REPEATS = {
+    "type": "TemplateProcessing",
+    "single": [FIRST] * 200,
+    "pair": [FIRST, SECOND],
+    "special_tokens": {},
+}
 TOKENIZERS = {
     "": "expected a tokenizer",
     "[]": "expected a tokenizer",
@@ -238,6 +245,7 @@ TOKENIZERS = {
     json.dumps(TOKENIZER).replace('"[UNK]": 1', '"other": 1'): "a tokenizer that cuts these texts",
     # for a single text a place of the second one: Rust code panics
     json.dumps(TOKENIZER | {"post_processor": ASKS_FOR_TWO}): "a tokenizer that cuts these texts",
+    json.dumps(TOKENIZER | {"post_processor": REPEATS}): "more than 100 times longer",
     json.dumps(
         TOKENIZER | {"normalizer": {"type": "Sequence", "normalizers": [GROWING] * 12}}
     ): "more than 100 times longer",

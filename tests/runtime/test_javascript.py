@@ -57,6 +57,10 @@ for (const file of process.argv.slice(1)) {
   try { (await load(new Uint8Array(readFileSync(file)))).predict("a film"); }
   catch (error) { console.log(error.message); }
 }
+for (const text of [undefined, 42, ["a film"], null]) {
+  try { (await load(new Uint8Array(readFileSync(process.argv[1])))).predict(text); }
+  catch (error) { console.log(error.message); }
+}
 """
 FUZZ = """
 import { load } from "%s";
@@ -83,7 +87,7 @@ HARD = [
     "\u200b\ufeff zero \u200djoin\u200der \x85\xa0\u2028\u3000.",
     "tab\tand\nline",
     GREEK,
-    "don't can't it's 'tis 're they're we’ll ’s",
+    "don't can't it's 'tis 're they're we’ll ’s it's¹ don't½ we're²",
     "[UNK] [PAD] the [MASK] film [unk]",
     "a_b __ 1,000.5 x² Ⅷ ⅔ ٣ ʰ",
     "क्षि नमस्ते ก็ภาษาไทย",
@@ -203,6 +207,24 @@ def test_a_run_is_exported_as_a_package_that_answers_and_explains(reviews, tmp_p
     assert first["weight"] == pytest.approx(weight, abs=1e-5)
 
 
+def test_int8_arithmetic_and_what_a_bundle_cannot_be_given_are_refused(tmp_path, capsys):
+    manifest, files = read_bundle(GOLDEN)
+    made_from = manifest.made_from | {"arithmetic": "int8"}
+    texts = tmp_path / "x.txt"
+    texts.write_text("a film\n")
+    write_bundle(tmp_path / "int8", replace(manifest, made_from=made_from), files, one_file=True)
+    for model, *options, said in (
+        (tmp_path / "int8", "computes in int8 (--int8), and JavaScript in fp32"),
+        (GOLDEN, "--int8", "--int8: --js writes a folder"),
+        (GOLDEN, "--one-file", "--one-file: --js writes a folder"),
+        (GOLDEN, "--source", str(texts), "--source:"),
+    ):
+        target = tmp_path / "web"
+        assert main(["export", str(model), str(target), "--js", *options]) == 1
+        assert said in capsys.readouterr().err
+        assert not target.exists()
+
+
 @pytest.mark.slow
 def test_what_javascript_cannot_answer_from_is_refused_in_a_line(
     reviews, classifier_folder, tmp_path, capsys
@@ -276,7 +298,9 @@ def test_a_damaged_bundle_and_a_damaged_model_are_refused_in_a_line(tmp_path):
         *places,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    first, second = done.stdout.splitlines()
+    first, second, *no_texts = done.stdout.splitlines()
+    found = ("undefined", "number", "object", "object")
+    assert no_texts == [f"expected a text, found {what}" for what in found]
     assert first == "manifest.json: changed or cut short since distillkit export wrote it"
     assert second.startswith("logits NaN,NaN: expected 2 finite numbers")
 

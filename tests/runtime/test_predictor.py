@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -25,6 +26,7 @@ from distillkit.runtime.answers import check_finite, softmax
 from distillkit.runtime.bundle import Manifest, described, read_bundle, write_bundle
 from distillkit.runtime.predictor import parts_of
 
+GOLDEN = Path(__file__).parent.parent / "golden" / "0.1" / "bundle"
 TEXTS = [
     "the film was great .",
     "a plot is weak .",
@@ -394,6 +396,17 @@ def test_what_is_no_list_of_texts_is_refused(folder, given, reason):
     for ask in (Predictor(folder).predict, Predictor(folder).logits):
         with pytest.raises(InputError, match=f"^{reason}"):
             ask(*given)
+
+
+def test_a_series_is_read_by_place_not_by_its_index(folder, classifier_folder):
+    texts = ["the film was great", "a plot — awful", "the cast was bad", "a bright café"]
+    series = pd.Series(texts, index=[2, 0, 3, 1])
+    in_torch = pipeline.answers.Classifier(classifier_folder)
+    for model in (Predictor(folder), Predictor(GOLDEN), in_torch):
+        assert model.explain(series) == model.explain(texts)
+        assert np.array_equal(model.logits(series[series != texts[0]]), model.logits(texts[1:]))
+    pairs = Predictor(folder).logits(series, series.iloc[::-1])
+    assert np.array_equal(pairs, Predictor(folder).logits(texts, texts[::-1]))
 
 
 def test_logits_that_are_no_numbers_are_refused_by_all_that_answers(

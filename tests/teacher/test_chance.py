@@ -60,6 +60,16 @@ def test_labels_that_tell_no_rows_apart_cannot_be_checked():
     assert check("multi-label", np.ones((ROWS, 2)), [["a", "b"]] * ROWS) == 1
 
 
+def test_of_three_rows_a_teacher_that_is_right_is_no_guesser():
+    assert check("classification", KNOWS["classification"], ["y", "x", "x"]) == 1
+
+
+@pytest.mark.parametrize("task", GOLD)
+def test_logits_that_are_no_numbers_are_not_called_guesses(task):
+    with pytest.raises(InputError, match=r"teacher: a logit is nan, expected a finite .*'t0'"):
+        check(task, np.full_like(KNOWS[task], np.nan))
+
+
 def test_rows_without_a_label_do_not_count():
     labels = [None if i < ROWS // 2 else value for i, value in enumerate(GOLD["regression"])]
     assert check(

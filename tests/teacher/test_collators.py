@@ -153,6 +153,10 @@ def test_a_batch_is_padded_and_has_types_where_the_examples_do(tokenizer):
     assert batch["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0]
     assert batch["input_ids"][0, 7:].tolist() == [0, 0]
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORED).all()
+    padded = dict(tokenizer("a film", padding="max_length", max_length=12))
+    found = MaskingCollator(tokenizer)([padded])
+    assert found["attention_mask"].tolist() == [padded["attention_mask"]]
+    assert (found["labels"][0, sum(padded["attention_mask"]) :] == IGNORED).all()
     without = MaskingCollator(tokenizer)([{"input_ids": [2, 5, 3]}])
     assert set(without) == {"input_ids", "attention_mask", "labels"}
 

@@ -75,6 +75,16 @@ def test_a_services_doubt_is_learnt_with_its_answer(encoder_folder, train_table,
     assert sure.mean() == pytest.approx(0.7, abs=0.04)
 
 
+def test_a_corrected_label_counts_more_than_the_services_answer(
+    encoder_folder, train_table, dev_table
+):
+    names = ["negative", "positive"]
+    wrong = np.log([[0.3, 0.7] if label == names[0] else [0.7, 0.3] for label in gold(train_table)])
+    how = config(encoder_folder, epochs=10, learning_rate=1e-2)
+    answers = wrong.astype(np.float32), names
+    assert fine_tune(train_table, dev_table, how, 1, answers=answers)[2].best_score > 0.9
+
+
 def test_the_seed_fixes_the_head_the_order_and_dropout(
     fine_tuned, encoder_folder, train_table, dev_table
 ):

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -116,6 +117,19 @@ def test_a_shard_of_a_store_is_such_a_file_and_names_its_own_labels(
     (shard,) = (store / "teacher").glob("shard-*")
     summary = pipeline.label(source, tmp_path / "again", config=whole, logits=str(shard))
     assert summary["labels"] == labels  # and not the source's order
+    assert summary["accuracy_on_labelled"] == 1
+    said = "its logits are of positive, negative, and negative, positive are given; leave out"
+    with pytest.raises(InputError, match=said):
+        pipeline.label(source, tmp_path / "x", logits=str(shard), labels=labels[::-1])
+
+
+def test_labelled_rows_of_one_class_are_enough_to_label(
+    source, train_table, write, store, tmp_path
+):
+    one = train_table.filter(pc.equal(train_table["label"], "negative"))
+    write_table(one, tmp_path / "one.parquet")
+    options = {"logits": write(rows_of(train_table)), "labels": ["negative", "positive"]}
+    summary = pipeline.label(str(tmp_path / "one.parquet"), store, **options)
     assert summary["accuracy_on_labelled"] == 1
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -16,9 +17,11 @@ from distillkit.errors import InputError, Preempted
 from distillkit.recipe import LoaderConfig, TrainingConfig
 from distillkit.training.callbacks import Callback
 from distillkit.training.checkpoints import Checkpoints
-from distillkit.training.loop import fit
+from distillkit.training.interruption import Interrupted
+from distillkit.training.loop import _Trainer, fit
 from distillkit.training.plan import FitPlan
-from tests.training.test_loop import Network, rows, state
+from distillkit.training.strategies import start
+from tests.training.test_loop import Network, config, rows, state
 
 HOW = {
     "epochs": 3,
@@ -294,6 +297,40 @@ def test_parts_that_other_processes_have_kept_are_refused(tmp_path):
     with pytest.raises(InputError, match=said):
         train(Checkpoints(tmp_path))
     train(Checkpoints(tmp_path, resume=False))
+
+
+def test_weights_that_are_no_numbers_are_no_checkpoint(tmp_path):
+    passes = iter(range(100))
+
+    def loss(_, logits):
+        return logits.sum() * (math.nan if next(passes) == 4 else 1.0)
+
+    plan = FitPlan(
+        rows(40),
+        loss,
+        config(batch_size=2, checkpoint_steps=6),
+        1,
+        "test",
+        checkpoints=Checkpoints(tmp_path),
+    )
+    trainer = _Trainer(start(plan.config), plan)
+    trainer.look_every = 20  # as on a GPU
+    trainer.prepare(Network())
+
+    def steps():
+        for group, own, feed in trainer.steps(Interrupted()):
+            trainer.step(group, own, feed)
+
+    with pytest.raises(InputError, match="of step 5, epoch 1, is not a number"):
+        steps()
+    assert Checkpoints(tmp_path).all() == []
+
+
+def test_a_whole_checkpoint_is_not_called_a_part(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(Checkpoints(tmp_path), [Stop(9, killed)])
+    with pytest.raises(InputError, match="auto wrote it whole, and local-sgd keeps a part a proc"):
+        train(Checkpoints(tmp_path), strategy="local-sgd")
 
 
 def test_a_number_that_is_none_stops_before_the_weights_are_spoilt_and_leaves_the_batch(tmp_path):

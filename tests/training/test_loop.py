@@ -349,6 +349,11 @@ def test_training_stops_after_so_many_epochs_without_a_better_score(patience, ep
     assert result.best_epoch == (6 if epochs == 8 else 3)
 
 
+def test_an_equal_score_is_no_better_one_and_its_weights_are_kept():
+    _, result = train(epochs=8, patience=2, score=lambda _: 1.0)
+    assert (len(result.history), result.best_epoch) == (3, 3)
+
+
 def test_learning_rates_grow_with_the_batch_by_the_rule():
     heard = Heard()
     how = {

@@ -52,6 +52,14 @@ def test_every_row_comes_once_and_steps_are_full_but_for_the_last_part(pools, pa
     assert all(len(group) == parts for group in list(found)[:-1])
 
 
+@pytest.mark.parametrize("weight", [0.4, 0.6, 2.4])
+def test_a_fraction_of_a_weight_is_of_all_rows_however_few_a_block_has(pools, weight):
+    weights = torch.ones(103)
+    weights[::10] = weight  # one or two in each block of eight
+    drawn = flat(order_of(weights=weights).epoch(1))
+    assert sum(row % 10 == 0 for row in drawn) == round(11 * weight)
+
+
 def test_an_order_is_its_seeds_and_epochs_and_no_other(pools):
     first, again, other, later = (
         numbers(order_of(seed=seed).epoch(number))

@@ -45,6 +45,9 @@ export class Student {
     if (Boolean(this.manifest.pairs) !== (pair !== undefined)) {
       throw new Error(this.manifest.pairs ? "this student answers pairs: give a second text" : "this student answers single texts");
     }
+    for (const side of pair === undefined ? [text] : [text, pair]) {
+      if (typeof side !== "string") throw new Error(`expected a text, found ${typeof side}`);
+    }
     try {
       return this.#logits(text, pair);
     } catch (error) {
@@ -118,7 +121,7 @@ const softmax = (values) => Array.from(OPERATORS.Softmax([vector(values)], {}).d
 
 // ---- texts to token ids ----
 
-// Oniguruma's \w, \s and \b, which the tokenizer's pattern means.
+// Oniguruma's \w, \s and \b, which the tokenizer's pattern means; to \b alone ² ³ ¹ ¼ ½ ¾ are words, too.
 const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 const SPACE = "\\t-\\r\\x85\\p{Z}";
 
@@ -129,7 +132,7 @@ class Tokenizer {
     if (split?.type !== "Split" || !split.invert || steps !== "NFC,Lowercase" || !["WordLevel", "WordPiece"].includes(model.type)) {
       refuse("another tokenizer");
     }
-    const pattern = split.pattern.Regex.replaceAll("\\w", WORD).replaceAll("\\s", SPACE).replaceAll("\\b", `(?![${WORD}])`);
+    const pattern = split.pattern.Regex.replaceAll("\\w", WORD).replaceAll("\\s", SPACE).replaceAll("\\b", `(?![${WORD}\u00b2\u00b3\u00b9\u00bc-\u00be])`);
     this.pattern = new RegExp(pattern, "gu");
     this.vocabulary = new Map(Object.entries(model.vocab));
     this.unknown = this.vocabulary.get(model.unk_token);

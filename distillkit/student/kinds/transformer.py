@@ -19,6 +19,7 @@ APART = TOGETHER.siamese(
     summary="few layers, cut from the teacher or fresh, with its tokenizer; the texts of a pair read apart",
     poolings=("max", "mean", "attention"),
     from_teacher="distillkit.student.transformer:siamese_student",
+    check_teacher="distillkit.student.transformer:check_teacher_of_sides",
     compress=("units",),
 )
 

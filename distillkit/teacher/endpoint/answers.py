@@ -13,7 +13,8 @@ LEAST = math.log(1e-12)  # no label is less probable
 RULES = {
     "options": "label i is the letter i of the alphabet; a label's own name counts as its letter does",
     "log-probabilities": "of the first token of the answer that is not blank: the tokens of a label are summed up; "
-    "labels that are not listed share alike what the listed tokens leave, each at most the least listed probability",
+    "labels that are not listed share alike what the listed tokens leave, each at most the least listed probability; "
+    "where no label is listed, the answer's text counts as one without log-probabilities",
     "without log-probabilities": "hard_probability for the label that is answered, the others share the rest alike",
     "several prompts": "the mean of the log-probabilities",
     "no label": "asked once more, then all labels alike",

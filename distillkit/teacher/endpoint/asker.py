@@ -158,12 +158,15 @@ class Asker:
 
     def _read(self, key: bytes, number: int, reply: Reply) -> Answer:
         if self._config.logprobs and reply.tokens:
-            return Answer(key, number, self._options.soft(reply))
-        if self._config.logprobs:
+            # A label may be answered by a name of several tokens.
+            if (values := self._options.soft(reply)) is not None:
+                return Answer(key, number, values)
+        elif self._config.logprobs:
             self._say_once(
                 f"the service gives no log-probabilities: its answers are hard labels (label.endpoint.hard_probability {self._config.hard_probability})"
             )
-        return Answer(key, number, self._options.hard(reply), hard=True)
+        values = self._options.hard(reply)
+        return Answer(key, number, values, hard=values is not None)
 
     def _wait_out(self, trouble: Trouble, failures: int) -> None:
         """Wait before a call is repeated, longer each time.

@@ -9,7 +9,7 @@ from distillkit.errors import InputError
 from distillkit.recipe import EndpointConfig
 from distillkit.teacher.endpoint.journal import Answer, Journal, Spent, Tokens
 
-_CHARACTERS = 4  # a token, where nobody says
+_BYTES = 4  # a token, where nobody says; a Chinese character has three
 _AROUND = 64  # tokens that a service may set around a prompt
 
 
@@ -98,7 +98,8 @@ def most_tokens(prompt: str, config: EndpointConfig) -> Tokens:
 
 def likely_tokens(prompt: str, answer: str) -> Tokens:
     """Estimate the tokens of a call."""
-    return -(-len(prompt) // _CHARACTERS), max(1, -(-len(answer) // _CHARACTERS))
+    sizes = (-(-len(text.encode()) // _BYTES) for text in (prompt, answer))
+    return next(sizes), max(1, next(sizes))
 
 
 def cost_of(tokens: Tokens, config: EndpointConfig) -> float | None:
@@ -114,5 +115,5 @@ def spending(spent: Spent, config: EndpointConfig) -> dict[str, float]:
     tokens = (spent.prompt_tokens, spent.answer_tokens)
     cost = cost_of(tokens, config)
     found = {"calls": spent.calls, "tokens": sum(tokens)}
-    found |= {"hard": spent.hard, "unanswered": spent.unanswered}
+    found |= {"answers": spent.answers, "hard": spent.hard, "unanswered": spent.unanswered}
     return found | ({} if cost is None else {"cost": cost})

@@ -175,10 +175,9 @@ class Journal:
         self._file = self._open()
 
     def close(self) -> None:
-        """Close the file; one that tells of nothing spent is removed."""
+        """Close the file; one that tells of no call is removed."""
         self._file.close()
-        used = self.spent.prompt_tokens + self.spent.answer_tokens + self.spent.answers
-        if not used and not self.spent.unanswered:
+        if not self.spent.calls:
             self._path.unlink(missing_ok=True)
 
     def _write(self, line: dict[str, Any]) -> None:

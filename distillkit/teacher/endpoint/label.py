@@ -34,8 +34,14 @@ from distillkit.processes import log, progress_bar
 from distillkit.recipe import LabelConfig
 from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.endpoint.answers import RULES
-from distillkit.teacher.endpoint.budget import SpentUp, cost_of, likely_tokens, spending
-from distillkit.teacher.endpoint.journal import Journal, read_journal
+from distillkit.teacher.endpoint.budget import (
+    SpentUp,
+    cost_of,
+    likely_tokens,
+    most_tokens,
+    spending,
+)
+from distillkit.teacher.endpoint.journal import Journal, Tokens, read_journal
 from distillkit.teacher.endpoint.prompts import Prompts, draw_examples
 from distillkit.teacher.shards import plan_shards
 from distillkit.teacher.store import check_manifest, fill_store, keep_manifest, write_here
@@ -51,10 +57,14 @@ class _Job:
     prompts: Prompts
     manifest: dict[str, Any]
 
-    def planned(self, table: pa.Table) -> tuple[int, dict[str, float]]:
-        """Count the distinct rows of a table, and estimate what is left to spend on it."""
+    def planned(self, table: pa.Table) -> tuple[int, dict[str, float], Tokens]:
+        """Count the distinct rows of a table, and estimate what is left to spend on it.
+
+        Returns:
+            The distinct rows, the estimate, and the most tokens that one of the calls may take.
+        """
         record, endpoint, scratch = read_journal(self.folder), self.config.endpoint, TEMPORARY
-        keys, rows, calls, asked = keys_of(table, scratch), 0, 0, 0
+        keys, rows, calls, asked, dearest = keys_of(table, scratch), 0, 0, 0, 0
         stored = stored_keys(self.folder, scratch)
         for shard in plan_shards(keys, stored, self.config.shard_rows, scratch):
             part = take_rows(table, shard.rows)
@@ -66,10 +76,12 @@ class _Job:
                 ]
                 rows, calls = rows + bool(prompts), calls + len(prompts)
                 asked += sum(likely_tokens(prompt, "")[0] for prompt in prompts)
+                dearest = max([dearest, *(most_tokens(one, endpoint)[0] for one in prompts)])
         tokens = asked, calls * endpoint.answer_tokens
         cost = cost_of(tokens, endpoint)
-        found = {"rows": rows, "calls": calls, "tokens": sum(tokens)}
-        return count_distinct(keys, scratch), found | ({} if cost is None else {"cost": cost})
+        found: dict[str, float] = {"rows": rows, "calls": calls, "tokens": sum(tokens)}
+        found |= {} if cost is None else {"cost": cost}
+        return count_distinct(keys, scratch), found, (dearest, endpoint.answer_tokens)
 
 
 def _job(
@@ -125,14 +137,14 @@ def plan_endpoint(
     """Say what `label_from_endpoint` would ask and spend; nothing is asked or written.
 
     Returns:
-        Its summary as of now, and `planned`: rows, calls, and, estimated at 4 characters a token
+        Its summary as of now, and `planned`: rows, calls, and, estimated at 4 bytes a token
         and answers of full length, tokens and cost.
 
     Raises:
         InputError: As for `label_from_endpoint`.
     """
     job = _job(table, store, config, labels, name)
-    distinct, planned = job.planned(table)
+    distinct, planned, _ = job.planned(table)
     return {
         "rows": len(table),
         "distinct": distinct,
@@ -228,15 +240,16 @@ def _label(table: pa.Table, store: Path, job: _Job, asker: Any, journal: Journal
 
 def _spent_up(error: SpentUp, table: pa.Table, job: _Job, journal: Journal) -> InputError:
     """Say in one line what is answered, what is left, and how to go on."""
-    distinct, planned = job.planned(table)
+    distinct, planned, dearest = job.planned(table)
     field = str(error).split()[0]
     spent = spending(journal.spent, job.config.endpoint)
     amount = {"max_calls": "calls", "max_tokens": "tokens", "max_cost": "cost"}[
         field.rpartition(".")[2]
     ]
-    # A tenth more than calls took until now: one begins only if the most that it may take is left.
+    # A tenth more than calls took until now; a call begins only if the most that it may take is left.
     each = 1 if amount == "calls" else 1.1 * spent[amount] / max(spent["calls"], 1)
-    needed = spent[amount] + each * planned["calls"]
+    most = {"calls": 1, "tokens": sum(dearest), "cost": cost_of(dearest, job.config.endpoint) or 0}
+    needed = spent[amount] + each * (planned["calls"] - 1) + max(each, most[amount])
     more = f"{needed:.4g}" if amount == "cost" else f"{math.ceil(needed)}"
     return InputError(
         f"{job.folder}: {error}: {distinct - planned['rows']:,} of {distinct:,} rows are answered and kept, {planned['rows']:,} are left; "

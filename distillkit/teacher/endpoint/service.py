@@ -19,6 +19,7 @@ _TOPS = (10, 5, 2, 0)  # how many tokens are asked for after a refusal
 _PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 _LONGEST_WAIT = 3600.0  # seconds
 _LATER = (408, 409, 425, 429)  # as any 5xx: the same call may succeed later
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class Trouble(Exception):
@@ -110,7 +111,7 @@ class Service:
             response = self._client.post(self._url, json=self._body(prompt, form))
         except httpx.RequestError as error:
             what = self._line(f"{type(error).__name__} {error}")
-            raise Trouble(what, billed=not isinstance(error, httpx.ConnectError)) from None
+            raise Trouble(what, billed=not isinstance(error, _UNSENT)) from None
         status = response.status_code
         if status == 200:
             try:

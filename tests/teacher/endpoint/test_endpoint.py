@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import socket
 import sys
 import time
 from collections import Counter
@@ -362,7 +363,34 @@ def test_tokens_are_estimated_where_the_service_does_not_say(server, bare, store
     server.mode = "no-usage"
     summary = ask(server, bare, store)
     bodies = [body["messages"][0]["content"] for _, body in server.bodies]
-    assert summary["tokens"] == sum(-(-len(prompt) // 4) + 1 for prompt in bodies)
+    assert summary["tokens"] == sum(-(-len(prompt.encode()) // 4) + 1 for prompt in bodies)
+
+
+def test_the_advice_of_a_spent_budget_ends(server, tmp_path, store):
+    rows = [f"文字很多的一句评论，第{i}条：" + "好" * (i + 1) for i in range(12)]
+    write_table(pa.table({"text": rows}), tmp_path / "zh.parquet")
+    server.mode, most = "no-usage", 700
+    for _ in range(3):
+        try:
+            ask(server, str(tmp_path / "zh.parquet"), store, max_tokens=most)
+            break
+        except InputError as error:
+            more = int(re.search(r"--label.endpoint.max-tokens (\d+) or so", str(error))[1])
+            assert more > most
+            most = more
+    assert server.asked == Counter(rows)
+
+
+def test_a_host_that_never_answers_costs_calls_and_no_tokens(bare, store):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
+        endpoint = EndpointConfig(url, "tiny", retries=0, max_calls=2, concurrency=1)
+        options = {"config": LabelConfig(endpoint=endpoint), "labels": LABELS}
+        for said in ("calls about one row failed", "calls about one row failed", "max_calls 2 is"):
+            with pytest.raises(InputError, match=said):
+                pipeline.label(bare, store, **options)
+    assert read_journal(store / "teacher").spent.prompt_tokens == 0
 
 
 def test_requests_per_minute_are_spread(server, train_table, store, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import closing
 from email.utils import formatdate
 from itertools import product
 from time import time
@@ -15,10 +16,11 @@ from distillkit.data.logits import keys_of
 from distillkit.errors import InputError
 from distillkit.recipe import EndpointConfig, LabelConfig, load_recipe
 from distillkit.teacher.endpoint.answers import LEAST, Options, Reply, Unreadable, read_reply
+from distillkit.teacher.endpoint.asker import Asker
 from distillkit.teacher.endpoint.budget import Budget, SpentUp, most_tokens
 from distillkit.teacher.endpoint.journal import JOURNAL, Answer, Journal, read_journal
 from distillkit.teacher.endpoint.prompts import Prompts, draw_examples
-from distillkit.teacher.endpoint.service import _retry_after
+from distillkit.teacher.endpoint.service import Service, _retry_after
 
 LABELS = ["negative", "positive"]
 
@@ -142,6 +144,19 @@ def soft(*tokens, labels=LABELS):
 def test_the_tokens_of_a_label_are_summed_up():
     found = soft(("A", math.log(0.5)), (" a", math.log(0.2)), ("positive", math.log(0.25)))
     np.testing.assert_allclose(np.exp(found), [0.7, 0.25])
+
+
+def test_a_name_of_several_tokens_is_read_from_the_text(tmp_path):
+    config = EndpointConfig("http://127.0.0.1:9/v1", "m")
+    labels = ["very negative", "very positive"]
+    with closing(Service(config)) as service, closing(Journal(tmp_path)) as journal:
+        asker = Asker(
+            config, Prompts(config, labels, (), {}, pairs=False), labels, service, journal
+        )
+        listed = ((("very", -0.1), ("the", -3.0)), ((" positive", -0.1),))
+        answer = asker._read(b"", 0, Reply("very positive", listed, None))
+        assert (answer.hard, int(np.argmax(answer.values))) == (True, 1)
+        assert asker._read(b"", 0, Reply("a film", listed, None)).values is None
 
 
 def test_a_label_that_is_not_listed_is_at_most_as_probable_as_the_least_that_is():
