@@ -173,7 +173,9 @@ def _copy_bundle(
 ) -> dict[str, Any] | None:
     """Copy a bundle and measure the copy on dev; what was exported must answer as the student."""
     exported, model = run / BUNDLE, run / "student" / "model"
-    bundle = given or (exported if exported.exists() else run / "ship" / SHIPPED)
+    # The run's own, in its folder, may have been given a threshold by `cascade`.
+    own = next((path for path in (exported, run / SHIPPED) if path.exists()), None)
+    bundle = given or own or run / "ship" / SHIPPED
     if not bundle.exists() and given is None:
         return None
     from distillkit.runtime import Predictor

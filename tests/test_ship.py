@@ -29,6 +29,7 @@ from distillkit.runs import ship
 from distillkit.runs.ship import manifest_fields
 from distillkit.runs.stages import Taught
 from distillkit.runtime import Predictor
+from distillkit.runtime.bundle import read_bundle
 from distillkit.teacher.checkpoint import load_classifier
 
 
@@ -92,6 +93,10 @@ def test_push_takes_along_what_the_run_ships(shipped, dev_table, tmp_path):
     card = (tmp_path / "out" / "README.md").read_text()
     assert "It is what the run ships" in card
     assert f"Its dev accuracy is {100 * found['accuracy']:.1f}" in card
+    given = shutil.copytree(folder, tmp_path / "given")
+    change_manifest(given / "bundle.zip", cascade={"temperature": 2.0, "threshold": 0.5})
+    push(given, "me/tiny", to=tmp_path / "cascade")
+    assert read_bundle(tmp_path / "cascade/bundle")[0].cascade["threshold"] == 0.5
     stamp = folder / "ship" / "stage.json"
     stamp.rename(tmp_path / "stage.json")
     with pytest.raises(InputError, match="not finished: its stage ship is missing"):

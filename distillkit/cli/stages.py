@@ -92,7 +92,7 @@ class AdaptTeacher(Command):
     or scratch."""
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
     seed: Seed = 1
-    """Seed of the held-out rows, new heads, the order of rows, masks, dropout."""
+    """Seed of new heads, the order of rows, masks (of held-out rows, too), dropout."""
     resume: bool = True
     """Continue from the checkpoints of a killed training; --no-resume starts over."""
 

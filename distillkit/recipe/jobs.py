@@ -68,8 +68,8 @@ class CompressJob:
     training: TrainingConfig = field(
         default_factory=lambda: replace(Recipe().training, epochs=1, learning_rate=1e-4)
     )
-    """How it is trained again. At the rate of a new student it forgets what it has learned; where
-    most units go, that rate is the better one."""
+    """How it is trained again. The rate is low, or the model forgets; if most units are removed, a
+    new student's (1e-3) is better."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     max_mb: float = 0.0
     """Largest size of bundle.zip in MB (10^6 bytes); what to lose is chosen then. 0: the settings

@@ -19,7 +19,7 @@ class ShipConfig:
     """Points of the dev score that may be lost, but always what two dev rows are worth. If no bundle
     of the size keeps to it, a larger one is made."""
     compress: CompressConfig = field(default_factory=CompressConfig)
-    """What the student loses, whatever that costs; as it is, `max_mb` and `max_drop` choose."""
+    """What the student loses, whatever that costs; without it `max_mb` and `max_drop` choose."""
     cascade: bool = False
     """Also find the confidence below which the teacher should be asked (classification)."""
 

@@ -29,8 +29,8 @@ class VocabularyConfig:
     """Entries of `size` that are parts of words: an out-of-vocabulary word is read as some of them,
     not as unknown; for unit word."""
     teacher_words: bool = False
-    """Fill what `size` leaves with the whole words of the teacher's tokenizer, its first ones
-    first: words that the text lacks, with the teacher's vectors; for unit word or character."""
+    """Fill the places that `size` leaves free with whole words of the teacher's tokenizer, in its
+    order: words that the text lacks, with the teacher's vectors; for unit word or character."""
 
     def __post_init__(self) -> None:
         check(self, "student.vocabulary")

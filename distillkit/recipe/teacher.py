@@ -19,8 +19,8 @@ class TeacherConfig:
     """Who teaches: an encoder checkpoint and how it is fine-tuned."""
 
     model: Model = "bert-base-uncased"
-    """A hub name, a folder with config.json, `package:NAME` (an installed package with a
-    MODEL_DIR), or `scratch`: what adapt.scratch says."""
+    """A name on the shelf or a hub, a folder with config.json, `package:NAME` (an installed package
+    with a MODEL_DIR), or `scratch`: what adapt.scratch says."""
     max_tokens: Count = 128
     """Longer texts are truncated, in word pieces, special tokens included."""
     training: TrainingConfig = field(default_factory=lambda: TrainingConfig(epochs=BY_ROWS))
@@ -55,7 +55,7 @@ class LabelConfig:
     """What the teacher computes in; auto: bf16 where the processor or GPU computes in it, else
     fp32."""
     shard_rows: Count = 16384
-    """Rows per shard; a killed run labels at most one shard again."""
+    """Rows per shard; a killed run labels at most two shards again."""
     storage: Literal["fp16", "fp32"] = "fp16"
     """How logits are kept on disk; fp16 halves them, and the store says by how much it rounded."""
 
