@@ -77,7 +77,10 @@ def distill(
     given, fresh = folder / "given", not folder.exists()
     try:
         data: dict[str, Any] = dict(settings.pop("data", {}))
-        for name, rows in {"train": train, "dev": dev, "test": test}.items():
+        tables = {"train": train, "dev": dev, "test": test}
+        if any(isinstance(rows, tuple) and len(rows) == 3 for rows in tables.values()):
+            data["columns"] = {"text_pair": "text_pair", **data.get("columns", {})}
+        for name, rows in tables.items():
             if rows is not None:
                 data[name] = source_of(rows, name, given)
         if logits is not None:

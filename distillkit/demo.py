@@ -72,7 +72,9 @@ def demo_service(run: Path) -> Service:
         student.manifest = replace(student.manifest, temperature=rule["temperature"])
     student.manifest = replace(student.manifest, pairs=live["pairs"])
     models = _Models(student, pipeline.Classifier(str(teacher)), in_page=bool(live["bundle"]))
-    page = template("demo").render(name=run.resolve().name, live=live, demo={"rule": rule})
+    page = template("demo").render(
+        name=run.resolve().name, task=student.task, live=live, demo={"rule": rule}
+    )
     return Service(models, Limits(threads=1, batch_rows=1, batch_wait_ms=0, max_rows=1), page)
 
 

@@ -76,6 +76,14 @@ def test_a_run_answers_shows_its_scores_and_can_be_loaded(run, dev_table):
     assert "<table" in run._repr_html_()
 
 
+def test_lists_of_three_are_pairs(pair_table, monkeypatch, tmp_path):
+    monkeypatch.setattr("distillkit.api.run_recipe", lambda recipe, folder: recipe)
+    lists = tuple(pair_table[name].to_pylist() for name in ("text", "text_pair", "label"))
+    recipe = distillkit.distill(lists, output=tmp_path / "run")
+    assert recipe.data.columns == ColumnsConfig(text_pair="text_pair")
+    assert recipe.augment.mix.self_pairs > 0
+
+
 @pytest.mark.slow
 def test_lists_a_dataset_and_a_fine_tuned_model_are_taken(
     frames, sections, classifier_folder, tmp_path

@@ -150,22 +150,6 @@ def test_a_shelf_student_and_a_checkpoint_replace_those_of_a_recipe():
         (["compress", "a", "b", "--dev", "c"], "distillkit compress: nothing that the model is"),
     ],
 )
-def test_a_file_of_the_same_name_does_not_replace_another_ones_run(
-    tmp_path, monkeypatch, capsys, train_table
-):
-    monkeypatch.chdir(tmp_path)
-    for folder in ("a", "b"):
-        Path(folder).mkdir()
-        train_table.to_pandas().to_csv(f"{folder}/train.csv", index=False)
-    saved = tmp_path / "runs" / "train" / "recipe.yaml"
-    saved.parent.mkdir(parents=True)
-    saved.write_text("data: {train: a/train.csv}\n")
-    for command in ("run", "ladder", "tune"):
-        assert main([command, "b/train.csv"]) == 1
-        assert "runs/train: holds a run of a/train.csv; give --output" in capsys.readouterr().err
-    assert os.listdir(saved.parent) == ["recipe.yaml"]
-
-
 def test_wrong_options_are_said_in_two_lines_with_the_nearest(args, said, capsys):
     with pytest.raises(SystemExit) as stop:
         main(args)
@@ -537,6 +521,22 @@ def in_shell(line, **environment):
     line = f"{sys.executable} -m distillkit {line}"
     environment = os.environ | environment
     return subprocess.run(["sh", "-c", line], capture_output=True, env=environment, check=False)
+
+
+def test_a_file_of_the_same_name_does_not_replace_another_ones_run(
+    tmp_path, monkeypatch, capsys, train_table
+):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        train_table.to_pandas().to_csv(f"{folder}/train.csv", index=False)
+    saved = tmp_path / "runs" / "train" / "recipe.yaml"
+    saved.parent.mkdir(parents=True)
+    saved.write_text("data: {train: a/train.csv}\n")
+    for command in ("run", "ladder", "tune"):
+        assert main([command, "b/train.csv"]) == 1
+        assert "runs/train: holds a run of a/train.csv; give --output" in capsys.readouterr().err
+    assert os.listdir(saved.parent) == ["recipe.yaml"]
 
 
 @pytest.mark.parametrize("args", ["list", "--help", "augment --help"])

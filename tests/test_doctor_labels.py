@@ -10,7 +10,7 @@ import pytest
 
 from distillkit import pipeline
 from distillkit.cli import main
-from distillkit.data.corrections import read_corrections
+from distillkit.data.corrections import check_corrections, read_corrections
 from distillkit.data.tables import write_table
 from distillkit.doctor.examine import doctor
 from distillkit.doctor.labels import suspect_labels
@@ -179,6 +179,12 @@ def test_a_row_that_does_not_fit_is_refused_with_its_line(recipe, written, colum
     assert str(error.value).startswith(f"{written}:2: ")
     assert expected in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_label_that_is_called_remove_is_no_row_to_remove(recipe, written, train_table):
+    one = read_corrections(str(written))[:1]
+    with pytest.raises(InputError, match="a label is called 'remove', which .* leaves a row out"):
+        check_corrections(one, {"train": train_table}, ["add", "remove"])
 
 
 def test_a_row_twice_and_a_file_of_another_kind_are_refused(recipe, written, tmp_path):

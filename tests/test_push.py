@@ -350,6 +350,19 @@ def test_card_of_pairs_with_scores(score_pairs, tmp_path):
     assert "score" in _run_block(block.replace("me/scores", "me/tiny"), tmp_path / "out")
 
 
+def test_a_card_names_the_score_that_chose_the_epoch(score_pairs, tmp_path):
+    run = shutil.copytree(score_pairs, tmp_path / "run")
+    saved = run / "recipe.yaml"
+    saved.write_text(saved.read_text().replace("best_by: score", "best_by: spearman"))
+    result = json.loads((run / "result.json").read_text())
+    for model in result["training"].values():
+        model["dev_spearman"] = model.pop("dev_pearson")
+    (run / "result.json").write_text(json.dumps(result))
+    push(run, "me/scores", to=tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert re.search(r"The kept epoch is \d+, by dev Spearman \(-?[\d.]+\)", card)
+
+
 def test_saved_recipe_is_one_that_runs_where_the_files_lie(
     home, pushed, card, result, tmp_path, monkeypatch
 ):

@@ -76,7 +76,7 @@ def test_yaml_overrides_only_what_it_names(load):
 
 
 def test_whole_number_serves_where_a_fraction_is_expected(load):
-    temperature = load("loss:\n  temperature: 4\n").loss.temperature
+    temperature = load("loss:\n  kind: soft\n  temperature: 4\n").loss.temperature
     assert (temperature, type(temperature)) == (4.0, float)
 
 

@@ -403,24 +403,41 @@ def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("options", "said"),
     [
         (
-            {"student": {"kind": "transformer", "hidden_size": 200}},
-            "hidden_size is 200: expected a mul",
+            "--student.kind transformer --student.hidden-size 200",
+            "student.hidden_size is 200: expected a multiple of 64",
         ),
-        ({"loss": {"teachers": ("bert",)}}, "loss.teachers has bert, but a run has one, teacher"),
-        ({"loss": {"temperature": 4.0}}, "loss.kind mse softens nothing: expected soft"),
+        ("--loss.teachers bert", "loss.teachers has bert, but a run has one, teacher"),
+        ("--loss.temperature 4", "loss.kind mse softens nothing: expected soft"),
     ],
 )
 def test_what_the_student_cannot_be_is_said_before_its_teacher_is_trained(
-    tiny_recipe, tmp_path, capsys, change, said
+    tiny_recipe, tmp_path, capsys, options, said
 ):
     (tmp_path / "mine.yaml").write_text(dump(tiny_recipe))
-    flags = [word for name, value in change.items() for word in (f"--{name}", value)]
-    command = ["run", str(tmp_path / "mine.yaml"), "--output", str(tmp_path / "run"), *flags]
+    command = [
+        "run",
+        str(tmp_path / "mine.yaml"),
+        "--output",
+        str(tmp_path / "run"),
+        *options.split(),
+    ]
     assert main(command) == 1
     assert said in capsys.readouterr().err
+    assert not (tmp_path / "run" / "teacher").exists()
+
+
+def test_a_tagger_that_is_missing_is_missed_before_the_teacher_is_trained(
+    tiny_recipe, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    rows = "".join(f"这部电影很{'好' if i % 2 else '差'}看第{i}次,{i % 2}\n" for i in range(60))
+    (tmp_path / "train.csv").write_text("text,label\n" + rows)
+    data = DataConfig(train=str(tmp_path / "train.csv"))
+    with pytest.raises(InputError, match=r"jieba: pip install 'distillkit\[zh\]'"):
+        runs.run(replace(tiny_recipe, data=data), tmp_path / "run")
     assert not (tmp_path / "run" / "teacher").exists()
 
 

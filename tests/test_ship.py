@@ -231,6 +231,16 @@ def test_a_student_that_is_always_right_on_a_dev_of_one_label_has_not_collapsed(
     assert not collapsed(_models(30, majority=1.0, student=1.0, teacher=1.0), "accuracy")
 
 
+def test_a_student_on_a_dev_of_one_score_has_not_collapsed():
+    assert not collapsed(
+        {
+            name: {"dev": {"rows": 40, "pearson": 0.0}}
+            for name in ("majority", "student", "teacher")
+        },
+        "pearson",
+    )
+
+
 def test_a_few_rows_of_dev_prove_nothing():
     half = _models(2, majority=0.5, tfidf=0.5, student=0.5, teacher=1.0)
     assert not collapsed(half, "accuracy")

@@ -77,6 +77,10 @@ def check_corrections(
     Raises:
         InputError: A row is not there, has another text or label, or is given an unknown label.
     """
+    if corrections and REMOVE in names:
+        raise InputError(
+            f"{corrections[0].place}: a label is called {REMOVE!r}, which in the column 'correction' leaves a row out; rename the label"
+        )
     for one in corrections:
         table = tables.get(one.split)
         if table is None or not 1 <= one.row <= len(table):

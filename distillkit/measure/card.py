@@ -161,7 +161,7 @@ def _values(about: About) -> dict[str, Any]:
         "models": models,
         "student": student,
         "times": teacher_size / size,
-        "labels": f"{len(about.labels)} labels: {_first(about.labels)}",
+        "labels": f"{len(about.labels)} labels: {_first([*map(_code, about.labels)])}",
         "merely_exported": _SAME,
         "results": comparison_table(dict(result), dict(about.latency)),
         "measured": " and ".join(measured),
@@ -189,7 +189,7 @@ def _data(about: About) -> str:
     for split, count in about.result["data"]["rows"].items():
         labels = about.result["data"]["labels"].get(split, {})
         said = [
-            f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.3g}"
+            f"{_code(name)} {value:,}" if isinstance(value, int) else f"{name} {value:.3g}"
             for name, value in labels.items()
         ]
         rows.append([split, sources[split], f"{count:,}", _first(said)])
@@ -274,6 +274,11 @@ def _needed(about: About) -> list[str]:
     named += [str(vectors.file)] if vectors.file else []
     elsewhere = ("embedded:", "datasets:", "package:")
     return [name for name in named if not name.startswith(elsewhere)]
+
+
+def _code(name: str) -> str:
+    """Return a label's name as code, which no reader of Markdown takes for a tag or two names."""
+    return f"`{' '.join(name.split()).replace('`', chr(0x2BC))}`"
 
 
 def _first(names: list[str]) -> str:

@@ -115,6 +115,8 @@ def collapsed(models: dict[str, Any], score: str) -> bool:
     floor = models["majority"]["dev"][score]
     if floor == 1:  # dev has one label
         return False
+    if score == "pearson" and not any(model["dev"][score] for model in models.values()):
+        return False  # dev has one score
     own = models["student"]["dev"][score]
     return not own > (0.0 if math.isnan(floor) else floor)
 

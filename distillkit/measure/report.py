@@ -139,7 +139,7 @@ def table(rows: list[list[str]]) -> str:
 
     Ours because `tabulate` would be one more dependency.
     """
-    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    rows = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for first, *others in rows:

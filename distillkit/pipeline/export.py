@@ -21,6 +21,7 @@ from distillkit.measure.metrics import agreement
 from distillkit.measure.statistics import coverage_floors, fit_temperature
 from distillkit.pipeline.results import Exported
 from distillkit.pipeline.task import COLUMNS, check_reads
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime.bundle import (
     ENCODER,
@@ -64,6 +65,7 @@ _HARD = (
     "one two three four five six seven eight nine ten " * 60,
 )
 _BATCHES = (1, 3, 64)
+_CALIBRATED_ROWS = 20  # of three rows one that is wrong makes every answer a doubtful one
 _ROWS = 2000  # of the source; more rows would find no other way through the graph
 
 
@@ -204,7 +206,11 @@ def _calibrated(bundle: "Predictor", dev: pa.Table) -> dict[str, Any]:
     if bundle.task != "classification":
         return {}
     logits, gold = bundle.logits(*texts_of(dev)), gold_of(dev, bundle.labels, "classification")
-    temperature = fit_temperature(logits, gold)
+    temperature = 1.0
+    if len(gold) >= _CALIBRATED_ROWS:
+        temperature = fit_temperature(logits, gold)
+    else:
+        log(f"export: no temperature: dev has {len(gold)} rows, fewer than {_CALIBRATED_ROWS}")
     return {"temperature": temperature, "coverage": coverage_floors(logits / temperature, gold)}
 
 

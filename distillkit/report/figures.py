@@ -99,7 +99,7 @@ class Models:
         if self.task == "classification":
             return [self.labels[i] for i in answers]
         if self.task == "regression":
-            return [f"{score:.2f}" for score in answers]
+            return [f"{score:.4g}" for score in answers]
         return [", ".join(np.array(self.labels)[row > 0]) or "none" for row in answers]
 
 
@@ -314,6 +314,9 @@ def transfer_rows(path: Path) -> list[dict[str, Any]]:
     return out
 
 
+_SHOWN = 400  # characters of a text
+
+
 def _pieces(row: dict[str, Any], side: str, word: regex.Pattern[str]) -> list[tuple[str, bool]]:
     """Cut a text into pieces that were changed and pieces that were not."""
     text, changed = row[f"text{side}"], row.get(f"changed{side}")
@@ -321,8 +324,11 @@ def _pieces(row: dict[str, Any], side: str, word: regex.Pattern[str]) -> list[tu
     words = list(word.finditer(text))
     if not changed or first is None or len(words) != last - first:
         return [(text, False)]
-    pieces, at = [], 0
+    pieces: list[tuple[str, bool]] = []
+    at = 0
     for number, found in enumerate(words, first):
+        if found.end() > _SHOWN:
+            return [*pieces, (text[at : found.start()] + "…", False)]
         if number in changed:
             pieces += [(text[at : found.start()], False), (found.group(), True)]
             at = found.end()

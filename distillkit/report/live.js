@@ -8,7 +8,7 @@ const show = (place, found) => {
   part.querySelector(place).textContent = `${said(found)}\nin ${found.ms.toFixed(1)} ms`;
 };
 const said = (found) =>
-  found.score !== undefined ? found.score.toFixed(2)
+  found.score !== undefined ? String(Number(found.score.toPrecision(4)))
   : found.labels ? found.labels.join(", ") || "no label"
   : `${found.label}, confidence ${percent(found.probabilities[found.label])}`;
 let student, pause;

@@ -170,8 +170,8 @@ def live_part(run: Path, most: float = math.inf) -> Summary:
     row = read_table(str(run / "data" / "dev.parquet"), ColumnsConfig(), labels="ignored")[:1]
     first, second = texts_of(row)
     found = {
-        "example": first[0],
-        "second": second[0] if second else "",
+        "example": first[0][:_LONG],
+        "second": second[0][:_LONG] if second else "",
         "pairs": second is not None,
     }
     bundle = run / BUNDLE

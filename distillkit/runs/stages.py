@@ -13,13 +13,14 @@ from distillkit import pipeline
 from distillkit.augment.method import Models
 from distillkit.augment.taggers import load_tagger, own_tagger
 from distillkit.data.checked import fingerprint, fingerprint_or_name
+from distillkit.data.content import texts_of
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_names, label_summary
 from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
 from distillkit.data.segmenters import own_segmenter
-from distillkit.data.tables import mask_of, read_table, spread_rows, write_table
+from distillkit.data.tables import mask_of, read_blocks, read_table, spread_rows, write_table
 from distillkit.errors import InputError
 from distillkit.pipeline.raw_text import settle_raw_text
 from distillkit.pipeline.student_choice import settle_student
@@ -125,6 +126,8 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
 
     how = asdict(config) | {"training": config.training.settings()}
     settings = [how, [recipe.data.task, asdict(columns)], recipe.seed]
+    if recipe.data.task == "regression":
+        settings.append("scores are standardised")  # as they were not at first
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
     return Taught(columns, path, tables, prepared, taught, finished, adapted)
@@ -373,11 +376,21 @@ def look_ahead(recipe: Recipe) -> Models:
         pairs=bool(recipe.data.columns.text_pair), source="the data, by data.columns.text_pair,"
     )
     _check_vectors(recipe.student)
-    if recipe.augment.n_iter and recipe.augment.tagger != "auto":
-        load_tagger(recipe.augment.tagger, [])
+    if recipe.augment.n_iter:
+        load_tagger(recipe.augment.tagger, _first_texts(recipe.data))
     return pipeline.models_of(
         recipe.augment, recipe.teacher.model, recipe.data.columns, recipe.data.unlabelled
     )
+
+
+def _first_texts(data: DataConfig) -> list[str]:
+    """Return a few texts, of which a tagger `auto` sees the language."""
+    if not data.train:
+        return []
+    blocks = read_blocks(
+        data.train, data.columns, task=data.task, labels="ignored", missing="drop", rows=100
+    )
+    return texts_of(next(blocks))[0]
 
 
 def _check_vectors(student: StudentConfig) -> None:

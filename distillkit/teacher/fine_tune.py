@@ -35,6 +35,9 @@ def fine_tune(
 ) -> tuple[Any, Any, FitResult]:
     """Fine-tune a checkpoint and keep the epoch that is best on dev.
 
+    Scores are learnt standardised by their mean and standard deviation, unless the checkpoint
+    answers with a score already.
+
     Args:
         train: Canonical table, labelled; the type of its labels says what kind of task it is.
         dev: Canonical table, labelled with labels of `train`.
@@ -65,6 +68,11 @@ def fine_tune(
     rows = encode(tokenizer, *texts_of(train), longest)
     dev_rows = encode(tokenizer, *texts_of(dev), longest)
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
+    # A fresh head answers near 0, and its steps are small: scores of 0 to 100 would be out of reach.
+    fresh = task == "regression" and len(own) != 1
+    centre, spread = (float(gold.mean()), float(gold.std(correction=0)) or 1.0) if fresh else (0, 1)
+    if fresh:
+        gold = (gold - centre) / spread
     if answers is not None:
         found, names = answers
         soft = torch.from_numpy(found[:, [names.index(label) for label in labels]])
@@ -86,7 +94,18 @@ def fine_tune(
         return dev_score(task, logits.numpy(), dev_gold, by)
 
     plan = FitPlan(rows, loss, how, seed, "teacher", dev_rows, score, checkpoints=checkpoints)
-    return model, tokenizer, fit(model, plan)
+    result = fit(model, plan)
+    if fresh:
+        _rescale(model, centre, spread)
+    return model, tokenizer, result
+
+
+def _rescale(model: Any, centre: float, spread: float) -> None:
+    """Let a model that has learnt standardised scores answer with the scores, in place."""
+    head = [part for part in model.modules() if isinstance(part, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        head.weight.mul_(spread)
+        head.bias.mul_(spread).add_(centre)
 
 
 def _longest(model: Any, max_tokens: int) -> int:

@@ -634,7 +634,7 @@ def test_columns_that_nobody_asks_for_may_have_any_type(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["z", "z"]), tmp_path / "b.parquet")
     with pytest.raises(InputError, match="has the column 'z' twice; rename one"):
         list(read_rows(str(tmp_path / "b.parquet")))
-    late = pa.table({"text": ["a"], "at": pa.array([2**62], pa.timestamp("s"))})
+    late = pa.table({"text": ["a"], "at": pa.array([2**62], pa.timestamp("us"))})
     pq.write_table(late, tmp_path / "c.parquet")
     with pytest.raises(
         InputError, match=r"c\.parquet from row 1: .*a value that Python cannot hold"

@@ -72,7 +72,8 @@ def test_a_card_says_nothing_that_the_run_does_not_know():
         ({}, "With that many rows, the accuracy lies between 88.2 and 91.6 (95 %)."),
         ({}, 'Its worst label is "bad": F1 70.0, 400 dev rows.'),
         ({}, "Its probabilities are 3.1 points off on average"),
-        ({"labels": [f"l{i}" for i in range(25)]}, "one of 25 labels: l0, l1, "),
+        ({"labels": [f"l{i}" for i in range(25)]}, "one of 25 labels: `l0`, `l1`, "),
+        ({"labels": ["<none>", "a `b`"]}, "one of 2 labels: `<none>`, `a \u02bcb\u02bc`."),
         ({"unknown": 0.04}, "4.0 % of dev's tokens are out of its vocabulary of 30,522."),
         ({"latency": {"student": 0.5}}, "Milliseconds are the median"),
         (

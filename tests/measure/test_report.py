@@ -41,6 +41,12 @@ def test_a_table_is_aligned_markdown_with_numbers_to_the_right():
     ]
 
 
+def test_a_label_with_a_line_end_is_one_line_of_a_table():
+    shown = table([["label", "rows"], ["very\ngood | bad", "7"]])
+    assert shown.splitlines()[-1] == "| very good \\| bad |    7 |"
+    assert narrow(shown, 12)
+
+
 @pytest.mark.parametrize("splits", [("dev",), ("dev", "test")])
 def test_the_comparison_has_a_row_a_model_from_majority_to_teacher(splits):
     markdown = comparison_table(result(*splits), {"student": 1.234, "teacher": 20.0})

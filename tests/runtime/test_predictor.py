@@ -338,6 +338,11 @@ def test_export_fits_confidence_on_labelled_rows(classifier_folder, dev_table, t
     manifest = Predictor(target).manifest
     assert manifest.temperature != 1
     assert "0.95" in manifest.coverage
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(f"{line}\n" for line in dev.read_text().splitlines()[:3]))
+    assert main(["export", classifier_folder, str(tmp_path / "few"), "--dev", str(few)]) == 0
+    assert "no temperature: dev has 3 rows, fewer than 20" in capsys.readouterr().err
+    assert Predictor(tmp_path / "few").manifest.temperature == 1
     dev.write_text('{"text": "the film was great .", "label": "strange"}\n')
     assert main(["export", classifier_folder, str(tmp_path / "b"), "--dev", str(dev)]) == 1
     assert "strange" in capsys.readouterr().err.splitlines()[-1]

@@ -156,6 +156,19 @@ def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained
     assert result.best_score == 1
 
 
+def test_scores_far_from_0_are_reached(encoder_folder, train_table, dev_table):
+    def with_scores(table):
+        scores = [1000.0 + 100 * (label == "positive") for label in table["label"].to_pylist()]
+        return table.set_column(1, "label", pa.array(scores))
+
+    tables = with_scores(train_table), with_scores(dev_table)
+    how = config(encoder_folder, epochs=15, learning_rate=5e-3)
+    model, tokenizer, result = fine_tune(*tables, how, 1)
+    assert result.best_score > 0.9
+    kind, unkind = first_logits(model, tokenizer)
+    assert (kind, unkind) == (pytest.approx(1100, abs=20), pytest.approx(1000, abs=20))
+
+
 @pytest.mark.parametrize(
     ("values", "type_", "task", "name", "least"),
     [

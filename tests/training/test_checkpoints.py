@@ -329,7 +329,7 @@ def test_weights_that_are_no_numbers_are_no_checkpoint(tmp_path):
 def test_a_whole_checkpoint_is_not_called_a_part(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(Checkpoints(tmp_path), [Stop(9, killed)])
-    with pytest.raises(InputError, match="auto wrote it whole, and local-sgd keeps a part a proc"):
+    with pytest.raises(InputError, match="auto wrote it whole, local-sgd keeps a part a process"):
         train(Checkpoints(tmp_path), strategy="local-sgd")
 
 

@@ -121,7 +121,7 @@ const softmax = (values) => Array.from(OPERATORS.Softmax([vector(values)], {}).d
 
 // ---- texts to token ids ----
 
-// Oniguruma's \w, \s and \b, which the tokenizer's pattern means; to \b alone ² ³ ¹ ¼ ½ ¾ are words, too.
+// What \w, \s and \b mean to Oniguruma, the tokenizer's; \b has ²³¹¼½¾ too.
 const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 const SPACE = "\\t-\\r\\x85\\p{Z}";
 

@@ -175,9 +175,10 @@ class Journal:
         self._file = self._open()
 
     def close(self) -> None:
-        """Close the file; one that tells of no call is removed."""
+        """Close the file; one that tells of nothing spent is removed."""
         self._file.close()
-        if not self.spent.calls:
+        used = self.spent.prompt_tokens + self.spent.answer_tokens + self.spent.answers
+        if not used and not self.spent.unanswered:
             self._path.unlink(missing_ok=True)
 
     def _write(self, line: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import socket
 import sys
 import time
 from collections import Counter
@@ -379,18 +378,6 @@ def test_the_advice_of_a_spent_budget_ends(server, tmp_path, store):
             assert more > most
             most = more
     assert server.asked == Counter(rows)
-
-
-def test_a_host_that_never_answers_costs_calls_and_no_tokens(bare, store):
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
-        endpoint = EndpointConfig(url, "tiny", retries=0, max_calls=2, concurrency=1)
-        options = {"config": LabelConfig(endpoint=endpoint), "labels": LABELS}
-        for said in ("calls about one row failed", "calls about one row failed", "max_calls 2 is"):
-            with pytest.raises(InputError, match=said):
-                pipeline.label(bare, store, **options)
-    assert read_journal(store / "teacher").spent.prompt_tokens == 0
 
 
 def test_requests_per_minute_are_spread(server, train_table, store, tmp_path):
