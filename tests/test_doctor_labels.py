@@ -183,7 +183,7 @@ def test_a_row_that_does_not_fit_is_refused_with_its_line(recipe, written, colum
 
 def test_a_label_that_is_called_remove_is_no_row_to_remove(recipe, written, train_table):
     one = read_corrections(str(written))[:1]
-    with pytest.raises(InputError, match="a label is called 'remove', which .* leaves a row out"):
+    with pytest.raises(InputError, match=r"a label is called 'remove', which .* leaves a row out"):
         check_corrections(one, {"train": train_table}, ["add", "remove"])
 
 
