@@ -78,6 +78,8 @@ def test_yaml_overrides_only_what_it_names(load):
 def test_whole_number_serves_where_a_fraction_is_expected(load):
     temperature = load("loss:\n  kind: soft\n  temperature: 4\n").loss.temperature
     assert (temperature, type(temperature)) == (4.0, float)
+    with pytest.raises(InputError, match=r"loss\.kind mse softens nothing: expected soft"):
+        load("loss:\n  temperature: 4\n")
 
 
 def test_list_of_texts_or_a_single_one_becomes_a_tuple(load):

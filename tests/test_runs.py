@@ -410,7 +410,6 @@ def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(
             "student.hidden_size is 200: expected a multiple of 64",
         ),
         ("--loss.teachers bert", "loss.teachers has bert, but a run has one, teacher"),
-        ("--loss.temperature 4", "loss.kind mse softens nothing: expected soft"),
     ],
 )
 def test_what_the_student_cannot_be_is_said_before_its_teacher_is_trained(

@@ -108,7 +108,7 @@ def test_several_labels_are_asked_for_all_at_once():
     scores = {"rows": 1200, "micro_f1": 0.9, "macro_f1": 0.8, "exact_match": 0.7, "agreement": 0.95}
     model = ABOUT.result["models"]["student"] | {"dev": scores}
     text = _card(recipe=recipe, result=_result(models=dict.fromkeys(("student", "teacher"), model)))
-    assert "any number of 2 labels: good, bad." in text
+    assert "any number of 2 labels: `good`, `bad`." in text
     assert ", top_k=None)" in text
     assert "Micro-F1 on dev: 90.0" in text
 

@@ -121,7 +121,7 @@ const softmax = (values) => Array.from(OPERATORS.Softmax([vector(values)], {}).d
 
 // ---- texts to token ids ----
 
-// What \w, \s and \b mean to Oniguruma, the tokenizer's; \b has ²³¹¼½¾ too.
+// What \w, \s and \b mean to Oniguruma, the tokenizer's; \b has ²³¹¼½¾.
 const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 const SPACE = "\\t-\\r\\x85\\p{Z}";
 
