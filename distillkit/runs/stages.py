@@ -48,6 +48,7 @@ from distillkit.runs.first_labels import (
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.student.embeddings import check_vector_file
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
+from distillkit.teacher.fine_tune import REACH
 from distillkit.teacher.label import Labeller
 from distillkit.teacher.logits_file import file_labels
 from distillkit.training.optimizers import check_optimizer
@@ -126,7 +127,8 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
 
     how = asdict(config) | {"training": config.training.settings()}
     settings = [how, [recipe.data.task, asdict(columns)], recipe.seed]
-    if recipe.data.task == "regression":
+    scores = prepared["labels"]["train"] if recipe.data.task == "regression" else {}
+    if max(map(abs, scores.values()), default=0.0) > REACH:
         settings.append("scores are standardised")  # as they were not at first
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
