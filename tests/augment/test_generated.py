@@ -111,7 +111,7 @@ def test_under_torchrun_one_process_fine_tunes_and_the_bytes_are_the_same(
 ):
     train = write_tsv(tmp_path / "train.tsv", train_table)
     mix = ["--augment.n-iter", "2", "--augment.mix.generated", "1", "--augment.tagger", "none"]
-    more = [*mix, "--augment.generated.model", gpt_folder]
+    more = [*mix, "--augment.generated.model", gpt_folder, "--augment.generated.max-tokens", "16"]
     assert main(["augment", train, str(tmp_path / "one.parquet"), *more]) == 0
     done = torchrun("-m", "distillkit", "augment", train, tmp_path / "two.parquet", *more)
     assert done.returncode == 0, done.stderr[-2000:]
