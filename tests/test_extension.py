@@ -266,7 +266,7 @@ def test_the_kind_of_the_docs_goes_through_the_commands_as_it_stands(
         ("student: {kind: averagin}", "student.kind is 'averagin': did you mean 'averaging'"),
         (
             "student:\n  kind: averaging\n  layers: 2",
-            "student.layers is 2, but a averaging has one",
+            "student.layers is set, but means nothing to kind averaging",
         ),
         ("student: {kind: averaging, pooling: last}", "expected auto, max, mean"),
         ("loss: {kind: cosin}", "loss.kind is 'cosin': did you mean 'cosine'"),

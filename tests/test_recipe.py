@@ -23,6 +23,7 @@ from distillkit.recipe import (
     StudentConfig,
     TeacherConfig,
     TrainingConfig,
+    VocabularyConfig,
     dump,
     load_config,
     load_recipe,
@@ -262,6 +263,16 @@ def test_file_that_is_not_utf8_is_refused(tmp_path):
         (lambda: LossConfig(teachers="large"), "loss.teachers is 'large': expected several"),
         (lambda: TrainingConfig(zero_stage=4), "zero_stage is 4: expected one of 1, 2, 3"),
         (lambda: StudentConfig(kernel_sizes=(3, 0)), "kernel_sizes is (3, 0): expected at least 1"),
+        (
+            lambda: StudentConfig(kernel_sizes=(3,)),
+            "kernel_sizes is set, but means nothing to kind",
+        ),
+        (lambda: StudentConfig("static", hidden_size=8), "hidden_size is set, but means nothing"),
+        (lambda: StudentConfig("transformer", head_size=8), "head_size is set, but means nothing"),
+        (
+            lambda: StudentConfig("transformer", vocabulary=VocabularyConfig(size=9)),
+            "student.vocabulary is set, but means nothing to kind transformer: leave it out",
+        ),
         (lambda: LossConfig(temperature=float("nan")), "loss.temperature is nan"),
         (
             lambda: LossConfig(teachers=("a", "b=0")),

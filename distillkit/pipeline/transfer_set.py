@@ -81,11 +81,10 @@ def augment(
                 blocks = read_blocks(own, columns, task=task, labels="optional")
                 sources["original"] = _with_labels(blocks, own, columns.label)
             if raw:
-                _check_alike(raw, columns)
+                named = {name: raw_columns(name, columns) for name in raw}
+                _check_alike(named)
                 blocks = (
-                    read_blocks(
-                        name, raw_columns(name, columns), labels="ignored", or_canonical=True
-                    )
+                    read_blocks(name, named[name], labels="ignored", or_canonical=True)
                     for name in raw
                 )
                 sources["unlabelled"] = chain.from_iterable(blocks)
@@ -97,13 +96,13 @@ def augment(
     return TransferSet(str(target), **counts)
 
 
-def _check_alike(raw: Sequence[str], columns: ColumnsConfig) -> None:
-    """Refuse unlabelled sources of which some have pairs and some single texts.
+def _check_alike(named: dict[str, ColumnsConfig]) -> None:
+    """Refuse unlabelled sources, by name, of which some have pairs and some single texts.
 
     Raises:
         InputError: One of each is named.
     """
-    kinds = {bool(raw_columns(name, columns).text_pair): name for name in raw}
+    kinds = {bool(columns.text_pair): name for name, columns in named.items()}
     if len(kinds) > 1:
         raise InputError(
             f"{kinds[True]} has pairs, {kinds[False]} single texts; give texts of one kind at a time"

@@ -1,6 +1,6 @@
 """Section `student`: who learns."""
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -84,6 +84,8 @@ class EmbeddingConfig:
 
 
 AUTO_STUDENT = "auto"
+# Settings that not all kinds have.
+_OF_SOME = {"hidden_size", "layers", "kernel_sizes", "head_size", "vocabulary", "embeddings"}
 _KIND = f"""Network: {", ".join(load_kinds())}. `distillkit list` describes each. auto: the training
 texts choose the whole student."""
 
@@ -187,10 +189,17 @@ class StudentConfig:
             raise InputError(
                 f"student.pooling is {self.pooling}, but student.kind is {self.kind}: expected {', '.join(('auto', *kind.poolings))}"
             )
-        if self.layers > 1 and "layers" not in kind.settings:
-            raise InputError(
-                f"student.layers is {self.layers}, but a {self.kind} has one: expected 1"
-            )
+        has = set(kind.settings)
+        has |= {"vocabulary", "embeddings"} if self.reads_words else set()
+        has |= {"head_size"} if kind.network else set()
+        for setting in fields(self):
+            given, usual = getattr(self, setting.name), setting.default
+            if setting.default_factory is not MISSING:
+                usual = setting.default_factory()
+            if setting.name in _OF_SOME - has and given != usual:
+                raise InputError(
+                    f"student.{setting.name} is set, but means nothing to kind {self.kind}: leave it out"
+                )
 
     def _check_words(self) -> None:
         if self.vocabulary.teacher_words and self.embeddings.source == "random":

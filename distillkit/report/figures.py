@@ -314,7 +314,7 @@ def transfer_rows(path: Path) -> list[dict[str, Any]]:
     return out
 
 
-_SHOWN = 400  # characters of a text
+SHOWN = 400  # characters of a text
 
 
 def _pieces(row: dict[str, Any], side: str, word: regex.Pattern[str]) -> list[tuple[str, bool]]:
@@ -327,7 +327,7 @@ def _pieces(row: dict[str, Any], side: str, word: regex.Pattern[str]) -> list[tu
     pieces: list[tuple[str, bool]] = []
     at = 0
     for number, found in enumerate(words, first):
-        if found.end() > _SHOWN:
+        if found.end() > SHOWN:
             return [*pieces, (text[at : found.start()] + "…", False)]
         if number in changed:
             pieces += [(text[at : found.start()], False), (found.group(), True)]

@@ -52,7 +52,6 @@ _SHORT = {
     "shipped": "bundle.zip",
     "teacher": "teacher",
 }
-_LONG = 400  # characters of a text that are shown
 _LIVE_BYTES = 1_050_000  # of a bundle; a third more in base64
 _ROWS_BYTES = 500_000  # of the rows that the page holds
 _CELLS = 30  # labels of a confusion matrix; above it, the commonest confusions alone
@@ -111,7 +110,7 @@ def shown(text: str) -> str:
     >>> shown("a" + chr(0x202E) + "b")
     'a⟨U+202E⟩b'
     """
-    cut = text if len(text) <= _LONG else text[:_LONG] + " …"
+    cut = text if len(text) <= figures.SHOWN else text[: figures.SHOWN] + " …"
     return "".join(
         f"⟨U+{ord(sign):04X}⟩"
         if unicodedata.category(sign) in ("Cc", "Cf", "Cs") and sign not in _JOINERS + "\n\t"
@@ -170,8 +169,8 @@ def live_part(run: Path, most: float = math.inf) -> Summary:
     row = read_table(str(run / "data" / "dev.parquet"), ColumnsConfig(), labels="ignored")[:1]
     first, second = texts_of(row)
     found = {
-        "example": first[0][:_LONG],
-        "second": second[0][:_LONG] if second else "",
+        "example": first[0][: figures.SHOWN],
+        "second": second[0][: figures.SHOWN] if second else "",
         "pairs": second is not None,
     }
     bundle = run / BUNDLE

@@ -25,7 +25,7 @@ from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan, FitResult
 
 # A fresh head answers near 0, and its steps are small: it gets no further than about 10. Nearer
-# scores are learnt as they are: on STS-B (0 to 5) a standardised teacher scores 85.8, this one 86.2.
+# scores are learnt as they are: on STS-B (0 to 5; dev, seed 1) that scores 86.2, standardised 85.8.
 REACH = 8.0
 
 

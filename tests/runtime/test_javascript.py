@@ -25,13 +25,13 @@ from distillkit.recipe import (
     CompressJob,
     EmbeddingConfig,
     LossConfig,
-    StudentConfig,
     TrainingConfig,
     VocabularyConfig,
 )
 from distillkit.recipe.kinds import kind_of
 from distillkit.runtime import Predictor
 from distillkit.runtime.bundle import described, read_bundle, write_bundle
+from tests.student.tiny import tiny
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
 
@@ -115,12 +115,13 @@ def _student(folder, reviews, vocabulary="word", **student):
     pairs = kind_of(student.get("kind", "bilstm")).reads == "pairs"
     table = reviews.assign(text_pair=reviews["text"][::-1].to_numpy()) if pairs else reviews
     table.to_json(folder / "rows.jsonl", orient="records", lines=True, force_ascii=False)
-    config = StudentConfig(
-        hidden_size=6,
+    config = tiny(
+        student.pop("kind", "bilstm"),
+        EmbeddingConfig(source="random", dimension=8),
         head_size=5,
         vocabulary=VOCABULARIES[vocabulary],
-        embeddings=EmbeddingConfig(source="random", dimension=8),
         max_tokens=40,
+        **student,
     )
     source, columns = str(folder / "rows.jsonl"), ColumnsConfig("text", "text_pair" * pairs)
     train_student(
@@ -128,7 +129,7 @@ def _student(folder, reviews, vocabulary="word", **student):
             source,
             source,
             folder / "student",
-            replace(config, **student),
+            config,
             loss=LossConfig(alpha=1.0),
             training=TrainingConfig(epochs=1),
             columns=columns,

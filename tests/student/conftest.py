@@ -4,8 +4,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-from distillkit.recipe import EmbeddingConfig, StudentConfig, VocabularyConfig
+from distillkit.recipe import EmbeddingConfig, VocabularyConfig
 from distillkit.student.build import build_student
+from tests.student.tiny import tiny
 
 LABELS = ["bad", "so-so", "good"]
 TEXTS = ["a b c d e f g h", "a", "", "c b a", "h g f e d c b a a a a"]
@@ -39,14 +40,8 @@ def student(bert):
 
     def build(kind, channels="single", seed=3, unit="word", texts=(*TEXTS, *PAIRS), **options):
         random = EmbeddingConfig(source="random", dimension=5, channels=channels)
-        sizes = {
-            "hidden_size": 6 if not kind.endswith("transformer") else 0,
-            "head_size": 7,
-            "embeddings": random,
-        }
-        sizes |= {"layers": 2} if kind.endswith("transformer") else {}
         vocabulary = options.pop("vocabulary", None) or VocabularyConfig(unit=unit, size=500)
-        config = StudentConfig(kind=kind, vocabulary=vocabulary, **(sizes | options))
+        config = tiny(kind, random, vocabulary=vocabulary, **options)
         return build_student(list(texts), LABELS, config, seed, teacher=bert)
 
     return build

@@ -31,6 +31,7 @@ from distillkit.training.inference import predict_logits
 from distillkit.training.loop import fit
 from tests.conftest import NEGATIVE, POSITIVE
 from tests.student.test_contract import WORDS
+from tests.student.tiny import tiny
 
 LABELS = ["negative", "positive"]
 HOW = TrainingConfig(
@@ -49,13 +50,7 @@ def build(
     table, labels=LABELS, kind="bilstm", source="random", channels="single", seed=1, **options
 ):
     texts, pairs = texts_of(table)
-    config = StudentConfig(
-        kind=kind,
-        hidden_size=8,
-        head_size=8,
-        dropout=0.1,
-        embeddings=EmbeddingConfig(source, 6, channels),
-    )
+    config = tiny(kind, EmbeddingConfig(source, 6, channels), hidden_size=8, head_size=8)
     return build_student([*texts, *(pairs or [])], labels, config, seed, **options)
 
 
