@@ -324,6 +324,7 @@ def score_pairs(tmp_path_factory, tiny_recipe, pair_table):
         student=replace(
             tiny_recipe.student,
             kind="siamese-static",
+            hidden_size=StudentConfig().hidden_size,
             vocabulary=replace(tiny_recipe.student.vocabulary, unit="teacher"),
         ),
         evaluation=EvaluationConfig(gold_epochs=0, latency_sentences=0),

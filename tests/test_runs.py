@@ -406,7 +406,7 @@ def test_dev_and_test_text_reaches_neither_the_transfer_set_nor_the_vocabulary(
     ("options", "said"),
     [
         (
-            "--student.kind transformer --student.hidden-size 200",
+            "--student transformer-fresh --student.hidden-size 200",
             "student.hidden_size is 200: expected a multiple of 64",
         ),
         ("--loss.teachers bert", "loss.teachers has bert, but a run has one, teacher"),

@@ -482,7 +482,7 @@ def test_a_hyperparameter_with_one_value_is_left_out_or_refused():
         ("--search.learning-rate 0 0.1", "search.learning_rate is 0.0 0.1: expected LOW above 0"),
         ("--search.sampling-weights -1 nan", "search.sampling_weights is -1.0 nan"),
         ("--search.hyperparameters widht", "widht, which is no hyperparameter: expected some of"),
-        ("--search.hyperparameters layers --student.kind static", "means nothing to this static"),
+        ("--search.hyperparameters layers --student static", "means nothing to this static"),
         ("--training.epochs 0", "training.epochs is 0"),
         ("--evaluation.latency-sentences 0", "evaluation.latency_sentences is 0"),
     ],

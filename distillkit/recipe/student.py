@@ -198,7 +198,7 @@ class StudentConfig:
                 usual = setting.default_factory()
             if setting.name in _OF_SOME - has and given != usual:
                 raise InputError(
-                    f"student.{setting.name} is set, but means nothing to kind {self.kind}: leave it out"
+                    f"student.{setting.name} is set, but means nothing to kind {self.kind}: leave it out, or name another student (--student NAME)"
                 )
 
     def _check_words(self) -> None:

@@ -40,8 +40,9 @@ def student(bert):
 
     def build(kind, channels="single", seed=3, unit="word", texts=(*TEXTS, *PAIRS), **options):
         random = EmbeddingConfig(source="random", dimension=5, channels=channels)
+        embeddings = options.pop("embeddings", random)
         vocabulary = options.pop("vocabulary", None) or VocabularyConfig(unit=unit, size=500)
-        config = tiny(kind, random, vocabulary=vocabulary, **options)
+        config = tiny(kind, embeddings, vocabulary=vocabulary, **options)
         return build_student(list(texts), LABELS, config, seed, teacher=bert)
 
     return build
