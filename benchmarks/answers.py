@@ -79,7 +79,7 @@ def rejection(
     plain = {name: _plain(predictor.logits(rows)) for name, rows in kinds.items()}
     refused = np.zeros((asked.seeds, len(kinds), len(columns)))
     for seed in range(asked.seeds):
-        foreign = {k: predictor.words(v) for k, v in foreign_texts(source, seed).items()}
+        foreign = {k: predictor.words(v) for k, v in foreign_texts(source, seed=seed).items()}
         fewer = {kind: rows for kind, rows in foreign.items() if kind != "wordnet"}
         rules = [
             fit_rejection(own, found, words["own text, held out"]) for found in (foreign, fewer)

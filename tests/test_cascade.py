@@ -61,18 +61,20 @@ def test_the_first_reaching_and_the_best_accuracy_are_chosen():
     assert curve.deferral_rates[best_within(curve, 0)] == 0
 
 
-def test_held_out_thresholds_are_chosen_on_the_other_half():
+def test_held_out_thresholds_are_chosen_on_other_rows(monkeypatch):
     """On one half the student is always right, on the other its teacher: the other half misleads."""
+    monkeypatch.setattr("distillkit.cascade.run._FOLDS", 2)
     gold, rng = np.zeros(40, int), np.random.default_rng(1)
     first = np.random.default_rng(0).permutation(40) % 2 == 0
     right, wrong = (_logits(rng.uniform(*ends, 40)) for ends in ((0.1, 0.4), (0.6, 0.9)))
     student, teacher = (np.where(best[:, None], right, wrong) for best in (first, ~first))
 
-    def best(curve):
+    def best(curve, theirs):
+        assert theirs in (0, 1)  # of the rows that it is chosen on
         return int(curve.accuracies.argmax())
 
     curve = cascade_curve(student[first], teacher[first], gold[first], 1.0)
-    assert curve.accuracies[best(curve)] == 1
+    assert curve.accuracies[best(curve, 0)] == 1
     assert _held_out(student, teacher, gold, best) == {"accuracy": 0, "deferral_rate": 0.5}
 
 
@@ -216,8 +218,11 @@ def test_models_of_another_task_or_with_other_labels_are_refused(models, paths, 
 
 def test_rows_that_no_threshold_can_be_found_on_are_refused_by_name(models, tmp_path):
     bundles = [str(models / f"{name}-bundle") for name in ("student", "teacher")]
-    rows = ["text\tlabel", "the film is good .\tpositive", "so so\tneutral"]
-    for number, reason in ((3, r"dev.tsv row 2: label 'neutral'"), (2, "dev.tsv: one row")):
+    rows = ["text\tlabel", *["the film is good .\tpositive"] * 9, "so so\tneutral"]
+    for number, reason in (
+        (11, r"dev.tsv row 10: label 'neutral'"),
+        (2, "dev.tsv: labelled rows: 1"),
+    ):
         (tmp_path / "dev.tsv").write_text("\n".join(rows[:number]) + "\n")
         with pytest.raises(InputError, match=reason):
             cascade(*bundles, str(tmp_path / "dev.tsv"), tmp_path / "out", ColumnsConfig())

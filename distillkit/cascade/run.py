@@ -29,8 +29,8 @@ from distillkit.teacher.checkpoint import task_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Rule = Callable[[Curve], int]  # which point of a curve to take
-_FOLDS = 2
+Rule = Callable[[Curve, float], int]  # which point of a curve to take, by the teacher's accuracy
+_FOLDS = 10
 _TIMED = 100  # rows
 
 
@@ -58,7 +58,7 @@ def cascade(
 
     Returns:
         What is written to `cascade.json`: temperature, threshold, accuracy and deferral rate on
-            these rows and on held-out halves, milliseconds a row, and the curve.
+            these rows and on held-out tenths, milliseconds a row, and the curve.
 
     Raises:
         InputError: Something given is wrong, or the accuracy is not reached.
@@ -73,13 +73,17 @@ def cascade(
         )
     rows = read_table(source, columns)
     if len(rows) < _FOLDS:
-        raise InputError(f"{source}: one row; a threshold needs hundreds of labelled dev rows")
+        raise InputError(
+            f"{source}: labelled rows: {len(rows)}; a threshold needs hundreds of labelled dev rows"
+        )
     gold, (ours, theirs) = _logits(student, teacher, rows, source)
     own = float((theirs.argmax(1) == gold).mean())
     wanted = accuracy / 100 or own
 
-    def rule(curve: Curve) -> int:
-        return best_within(curve, deferral_rate) if deferral_rate else _reached(curve, wanted)
+    def rule(curve: Curve, theirs: float) -> int:
+        if deferral_rate:
+            return best_within(curve, deferral_rate)
+        return _reached(curve, accuracy / 100 or theirs)
 
     temperature = fit_temperature(ours, gold)
     curve = cascade_curve(ours, theirs, gold, temperature)
@@ -89,7 +93,7 @@ def cascade(
             f"--accuracy {100 * wanted:.2f} is not reached on {source}: the best is {100 * curve.accuracies[best]:.2f}, "
             f"with {100 * curve.deferral_rates[best]:.1f} % of the rows going to the teacher"
         )
-    point = rule(curve)
+    point = rule(curve, own)
     deferred = float(curve.deferral_rates[point])
     if not point or curve.accuracies[0] > own:
         log(
@@ -124,7 +128,7 @@ def cascade(
 
 
 def _reached(curve: Curve, accuracy: float) -> int:
-    """Return the first point with this accuracy; half of the rows may have none: then the best."""
+    """Return the first point with this accuracy; other rows may have none: then the best."""
     found = first_reaching(curve, accuracy)
     return int(curve.accuracies.argmax()) if found is None else found
 
@@ -158,14 +162,15 @@ def _logits(
 def _held_out(
     ours: np.ndarray, theirs: np.ndarray, gold: np.ndarray, rule: Rule
 ) -> dict[str, float]:
-    """Measure thresholds on held-out rows: each half is answered by what the other half chose."""
+    """Measure thresholds on held-out rows: each tenth is answered by what the others chose."""
     fold = np.random.default_rng(0).permutation(len(gold)) % _FOLDS
     right, asked = np.zeros(len(gold), bool), np.zeros(len(gold), bool)
     for number in range(_FOLDS):
         mine, others = fold == number, fold != number
         temperature = fit_temperature(ours[others], gold[others])
         curve = cascade_curve(ours[others], theirs[others], gold[others], temperature)
-        asked[mine] = asks(ours[mine], temperature, float(curve.thresholds[rule(curve)]))
+        point = rule(curve, float((theirs[others].argmax(1) == gold[others]).mean()))
+        asked[mine] = asks(ours[mine], temperature, float(curve.thresholds[point]))
         found = np.where(asked[mine], theirs[mine].argmax(1), ours[mine].argmax(1))
         right[mine] = found == gold[mine]
     return {"accuracy": float(right.mean()), "deferral_rate": float(asked.mean())}

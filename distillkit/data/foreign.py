@@ -13,21 +13,21 @@ _WORDNET_ROWS = 3000
 _RANDOM_ROWS = 100
 
 
-def foreign_texts(train: str, seed: int = 1) -> dict[str, list[str]]:
+def foreign_texts(*sources: str, seed: int = 1) -> dict[str, list[str]]:
     """Return texts by kind, at least 100 of each.
 
     They are the other embedded corpora, single sentences (half of them in 17 languages, half in
     English of many registers), random characters, and WordNet where it is installed.
 
     Args:
-        train: The task's source: its own embedded corpus is left out.
+        sources: The task's: embedded corpora among them are left out.
         seed: Draws WordNet's rows and the random characters.
     """
     rng = np.random.default_rng(seed)
     found = {
         name: [row["text"] for _, row in read_rows(f"embedded:{name}/unlabelled")]
         for name in EMBEDDED
-        if not train.startswith(f"embedded:{name}/")
+        if not any(source.startswith(f"embedded:{name}/") for source in sources)
     }
     place = importlib.resources.files("distillkit") / "data" / "embedded" / "foreign.txt"
     found["sentences"] = place.read_text(encoding="utf-8").splitlines()

@@ -159,7 +159,7 @@ def coverage_floors(logits: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     """Return, by coverage, the probability from which a label belongs to the set.
 
     The sets hold the right label of at least that share of new rows, if those are drawn as these
-    were.
+    were, and if these rows had no part in choosing the model.
 
     Args:
         logits: Divided by the temperature, (N, C) float.

@@ -23,12 +23,13 @@ from distillkit.pipeline.results import Trained
 from distillkit.processes import rank
 from distillkit.recipe import EvaluationConfig, StudentJob, Task, TrainingConfig, dump
 from distillkit.student.build import build_student
-from distillkit.student.train import fit_plan, training_rows
+from distillkit.student.train import TrainingRows, fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_base_model, load_classifier
 from distillkit.teacher.word_states import word_states
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan
+from distillkit.training.scores import rescale, scale_of
 from distillkit.training.strategies import start
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
@@ -62,9 +63,12 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         dev = read_table(job.dev, job.columns, task=kind)
         strategy = start(_length(job))
         with shared(strategy, job.output, lambda: _prepared(job, kind, dev)) as prepared:
-            plan = _plan(job, prepared, dev)
+            scale = _scale(job, kind, prepared.rows)
+            plan = _plan(job, prepared, dev, scale)
             result = fit(prepared.model, plan, strategy)
             if rank() == 0:
+                if scale != (0.0, 1.0):
+                    rescale(prepared.model, *scale)
                 _save(job, prepared, plan)
     shares = prepared.teacher_shares
     return Trained(
@@ -109,13 +113,26 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
     return Prepared(model, tokenizer, rows, shares, digest(targets, gold, names))
 
 
-def _plan(job: StudentJob, prepared: Prepared, dev: pa.Table) -> FitPlan:
+def _scale(job: StudentJob, kind: Task, rows: TrainingRows) -> tuple[float, float]:
+    """Return mean and standard deviation by which the student's scores are standardised."""
+    scores = rows.gold if rows.targets is None else rows.targets
+    has_head = job.student.of_kind.network is None and not job.student.hidden_size  # its teacher's
+    if kind != "regression" or has_head or scores is None:
+        return 0.0, 1.0
+    return scale_of(scores)
+
+
+def _plan(
+    job: StudentJob, prepared: Prepared, dev: pa.Table, scale: tuple[float, float]
+) -> FitPlan:
     """Put together what the student is to learn."""
     made_from = {
         "student": asdict(job.student),
         "loss": asdict(job.loss),
         "targets (SHA-256)": prepared.digest,
     }
+    if scale != (0.0, 1.0):
+        made_from["scores"] = "standardised"
     return fit_plan(
         prepared.model,
         prepared.tokenizer,
@@ -126,6 +143,7 @@ def _plan(job: StudentJob, prepared: Prepared, dev: pa.Table) -> FitPlan:
         job.seed,
         job.progress,
         Checkpoints(checkpoint_folder(job.output), made_from, resume=job.resume),
+        scale,
     )
 
 

@@ -126,7 +126,7 @@ def manifest_fields(recipe: Recipe, task: Taught, bundle: Path) -> Summary:
     foreign = {
         # Of pairs a text and the next one of its kind.
         name: predictor.words(texts, [*texts[1:], texts[0]] if task.columns.text_pair else None)
-        for name, texts in foreign_texts(recipe.data.train).items()
+        for name, texts in foreign_texts(recipe.data.train, *recipe.data.unlabelled).items()
     }
     words = predictor.words
     rule = fit_rejection(words(*texts_of(own)), foreign, words(*texts_of(dev)))

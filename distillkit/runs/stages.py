@@ -48,12 +48,12 @@ from distillkit.runs.first_labels import (
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.student.embeddings import check_vector_file
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
-from distillkit.teacher.fine_tune import REACH
 from distillkit.teacher.label import Labeller
 from distillkit.teacher.logits_file import file_labels
 from distillkit.training.optimizers import check_optimizer
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
+from distillkit.training.scores import REACH
 
 _TIMED_ROWS = 256
 

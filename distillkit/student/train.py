@@ -105,6 +105,7 @@ def fit_plan(
     seed: int,
     progress: str = "student",
     checkpoints: Checkpoints | None = None,
+    scale: tuple[float, float] = (0.0, 1.0),
 ) -> FitPlan:
     """Return how `fit` is to train a student; the score is `data.scores.dev_score`.
 
@@ -118,6 +119,7 @@ def fit_plan(
         seed: Order of the rows, dropout.
         progress: Name of the progress bar.
         checkpoints: Where training keeps what it needs to go on after a kill.
+        scale: Mean and standard deviation by which scores are standardised.
 
     Raises:
         InputError: A label of dev is unknown to the model or of another task, or the loss asks what
@@ -132,7 +134,7 @@ def fit_plan(
 
     return FitPlan(
         rows.tokens,
-        _loss_of_rows(DistillationLoss(loss, kind), rows),
+        _loss_of_rows(DistillationLoss(loss, kind), rows, scale),
         training,
         seed,
         progress,
@@ -143,7 +145,10 @@ def fit_plan(
     )
 
 
-def _loss_of_rows(criterion: DistillationLoss, rows: TrainingRows) -> LossOfRows:
+def _loss_of_rows(
+    criterion: DistillationLoss, rows: TrainingRows, scale: tuple[float, float]
+) -> LossOfRows:
+    (centre, spread), asis = scale, scale == (0.0, 1.0)
     held: list[Tensor | None] = []
 
     def loss(numbers: Tensor, found: Tensor) -> Tensor:
@@ -152,7 +157,9 @@ def _loss_of_rows(criterion: DistillationLoss, rows: TrainingRows) -> LossOfRows
             if target is not None and fits_beside(target.nbytes, found.device):
                 target = target.to(found.device)
             held.append(target)
-        targets = (None if target is None else _rows_of(target, numbers) for target in held)
+        targets = [None if target is None else _rows_of(target, numbers) for target in held]
+        if not asis:
+            targets = [None if target is None else (target - centre) / spread for target in targets]
         return criterion(found, *targets)
 
     return loss

@@ -79,8 +79,11 @@ _Check = tuple[str, float, float, float]
 
 def _check_classes(logits: np.ndarray, gold: np.ndarray) -> _Check:
     # Balanced: a teacher that always says the commonest label is at chance whatever its share.
-    chance = 1 / max(len(np.unique(gold)), 2)
-    bound = min(chance + 2 * math.sqrt(chance * (1 - chance) / len(gold)), 0.95)
+    rows = np.unique(gold, return_counts=True)[1]
+    chance = 1 / max(len(rows), 2)
+    # The score is a mean of recalls, and a rare class has few rows: its recall is the least sure.
+    error = math.sqrt(chance * (1 - chance) * float((1 / rows).mean()) / len(rows))
+    bound = min(chance + 2 * error, 0.95)
     score = float(balanced_accuracy_score(gold, logits.argmax(1)))
     return "balanced accuracy", score, chance, bound
 

@@ -9,6 +9,7 @@ from distillkit.data.batches import encode
 from distillkit.recipe import StudentConfig, load_config
 from distillkit.recipe.kinds import load_kinds
 from distillkit.training.inference import predict_logits
+from distillkit.training.scores import rescale
 from tests.student.conftest import LABELS, PAIRS, TEXTS
 
 KINDS = sorted(load_kinds())
@@ -270,3 +271,12 @@ def test_word_vectors_start_every_channel_and_padding_stays_zero(student, kind, 
 @pytest.mark.parametrize("name", shelf.entries("students"))
 def test_every_student_of_the_shelf_is_one_of_these_kinds(name):
     assert load_config("students", name, StudentConfig()).kind in KINDS
+
+
+@students
+def test_what_was_learnt_standardised_is_answered_on_its_scale(name, student):
+    model, tokenizer = student(**STUDENTS.get(name, {"kind": name}))
+    standardised = logits_of(model, tokenizer, name, range(3))
+    rescale(model, 50.0, 20.0)
+    found = logits_of(model, tokenizer, name, range(3))
+    torch.testing.assert_close(found, 50 + 20 * standardised, rtol=1e-4, atol=1e-3)
