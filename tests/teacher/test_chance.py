@@ -61,9 +61,9 @@ def test_labels_that_tell_no_rows_apart_cannot_be_checked():
 
 
 def test_a_recall_of_few_rows_is_not_sure():
-    """Recalls of 0.52 and 0.56 are within two standard errors of guessing where 20 rows are y."""
-    labels = ["x"] * 380 + ["y"] * 20
-    says_y = np.r_[np.arange(380) >= 198, np.arange(20) < 11].astype(float)
+    """Recalls of 0.52 and 0.56 are within two standard errors of guessing where 100 rows are y."""
+    labels = ["x"] * 1900 + ["y"] * 100
+    says_y = np.r_[np.arange(1900) >= 988, np.arange(100) < 56].astype(float)
     with pytest.raises(InputError, match="at chance on the labelled rows"):
         check("classification", np.stack([1 - says_y, says_y], 1), labels)
 
