@@ -15,13 +15,14 @@ import yaml
 
 from distillkit import runs
 from distillkit.data.checked import read_json, save_pretrained
+from distillkit.data.files import HeldError
 from distillkit.data.memory import source_of
 from distillkit.doctor.examine import quick_checks
 from distillkit.errors import InputError
 from distillkit.measure.closing import closing_lines
 from distillkit.measure.report import SCORE_NAMES
 from distillkit.pipeline import Classifier
-from distillkit.processes import log
+from distillkit.processes import log, world
 from distillkit.recipe import Recipe, load_recipe
 from distillkit.report import write_report
 from distillkit.runs.folder import BUNDLE, Summary, write_index
@@ -73,6 +74,8 @@ def distill(
     Raises:
         InputError: Something given is wrong.
     """
+    if world() > 1:
+        raise InputError("distill works in one process; start it without torchrun")
     folder = Path(output)
     given, fresh = folder / "given", not folder.exists()
     try:
@@ -90,6 +93,8 @@ def distill(
             data["unlabelled"] = [] if none else [source_of(unlabelled, "unlabelled", given)]
         spec = {"data": data, "teacher": _teacher(teacher, given), "student": student, **settings}
         return run_recipe(_recipe(spec), folder)
+    except HeldError:
+        raise
     except InputError:
         if fresh and not any(folder.glob("*/stage.json")):
             shutil.rmtree(folder, ignore_errors=True)

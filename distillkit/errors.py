@@ -48,8 +48,8 @@ class MissingValue(InputError):
         self.place, self.what = place, what
 
 
-class WorkerDied(InputError):
-    """A process that shared the work has died; what is done is kept for the next try."""
+class Unfinished(InputError):
+    """A full disk, or the death of a process that shared the work: what is done is kept."""
 
 
 class Preempted(Exception):
@@ -143,6 +143,20 @@ def say_renamed(place: str, old: str, new: str) -> None:
         )
 
 
+def disk_failed(error: Exception) -> bool:
+    """Say whether a disk is full or does not answer, so that the same command may go on later."""
+    return _number(error) in (*FULL, *_BROKEN)
+
+
+def _number(error: Exception) -> int | None:
+    number: int | None = getattr(error, "errno", None)
+    if number is None and (
+        found := re.search(r"(?:os error|errno) (\d+)\b", str(error), re.IGNORECASE)
+    ):
+        number = int(found[1])
+    return number
+
+
 def disk_error(error: Exception, target: object = "", *, absent: bool = False) -> str:
     """Return the line about an error that a disk or file system raised, or "" for another error.
 
@@ -152,10 +166,7 @@ def disk_error(error: Exception, target: object = "", *, absent: bool = False) -
         target: What is being written; "": unknown.
         absent: A missing file is an error of the target's too.
     """
-    number, place = getattr(error, "errno", None), getattr(error, "filename", None) or ""
-    if number is None:
-        found = re.search(r"(?:os error|errno) (\d+)\b", str(error), re.IGNORECASE)
-        number = int(found[1]) if found else None
+    number, place = _number(error), getattr(error, "filename", None) or ""
     if number in FULL:
         return f"{target or place or error}: no space left on the disk; free some and run the same command again"
     if number in _BROKEN:

@@ -118,7 +118,9 @@ def gold_loss(task: Task, student: Tensor, labels: Tensor) -> Tensor:
     if task == "regression":
         return (student.float().squeeze(1) - labels).square().mean()
     return (
-        functional.binary_cross_entropy_with_logits(student.float(), labels, reduction="none")
+        functional.binary_cross_entropy_with_logits(
+            student.float(), labels.float(), reduction="none"
+        )
         .sum(1)
         .mean()
     )

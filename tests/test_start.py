@@ -110,6 +110,23 @@ def test_pairs_and_long_texts_and_new_words_choose_the_student(tmp_path):
     assert written(tmp_path, "a.csv", ("text", "label"), new)[0]["student"] == "bilstm-subwords"
 
 
+@pytest.mark.parametrize(
+    ("header", "given"),
+    [
+        (("sentence1", "sentence2", "label"), "sentence2"),
+        (("问题1", "问题2", "标签"), ""),
+        (("问句1", "问句2", "类别"), ""),
+    ],
+)
+def test_no_column_is_both_texts_of_a_pair(tmp_path, header, given):
+    rows = [(f"是什么{i}", f"是什么东西呢{i}", "01"[i % 2]) for i in range(40)]
+    options = {"columns": ColumnsConfig(text_pair=given)} if given else {}
+    columns = written(tmp_path, "a.csv", header, rows, **options)[1].data.columns
+    assert (columns.text, columns.text_pair, columns.label) == header
+    with pytest.raises(InputError, match="text and text_pair are both 'x': expected two columns"):
+        ColumnsConfig(text="x", text_pair="x")
+
+
 PAIRS = [(f"what is {i}", f"and what was {i}", "yn"[i % 2]) for i in range(40)]
 
 
@@ -180,6 +197,8 @@ def test_labels_and_texts_that_would_be_read_wrong_are_refused_or_named(tmp_path
     first = ("The only time that I have been there was in spring", "bad")
     with pytest.raises(InputError, match="the first line looks like a row: its label, 'bad'"):
         written(tmp_path, "a.csv", first, rows_of(ENGLISH, ("good", "bad")))
+    with pytest.raises(InputError, match="the first line looks like a row: its label, '1'"):
+        written(tmp_path, "a.csv", ("手机很好用", "1"), rows_of(CHINESE, "01"))
     rows = [{"body": {"text": f"a b {i}"}, "label": "xy"[i % 2]} for i in range(40)]
     nested = tmp_path / "a.jsonl"
     nested.write_text("".join(json.dumps(row) + "\n" for row in rows))

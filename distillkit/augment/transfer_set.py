@@ -52,7 +52,7 @@ from distillkit.data.files import disk_errors, hold, remove_folder
 from distillkit.data.normal import normal_rows
 from distillkit.data.tables import table_writer, with_mask
 from distillkit.data.workers import each, processes
-from distillkit.errors import InputError, WorkerDied
+from distillkit.errors import InputError, Unfinished
 from distillkit.processes import progress_bar
 
 _GROUP_ROWS = 2**17  # units are written together until they have as many rows
@@ -90,7 +90,7 @@ def build_transfer_set(
             work.mkdir(exist_ok=True)
         try:
             report = _build(sources, target, work, options)
-        except WorkerDied:
+        except Unfinished:
             raise
         except InputError:
             remove_folder(work)

@@ -23,7 +23,7 @@ from distillkit.pipeline.export import change_manifest
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime import Predictor
-from distillkit.runtime.bundle import is_bundle
+from distillkit.runtime.bundle import is_bundle, read_bundle
 from distillkit.teacher.checkpoint import task_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def cascade(
         raise InputError(
             f"--accuracy {accuracy:g}: expected percent, above 1 (--deferral-rate is what goes from 0 to 1); did you mean {100 * accuracy:g}?"
         )
+    _check_tasks(student, teacher)
     rows = read_table(source, columns)
     if len(rows) < _FOLDS:
         raise InputError(
@@ -127,6 +128,13 @@ def cascade(
     return result
 
 
+def _check_tasks(*models: str) -> None:
+    for model in models:
+        task = read_bundle(Path(model))[0].task if is_bundle(Path(model)) else task_of(model)
+        if task != "classification":
+            raise InputError(f"{model}: its task is {task}; a cascade is for classification")
+
+
 def _reached(curve: Curve, accuracy: float) -> int:
     """Return the first point with this accuracy; other rows may have none: then the best."""
     found = first_reaching(curve, accuracy)
@@ -142,13 +150,10 @@ def _logits(
     for model in (student, teacher):
         if is_bundle(Path(model)):
             predictor = Predictor(model, threads=0)
-            task, names = predictor.task, predictor.labels
+            names = predictor.labels
             logits = predictor.logits(*texts_of(rows))
         else:
-            task = task_of(model)
             logits, names = pipeline.classify(model, rows, source)
-        if task != "classification":
-            raise InputError(f"{model}: its task is {task}; a cascade is for classification")
         labels = labels or names
         if set(names) != set(labels):
             raise InputError(

@@ -53,7 +53,7 @@ class Export(Command):
         if self.js:
             return self._javascript()
         model = model_in(self.model, STUDENT)
-        columns = columns_of(model, self.source, self.columns)
+        columns = columns_of(model, self.source or self.dev, self.columns)
         given = {name: value for name, value in vars(self).items() if name != "js"}
         return pipeline.export(**given | {"model": model, "columns": columns})
 
@@ -77,7 +77,7 @@ class Export(Command):
             return write_javascript(Path(model), self.target)
         with TemporaryDirectory() as work:
             bundle = Path(work) / BUNDLE
-            columns = columns_of(model, self.source, self.columns)
+            columns = columns_of(model, self.source or self.dev, self.columns)
             pipeline.export(model, bundle, self.source, columns, one_file=True, dev=self.dev)
             return write_javascript(bundle, self.target)
 
@@ -103,7 +103,9 @@ class Compress(CompressJob, Command):
         from distillkit.compress.report import steps_table
         from distillkit.compress.run import compress
 
-        result = compress(replace(self, model=model_in(self.model, STUDENT)))
+        model = model_in(self.model, STUDENT)
+        columns = columns_of(model, self.dev, self.columns)
+        result = compress(replace(self, model=model, columns=columns))
         log(f"\n{steps_table(result)}\n\n{self.output / 'compress.json'}")
         return {"output": str(self.output), "steps": result["steps"]}
 

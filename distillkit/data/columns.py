@@ -11,6 +11,7 @@ from distillkit.recipe import ColumnsConfig
 _TEXTS = (
     *("text", "sentence", "review", "content", "comment", "body", "tweet", "message"),
     *("document", "question", "title"),
+    *("文本", "内容", "正文", "评论", "句子", "标题", "问题"),
 )
 _PAIRS = (
     ("sentence1", "sentence2"),
@@ -19,10 +20,12 @@ _PAIRS = (
     ("text1", "text2"),
     ("text_a", "text_b"),
     ("sentence_a", "sentence_b"),
+    *(("句子1", "句子2"), ("问题1", "问题2"), ("文本1", "文本2")),
 )
 _LABELS = (
     *("label", "labels", "stars", "rating", "sentiment", "class", "category", "target"),
     "score",
+    *("标签", "类别", "情感", "评分"),
 )
 
 
@@ -44,9 +47,12 @@ def find_columns(names: Sequence[str], columns: ColumnsConfig) -> tuple[ColumnsC
     usual, found = ColumnsConfig(), {}
     if columns.text == usual.text not in names:
         pairs = [pair for pair in (_all_of(pair, names) for pair in _PAIRS) if pair]
-        one = [name for name in names if name.lower() in _TEXTS]
+        one = [n for n in names if n.lower() in _TEXTS and n != columns.text_pair]
+        mates = [first for first, second in pairs if second == columns.text_pair]
         if not columns.text_pair and len(pairs) == 1:
             found["text"], found["text_pair"] = pairs[0]
+        elif mates:
+            found["text"] = mates[0]
         elif len(one) == 1:
             found["text"] = one[0]
     texts = [columns.text, columns.text_pair, *found.values()]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from distillkit.errors import InputError, disk_error
+from distillkit.errors import InputError, Unfinished, disk_error, disk_failed
 from distillkit.processes import rank
 
 SUMS = "checksums.json"
@@ -44,7 +44,8 @@ def disk_errors(target: Path) -> Iterator[None]:
     """Turn a full disk, or a target that cannot be made, into one line.
 
     Raises:
-        InputError: The disk is full, or `target` cannot be written.
+        Unfinished: The disk is full, or does not answer.
+        InputError: `target` cannot be written.
     """
     try:
         yield
@@ -57,7 +58,7 @@ def disk_errors(target: Path) -> Iterator[None]:
         )
         if isinstance(error, InputError) or not (line := disk_error(error, target, absent=nowhere)):
             raise
-        raise InputError(line) from None
+        raise (Unfinished if disk_failed(error) else InputError)(line) from None
 
 
 class HeldError(InputError):
@@ -89,7 +90,8 @@ def hold(target: Path, *, wait: bool = False) -> Iterator[None]:
             try:
                 lock.acquire(timeout=-1 if wait else 0)
             except Timeout:
-                check_writable(place)  # filelock tries a folder again that takes no file
+                if not path.exists():
+                    check_writable(place)  # filelock tries a folder again that takes no file
                 who = "another process"
                 with contextlib.suppress(OSError):
                     who = path.read_text(encoding="utf-8") or who

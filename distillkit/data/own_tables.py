@@ -71,6 +71,10 @@ def own_files(source: str, wanted: set[str], labels: str) -> list[UPath]:
     schema, *others = (parquet_schema(file) for file in files)
     masks = {(one.metadata or {}).get(MASK) for one in (schema, *others)}
     if len(masks) > 1 or any(one != schema for one in others):
+        if masks != {None}:
+            raise InputError(
+                f"{source}: its tables have different columns or mask words; give the files of one transfer set"
+            )
         return []
     columns = [*wanted, *([] if labels == "ignored" else ["label"])]
     # Whoever writes the stamp may write it over other columns.

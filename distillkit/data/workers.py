@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
-from distillkit.errors import InputError, WorkerDied
+from distillkit.errors import InputError, Unfinished
 from distillkit.processes import cores, meet, rank, world
 from distillkit.recipe import Engine
 
@@ -62,7 +62,7 @@ def each(
         try:
             yield from parallel(delayed(_in_worker)(function, item, os.getpid()) for item in items)
         except BrokenProcessPool:
-            raise WorkerDied(_DIED) from None
+            raise Unfinished(_DIED) from None
 
 
 def processes(wanted: int, items: int) -> int:
@@ -129,7 +129,7 @@ def _shared_out(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     for number in range(len(items)):
         said, result = answers[number % world()][number // world()]
         if not said:
-            raise InputError(result)
+            raise result
         yield result
 
 
@@ -142,7 +142,7 @@ def _answer(function: Callable[[T], R], item: T) -> tuple[bool, Any]:
     try:
         return True, function(item)
     except InputError as error:
-        return False, str(error)
+        return False, error if isinstance(error, Unfinished) else InputError(str(error))
 
 
 def _in_worker(function: Callable[[T], R], item: T, parent: int) -> R:
@@ -201,7 +201,7 @@ def _ray(
                 raise InputError(result)
             yield result
     except _deaths(ray):
-        raise WorkerDied(_DIED) from None
+        raise Unfinished(_DIED) from None
 
 
 def _in_flight(

@@ -125,8 +125,12 @@ def _columns(
     second = next((name for name in names if is_second_name(name, columns.text)), "")
     columns = replace(columns, text_pair=columns.text_pair or second)
     if columns.text not in names:
-        texts = {name: _mean_length(rows, name) for name in names if name != columns.label}
-        columns = replace(columns, text=max(texts, key=lambda name: texts[name], default=""))
+        others = [name for name in names if name not in (columns.label, columns.text_pair)]
+        longest = max(others, key=lambda name: _mean_length(rows, name), default="")
+        first = next((name for name in others if is_second_name(longest, name)), longest)
+        columns = replace(columns, text=longest if columns.text_pair else first)
+        if first != longest and not columns.text_pair:
+            columns = replace(columns, text_pair=longest)
     if not labelled:
         return replace(columns, text_pair="")  # nothing but labelled rows tells pairs apart
     if columns.label not in names:
@@ -170,7 +174,9 @@ def _check_texts(
             raise InputError(
                 f"{source}: column {name!r} has {str(other)[:60]!r}; expected text: name another with --data.columns.text"
             )
-    if columns.label in labels and len(columns.text) > _LONGEST_NAME:
+    # Chinese sentences are short, but a label called 0 beside a text that is none has no header.
+    number = number_in(columns.label) is not None and number_in(columns.text) is None
+    if columns.label in labels and (number or len(columns.text) > _LONGEST_NAME):
         raise InputError(
             f"{source}: the first line looks like a row: its label, {columns.label!r}, occurs again; put a line with the columns' names first"
         )

@@ -245,10 +245,11 @@ def _gaps(about: About, split: str) -> str:
 
 
 def _worst(student: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the label with the lowest F1, its metrics and its name in quotes."""
-    if "classes" not in student:
+    """Return the label of dev with the lowest F1, its metrics and its name in quotes."""
+    seen = [item for item in student.get("classes", {}).items() if item[1]["rows"]]
+    if not seen:
         return None
-    name, metrics = min(student["classes"].items(), key=lambda item: item[1]["f1"])
+    name, metrics = min(seen, key=lambda item: item[1]["f1"])
     return {"name": json.dumps(name, ensure_ascii=False), **metrics}
 
 

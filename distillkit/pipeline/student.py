@@ -86,6 +86,10 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
     scratch = Scratch(job.output.parent)
     table = read_table(job.transfer_set, job.columns, task=kind, labels=labels, scratch=scratch)
     job.student.check_fits(pairs="text_pair" in table.column_names, source=job.transfer_set)
+    if job.logits and job.training.sampling_weights and "origin" not in table.column_names:
+        raise InputError(
+            f"{job.transfer_set}: no column 'origin', by which training.sampling_weights counts; leave them out, or give what distillkit augment wrote"
+        )
     targets = None
     shares: dict[str, float] = {}
     if job.logits is None:

@@ -41,6 +41,10 @@ class ColumnsConfig:
             raise InputError(
                 f"data.columns.label is {self.label!r}, a column of text; expected the column of the labels"
             )
+        if self.text == self.text_pair:
+            raise InputError(
+                f"data.columns.text and text_pair are both {self.text!r}: expected two columns"
+            )
         if not self.label_separator:
             raise InputError(
                 "data.columns.label_separator is empty: expected what splits a row's labels, as in a,b"

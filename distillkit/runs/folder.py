@@ -20,7 +20,7 @@ from distillkit.data.files import (
     replace_folder,
     whole_file,
 )
-from distillkit.errors import InputError, WorkerDied
+from distillkit.errors import InputError, Unfinished
 from distillkit.processes import log
 from distillkit.recipe import Recipe
 
@@ -181,7 +181,7 @@ def _fill(
         stamp["files"] = sorted(path.relative_to(partial).as_posix() for path in files)
         with whole_file(partial / "stage.json") as unfinished:
             unfinished.write_text(json.dumps(stamp, ensure_ascii=False, indent=1), encoding="utf-8")
-    except WorkerDied:
+    except Unfinished:
         raise
     except InputError:  # a bug, or want of memory, loses nothing that is done
         # A training that was told to end, or that hit a NaN, has left checkpoints or the bad batch.

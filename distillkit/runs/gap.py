@@ -64,7 +64,9 @@ def texts_for(
     tables = {"train": _some(train, seed), "dev": _some(dev, seed)}
     with tempfile.TemporaryDirectory() as work:
         source, target = Path(work) / "source.parquet", Path(work) / "target.parquet"
-        write_table(tables["train"], source)
+        # With a label, or augment would say that there is none.
+        labels = pa.array(["x"] * len(tables["train"]))
+        write_table(tables["train"].append_column("label", labels), source)
         rules = replace(config, n_iter=4, mix=MixConfig(), vary_unlabelled=False)
         pipeline.augment(str(source), target, rules, columns, seed=seed + 1)
         tables["variants"] = read_table(str(target), columns, labels="ignored")

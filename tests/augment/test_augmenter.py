@@ -137,5 +137,9 @@ def test_one_text_in_place_of_a_list_is_refused():
 def test_a_column_of_texts_is_taken_and_what_is_no_text_is_named():
     texts = ["one two", "three four"]
     assert augmenter(p_mask=1.0)(pd.Series(texts)) == augmenter(p_mask=1.0)(texts)
-    with pytest.raises(InputError, match="None: expected a text"):
-        augmenter()(["one", None])
+    assert augmenter(p_mask=1.0)(text for text in texts) == augmenter(p_mask=1.0)(texts)
+    for wrong in (["one", None], pd.Series(["one", None], dtype="string"), [{"text": "one"}]):
+        with pytest.raises(InputError, match=": expected a text"):
+            augmenter()(wrong)
+    with pytest.raises(InputError, match="2 texts, 1 second texts: expected as many"):
+        augmenter()(texts, ["one"])

@@ -19,7 +19,7 @@ from distillkit.augment.method import AugmentOptions
 from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.augment.variants import ORIGINS, schema
 from distillkit.data.tables import mask_of, read_table
-from distillkit.errors import InputError, WorkerDied
+from distillkit.errors import InputError, Unfinished
 from distillkit.recipe import ColumnsConfig
 
 MASK_ALL = {"p_mask": 1.0, "p_pos": 0.0, "p_ng": 0.0}
@@ -651,7 +651,7 @@ def test_a_tagger_of_ones_own_is_asked_each_time(tmp_path, stopped):
 def test_what_is_done_when_a_worker_dies_is_kept_and_a_mistake_leaves_nothing(
     tmp_path, monkeypatch
 ):
-    for error, kept in ((WorkerDied("died"), True), (InputError("wrong"), False)):
+    for error, kept in ((Unfinished("died"), True), (InputError("wrong"), False)):
 
         def fail(*given, error=error):
             raise error

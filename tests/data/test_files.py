@@ -34,7 +34,7 @@ from distillkit.data.files import (
     whole_file,
     whole_folder,
 )
-from distillkit.errors import InputError
+from distillkit.errors import InputError, Unfinished
 from distillkit.runs import RunFolder
 
 
@@ -287,7 +287,7 @@ def test_a_users_own_file_in_an_earlier_result_is_not_lost(tmp_path):
 def test_full_disk_is_one_line_that_names_the_target(tmp_path):
     with (
         pytest.raises(
-            InputError,
+            Unfinished,  # of which a stage keeps what is done
             match=r"a\.txt: no space left on the disk; free some and run the same command again$",
         ),
         disk_errors(tmp_path / "a.txt"),
@@ -297,7 +297,7 @@ def test_full_disk_is_one_line_that_names_the_target(tmp_path):
 
 
 def test_full_disk_is_known_by_its_words_where_a_library_hides_the_number(tmp_path):
-    with pytest.raises(InputError, match="no space left on the disk"), disk_errors(tmp_path):
+    with pytest.raises(Unfinished, match="no space left on the disk"), disk_errors(tmp_path):
         raise RuntimeError("I/O error: No space left on device (os error 28)")
 
 

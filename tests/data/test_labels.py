@@ -110,6 +110,11 @@ def test_a_missing_label_is_null_where_it_may_be(read, task):
         ("classification", ["a"], r"is \['a'\]; expected a class.*--data\.task multi-label"),
         ("multi-label", [0.5], r"is 0.5, a number with a fraction; .*--data\.task regression"),
         ("multi-label", [["a"]], "expected a class"),
+        (
+            "multi-label",
+            [1.0, 0.0, 1.0],
+            r"is \[1.0, 0.0, 1.0\], zeros and ones; expected the names",
+        ),
         ("multi-label", ["a", None], "is NaN"),
     ],
 )
