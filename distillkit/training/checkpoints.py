@@ -78,7 +78,7 @@ class Checkpoints:
         self, folder: Path, made_from: Mapping[str, Any] | None = None, *, resume: bool = True
     ) -> None:
         self.folder, self.resume = folder, resume
-        self._made_from = _flat(made_from or {})
+        self._made_from = by_path(made_from or {})
 
     def begin(self, strategy: Strategy, made_from: Mapping[str, Any]) -> Position:
         """Restore a prepared strategy and every random state from the last whole checkpoint.
@@ -93,7 +93,7 @@ class Checkpoints:
         Raises:
             InputError: That checkpoint is of other settings, or cannot be read.
         """
-        self._made_from |= _flat(made_from)
+        self._made_from |= by_path(made_from)
         if strategy.rank == 0 and not self.resume:
             self.discard()
         if strategy.rank == 0:
@@ -265,16 +265,13 @@ def _bytes_of(value: Any) -> Iterator[bytes]:
         yield json.dumps(value).encode()
 
 
-def _flat(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def by_path(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Name every setting by its path, in what JSON has, so that two of them can be compared."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in sections.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.")
-            if isinstance(value, Mapping)
-            else {prefix + name: value}
-        )
-    return json.loads(json.dumps(flat)) if not prefix else flat
+        section = isinstance(value, Mapping)
+        found |= by_path(value, f"{prefix}{name}.") if section else {prefix + name: value}
+    return found if prefix else json.loads(json.dumps(found))
 
 
 def _flush(file: Path) -> None:

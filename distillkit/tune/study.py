@@ -42,7 +42,7 @@ from distillkit.runs import (
 )
 from distillkit.student.train import sampling_weights
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
-from distillkit.training.checkpoints import checkpoint_folder
+from distillkit.training.checkpoints import by_path, checkpoint_folder
 from distillkit.training.inference import on_threads
 from distillkit.tune.front import choose, draw_front, front_table, pareto_front
 from distillkit.tune.sampler import OBJECTIVES, propose
@@ -138,23 +138,12 @@ def _check_same(place: Path, recipe: Recipe, search: SearchConfig) -> None:
     searched = {new_name(name): ends for name, ends in given.items()}
     searched["hyperparameters"] = [new_name(name) for name in searched["hyperparameters"]]
     trained = asdict(load_recipe(str(first / "recipe.yaml")))  # which knows old names
-    before = _flat({**trained, "search": searched})
-    now = _flat({**asdict(recipe), "search": asdict(search)})
+    before = by_path({**trained, "search": searched})
+    now = by_path({**asdict(recipe), "search": asdict(search)})
     for name, value in now.items():
         if before.get(name) != value and name not in _ELSEWHERE:
             said = f"{name} {before.get(name)!r}, not {value!r}"
             raise InputError(f"{place}: its trials have {said}; {_MEND}")
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted names, with tuples as the lists of a JSON file."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{above}{name}.")
-        else:
-            found[above + name] = list(value) if isinstance(value, tuple) else value
-    return found
 
 
 class _Study:
