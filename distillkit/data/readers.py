@@ -49,7 +49,7 @@ def read_rows(source: str) -> Iterator[Row]:
     """
     if source.startswith("datasets:"):
         return _read_datasets(source)
-    return chain.from_iterable(_reader(path)(path) for path in source_files(source))
+    return chain.from_iterable(map(_rows_of, source_files(source)))
 
 
 def is_plain_text(path: UPath) -> bool:
@@ -57,11 +57,12 @@ def is_plain_text(path: UPath) -> bool:
     return path.suffix == ".txt" or path.name in FILES
 
 
-def _reader(path: UPath) -> Callable[[UPath], Iterator[Row]]:
-    reader = _read_wordnet if path.name in FILES else _READERS.get(path.suffix)
-    if reader is None:
+def _rows_of(path: UPath) -> Iterator[Row]:
+    if path.name in FILES:
+        return glosses_of(read_lines(path))
+    if path.suffix not in _READERS:
         raise InputError(f"{path}: not a form that can be read; expected {_FORMS}")
-    return reader
+    return _READERS[path.suffix](path)
 
 
 def source_files(source: str) -> list[UPath]:
@@ -202,14 +203,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_tsv(path: UPath) -> Iterator[Row]:
-    return tsv_rows(path, read_lines(path))
-
-
-def _read_csv(path: UPath) -> Iterator[Row]:
-    return csv_rows(path, read_lines(path))
-
-
 def _read_jsonl(path: UPath) -> Iterator[Row]:
     names: dict[str, None] = {}  # of the first row
     for place, line in read_lines(path):
@@ -229,10 +222,6 @@ def _read_text(path: UPath) -> Iterator[Row]:
     for place, line in read_lines(path):
         if line.strip():
             yield place, {"text": line}
-
-
-def _read_wordnet(path: UPath) -> Iterator[Row]:
-    return glosses_of(read_lines(path))
 
 
 def parquet_schema(path: UPath) -> "pa.Schema":
@@ -390,9 +379,9 @@ def named_rows(table: Any) -> Iterator[dict[str, Any]]:
         yield {**row, **named}
 
 
-_READERS = {
-    ".tsv": _read_tsv,
-    ".csv": _read_csv,
+_READERS: dict[str, Callable[[UPath], Iterator[Row]]] = {
+    ".tsv": lambda path: tsv_rows(path, read_lines(path)),
+    ".csv": lambda path: csv_rows(path, read_lines(path)),
     ".jsonl": _read_jsonl,
     ".json": _read_jsonl,
     ".parquet": _read_parquet,
