@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -158,27 +157,16 @@ class Lexicon:
         rest = (u & np.uint64(0xFFFFFFFF)) * count & np.uint64(0xFFFFFFFF)
         return np.where(rest < self.accept[place], self.entries[place], self.alias[place])
 
-    @cached_property
-    def _spaced(self) -> pa.StringArray:
-        """All strings, and all again behind one space: most words need no other gap."""
-        return pa.concat_arrays([self.strings, pc.binary_join_element_wise("", self.strings, " ")])
-
-    @cached_property
-    def _space(self) -> int:
-        return pc.index(self.strings, " ").as_py()
-
     def write_out(
         self, gaps: np.ndarray, words: np.ndarray, offsets: np.ndarray, tails: np.ndarray
     ) -> pa.StringArray:
-        """Write texts out, as `assemble` does, from this lexicon's strings."""
-        behind = gaps == self._space
-        if not (behind | (gaps == self.empty)).all():
-            return assemble(self.strings, gaps, words, offsets, tails)
-        numbers = words + behind * np.int32(len(self.strings))
-        lists = pa.ListArray.from_arrays(
-            pa.array(offsets.astype(np.int32)), self._spaced.take(pa.array(numbers))
-        )
-        return _with_tails(pc.binary_join(lists, ""), self.strings, tails)
+        """Write texts out: `gaps`, `words` and `tails` are numbers of this lexicon's strings."""
+        segments = self.strings.take(pa.array(np.stack([gaps, words], 1).ravel()))
+        lists = pa.ListArray.from_arrays(pa.array((2 * offsets).astype(np.int32)), segments)
+        texts = pc.binary_join(lists, "")
+        if not tails.any():
+            return texts
+        return pc.binary_join_element_wise(texts, self.strings.take(pa.array(tails)), "")
 
     def save(self, folder: Path) -> None:
         """Write the lexicon for other processes: one file, whole or absent, a list a field."""
@@ -197,30 +185,6 @@ class Lexicon:
 
 def _one_list(values: pa.Array) -> pa.LargeListArray:
     return pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
-
-
-def assemble(
-    strings: pa.StringArray,
-    gaps: np.ndarray,
-    words: np.ndarray,
-    offsets: np.ndarray,
-    tails: np.ndarray,
-) -> pa.StringArray:
-    """Write texts out: `strings` is what the numbers of gaps, words and tails mean."""
-    segments = np.empty((len(words), 2), np.int32)
-    segments[:, 0], segments[:, 1] = gaps, words
-    lists = pa.ListArray.from_arrays(
-        pa.array((2 * offsets).astype(np.int32)), strings.take(pa.array(segments.ravel()))
-    )
-    return _with_tails(pc.binary_join(lists, ""), strings, tails)
-
-
-def _with_tails(
-    texts: pa.StringArray, strings: pa.StringArray, tails: np.ndarray
-) -> pa.StringArray:
-    if not tails.any():
-        return texts
-    return pc.binary_join_element_wise(texts, strings.take(pa.array(tails)), "")
 
 
 def _counts(batch: pa.RecordBatch) -> pa.Table:

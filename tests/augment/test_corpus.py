@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tagged_corpus import batch_of, corpus, is_digit
 
-from distillkit.augment.corpus import LEXICON, TAGGED, Lexicon, assemble, tagged_batch
+from distillkit.augment.corpus import LEXICON, TAGGED, Lexicon, tagged_batch
 from distillkit.augment.taggers import load_tagger
 from distillkit.data.checked import read_arrow, write_arrow
 from distillkit.errors import InputError
@@ -24,7 +24,7 @@ def lexicon_of(texts, tag=lambda word: "X"):
 
 
 def written(lexicon, block):
-    texts = assemble(lexicon.strings, block.gaps, block.words, block.offsets, block.tails)
+    texts = lexicon.write_out(block.gaps, block.words, block.offsets, block.tails)
     return texts.to_pylist()
 
 
