@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def read_blocks(
         columns, said = find_columns(list(first[0][1]), columns)
         if said:
             log(f"{source}: {said}")
-    columns_of = _Columns(_wanted(columns), columns, task, labels, known, or_canonical)
+    columns_of = _Columns(columns, task, labels, known, or_canonical)
     yield from _checked(source, chain(first, found_rows), columns_of, missing, rows)
 
 
@@ -161,21 +161,15 @@ def _checked(
             if missing == "drop" or not lacking:
                 yield block
     if lacking and missing != "drop":
-        raise _lacks(source, lacking, missing)
+        several = f"{_lacking(source, lacking)}; fill or drop them"
+        offer = "; --data.missing drop leaves such rows out" if missing else ""
+        raise InputError(f"{lacking[0] if len(lacking) == 1 else several}{offer}")
     if columns_of.size:
         yield columns_of.take()
     elif empty:
         raise InputError(f"{source}: no rows{' with a text and a label' if lacking else ''}")
     if lacking:
         log(f"{_lacking(source, lacking)}; they are dropped")
-
-
-def _lacks(source: str, lacking: list[MissingValue], missing: Missing | None) -> InputError:
-    """Return the error of rows that lack a value."""
-    offer = "; --data.missing drop leaves such rows out" if missing else ""
-    if len(lacking) == 1:
-        return InputError(f"{lacking[0]}{offer}")
-    return InputError(f"{_lacking(source, lacking)}; fill or drop them{offer}")
 
 
 def _lacking(source: str, lacking: list[MissingValue]) -> str:
@@ -190,29 +184,21 @@ def _lacking(source: str, lacking: list[MissingValue]) -> str:
     return f"{source}: {len(lacking):,} rows lack a value, by line: {'; '.join(found)}"
 
 
+@dataclass
 class _Columns:
     """Canonical columns that fill row by row."""
 
-    def __init__(
-        self,
-        wanted: dict[str, str],
-        columns: ColumnsConfig,
-        task: Task,
-        labels: str,
-        known: Sequence[str],
-        or_canonical: bool,
-    ) -> None:
-        self.or_canonical = or_canonical
-        self.wanted, self.columns, self.task, self.labels, self.known = (
-            wanted,
-            columns,
-            task,
-            labels,
-            known,
-        )
-        types = dict.fromkeys(wanted, pa.string()) | (
-            {"label": LABEL_TYPES[task]} if labels != "ignored" else {}
-        )
+    columns: ColumnsConfig
+    task: Task
+    labels: str
+    known: Sequence[str]
+    or_canonical: bool
+
+    def __post_init__(self) -> None:
+        self.wanted = _wanted(self.columns)
+        types = dict.fromkeys(self.wanted, pa.string())
+        if self.labels != "ignored":
+            types["label"] = LABEL_TYPES[self.task]
         self.schema = pa.schema(list(types.items()))
         self.rows: dict[str, list[Any]] = {name: [] for name in types}
 
