@@ -1,6 +1,7 @@
 """Tiny checkpoints and tables that every test may use; nothing here needs a network."""
 
 import gc
+import hashlib
 import os
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,8 @@ import pytest
 import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
+
+from distillkit.pipeline import graphs
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"]
 SUBJECTS = ["the film", "this story", "a plot", "the acting", "the cast", "this score"]
@@ -102,6 +105,26 @@ def operators():
         build = ONNXRegistry.from_torchlib
         patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(build)))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def exported_graphs():
+    """Graphs by what they are made of: torch's exporter takes seconds, and many tests export the same model. `clear` it to export again."""
+    known = {}
+
+    def build(model, tokenizer, real=graphs.onnx_graphs):
+        settings = {k: v for k, v in model.config.to_dict().items() if k != "_name_or_path"}
+        said = (repr(model), str(settings), tokenizer.unk_token_id, tokenizer.model_input_names)
+        key = hashlib.sha256(repr(said).encode())
+        for name, value in model.state_dict().items():
+            key.update(name.encode() + value.cpu().numpy().tobytes())
+        if (digest := key.digest()) not in known:
+            known[digest] = real(model, tokenizer)
+        return dict(known[digest])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graphs, "onnx_graphs", build)
+        yield known
 
 
 @pytest.fixture(scope="session", autouse=True)

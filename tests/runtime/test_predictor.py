@@ -193,9 +193,10 @@ def test_what_the_serve_extra_installs_is_enough(tmp_path, folder):
 
 @pytest.mark.slow
 def test_one_file_is_the_same_bundle_and_the_same_bytes_each_time(
-    classifier_folder, tmp_path, folder
+    classifier_folder, tmp_path, folder, exported_graphs
 ):
     for name in ("one", "two"):
+        exported_graphs.clear()
         pipeline.export(classifier_folder, tmp_path / name, one_file=True)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     one = Predictor(tmp_path / "one").logits(TEXTS)
