@@ -86,8 +86,9 @@ def test_script_decides(text, unsegmented, chinese):
     assert (is_unsegmented([text]), is_chinese([text])) == (unsegmented, chinese)
 
 
-def test_script_of_the_first_thousand_texts_decides():
-    assert is_chinese(["好"] * 1000 + ["a long english sentence"] * 1000)
+def test_texts_from_all_over_a_file_decide_its_script():
+    assert is_chinese(["a good film"] * 1000 + ["这家酒店很好服务也不错"] * 3000)
+    assert not is_chinese(["这家酒店很好服务也不错"] * 1000 + ["a good film"] * 3000)
 
 
 def test_script_of_no_texts_is_neither():
