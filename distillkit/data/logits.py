@@ -19,7 +19,7 @@ from distillkit.data.content import KEY_BYTES, content_keys, texts_of
 from distillkit.data.keys import KeyColumn, Keyed, KeyIndex, look_up
 from distillkit.data.labels import HEADS
 from distillkit.data.scratch import TEMPORARY, Scratch
-from distillkit.data.tables import write_table
+from distillkit.data.tables import BLOCK_ROWS, blocks_of, write_table
 from distillkit.errors import InputError, library_errors
 from distillkit.recipe import TEACHER_NAME, Task
 
@@ -27,7 +27,6 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 LABELS, ROUNDING_ERROR = b"distillkit.labels", b"distillkit.rounding_error"
 
-_BLOCK_ROWS = 65_536
 _MOST_BYTES = 2**31  # of a column's text in one array
 
 
@@ -97,9 +96,8 @@ def keys_of(table: pa.Table, scratch: Scratch = TEMPORARY) -> pa.Array:
     """
     columns = table.select([name for name in ("text", "text_pair") if name in table.column_names])
     found = KeyColumn(scratch)
-    for start in range(0, len(table), _BLOCK_ROWS):
-        keys = content_keys(*texts_of(columns.slice(start, _BLOCK_ROWS)))
-        found.append(pa.array(keys, pa.binary(KEY_BYTES)))
+    for block in blocks_of(columns):
+        found.append(pa.array(content_keys(*texts_of(block)), pa.binary(KEY_BYTES)))
     return found.whole()
 
 
@@ -239,33 +237,17 @@ def join_logits(
             same.
     """
     out = scratch.array((len(table), len(joined_labels(store, weights))), np.float32)
-    for _, share, logits in each_teacher(table, store, weights, scratch):
-        for start in range(0, len(table), _BLOCK_ROWS):
-            part = slice(start, start + _BLOCK_ROWS)
+    for _, share, logits in _each_teacher(table, store, weights, scratch):
+        for start in range(0, len(table), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
             out[part] += np.float32(share) * logits[part]
     return out
 
 
-def each_teacher(
-    table: pa.Table,
-    store: Path,
-    weights: Mapping[str, float] | None = None,
-    scratch: Scratch = TEMPORARY,
+def _each_teacher(
+    table: pa.Table, store: Path, weights: Mapping[str, float] | None, scratch: Scratch
 ) -> Iterator[tuple[str, float, np.ndarray]]:
-    """Look up each row's logits by its content, teacher by teacher.
-
-    Args:
-        table: Canonical table of N rows, in any order.
-        store: A logit store.
-        weights: As for `join_logits`.
-        scratch: Where the logits are kept.
-
-    Yields:
-        Name, share in the mean, and logits, (N, C) float32, in the order of the table and of `joined_labels`.
-
-    Raises:
-        InputError: As for `join_logits`.
-    """
+    """Yield each teacher's name, share in the mean, and logits, as `join_logits` has them."""
     keys, labels = keys_of(table, scratch), joined_labels(store, weights)
     for name, share in teacher_shares(store, weights).items():
         yield name, share, _teacher_logits(table, keys, store / name, labels, scratch)
@@ -285,11 +267,8 @@ def with_logits(table: pa.Table, store: Path) -> pa.Table:
     Raises:
         InputError: As for `join_logits`.
     """
-    columns = {
-        name: pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-        for name, _, values in each_teacher(table, store)
-    }
-    for name, column in columns.items():
+    for name, _, values in _each_teacher(table, store, None, TEMPORARY):
+        column = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
         table = table.append_column(f"logits_{name}", column)
     return table
 

@@ -13,12 +13,11 @@ from distillkit.data.keys import KeyColumn, KeyIndex, in_parts, look_up
 from distillkit.data.logits import LABELS, keys_of
 from distillkit.data.readers import parquet_schema, parse_json, read_rows, source_files
 from distillkit.data.scratch import TEMPORARY, Scratch
-from distillkit.data.tables import read_blocks
+from distillkit.data.tables import BLOCK_ROWS, read_blocks
 from distillkit.errors import InputError, library_errors
 from distillkit.recipe import ColumnsConfig
 
 LOGITS = "logits"
-_BLOCK_ROWS = 65_536
 
 
 class LogitsFile:
@@ -85,8 +84,8 @@ class LogitsFile:
             InputError: Some rows are not in the file; the message counts them and quotes the first.
         """
         beside = (
-            (self._keys.slice(start, _BLOCK_ROWS), self._values[start : start + _BLOCK_ROWS])
-            for start in range(0, len(self._keys), _BLOCK_ROWS)
+            (self._keys.slice(start, BLOCK_ROWS), self._values[start : start + BLOCK_ROWS])
+            for start in range(0, len(self._keys), BLOCK_ROWS)
         )
         keys = keys_of(table, self._scratch)
         found, missing, first = look_up(keys, beside, self.classes, self._scratch)
@@ -101,7 +100,7 @@ class LogitsFile:
     def _blocks(self) -> Iterator[np.ndarray]:
         width = 0
         rows = read_rows(self.source)
-        while block := [(place, _numbers(row, place)) for place, row in islice(rows, _BLOCK_ROWS)]:
+        while block := [(place, _numbers(row, place)) for place, row in islice(rows, BLOCK_ROWS)]:
             width = width or len(block[0][1])
             for place, values in block:
                 if len(values) != width:

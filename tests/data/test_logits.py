@@ -133,7 +133,7 @@ def test_stored_keys_are_the_contents_of_every_shard(store):
 
 @pytest.mark.parametrize("table", [SINGLE, PAIRS, PAIRS.slice(0, 0)])
 def test_keys_are_those_of_the_contents_block_by_block(table, monkeypatch):
-    monkeypatch.setattr("distillkit.data.logits._BLOCK_ROWS", 3)
+    monkeypatch.setattr("distillkit.data.tables.BLOCK_ROWS", 3)
     assert keys_of(table).to_pylist() == content_keys(*texts_of(table))
 
 

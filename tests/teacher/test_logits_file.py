@@ -192,7 +192,7 @@ def test_a_file_that_is_read_and_joined_in_parts_gives_the_same(
     monkeypatch.setattr(keys, "PART_KEYS", 7)
     monkeypatch.setattr(keys, "_CUT_KEYS", 5)
     monkeypatch.setattr(scratch, "MAPPED_BYTES", 100)
-    monkeypatch.setattr(logits_file, "_BLOCK_ROWS", 11)
+    monkeypatch.setattr(logits_file, "BLOCK_ROWS", 11)
     found = pipeline.label(source, tmp_path / "parts", **command)
     assert dict(found) == dict(whole) | {"output": str(tmp_path / "parts")}
     shards = [sorted((tmp_path / name).glob("*/shard-*")) for name in ("s", "parts")]
