@@ -37,57 +37,20 @@ def majority_logits(
     return np.tile(np.log(np.maximum(share, 1e-9)), (rows, 1))
 
 
-class LinearModel:
-    """Logistic regression (one a label), or ridge regression for scores, over given features.
-
-    Args:
-        features: Of N rows, (N, D), dense or sparse.
-        gold: Their labels as `data.gold.gold_of` gives them, nothing missing.
-        classes: C.
-        task: The kind of task.
-        inverse_penalty: Of a classification: the larger, the closer the fit; scikit-learn's C.
-    """
-
-    def __init__(
-        self,
-        features: Any,
-        gold: np.ndarray,
-        classes: int,
-        task: Task = "classification",
-        inverse_penalty: float = 1.0,
-    ) -> None:
-        self._task, self._classes = task, classes
-        self._model = _MODELS[task]()
-        if task == "classification":
-            self._model.set_params(C=inverse_penalty)
-        self._model.fit(features, gold)
-
-    def logits(self, features: Any) -> np.ndarray:
-        """Return log probabilities, the log odds of each label, or scores, (N, C) float."""
-        if self._task == "regression":
-            return self._model.predict(features)[:, None]
-        if self._task == "multi-label":
-            # For a single label scikit-learn returns both answers, no and yes.
-            return _log_odds(self._model.predict_proba(features)[:, -self._classes :])
-        out = np.full((features.shape[0], self._classes), -1e9)
-        out[:, self._model.classes_] = self._model.predict_log_proba(features)
-        return out
-
-
 class FrozenBaseline:
-    """Vectors of texts that nothing has trained for the task, and a `LinearModel`.
+    """A linear model over vectors of texts that nothing has trained for the task.
 
-    The features of a pair are both vectors, their product and their absolute difference, as in the
-    siamese student.
+    Logistic regression (one a label), or ridge regression for scores. The features of a pair are
+    both vectors, their product and their absolute difference, as in the siamese student.
 
     Args:
         vectors: N texts to vectors, (N, D), dense or sparse.
         texts: Training texts.
         text_pairs: Their second texts, or None.
-        gold: As for `LinearModel`.
+        gold: Their labels as `data.gold.gold_of` gives them, nothing missing.
         classes: C.
         task: The kind of task.
-        inverse_penalty: As for `LinearModel`.
+        inverse_penalty: Of a classification: the larger, the closer the fit; scikit-learn's C.
     """
 
     def __init__(
@@ -100,9 +63,11 @@ class FrozenBaseline:
         task: Task = "classification",
         inverse_penalty: float = 1.0,
     ) -> None:
-        self._vectors = vectors
-        features = self._features(texts, text_pairs)
-        self._model = LinearModel(features, gold, classes, task, inverse_penalty)
+        self._vectors, self._task, self._classes = vectors, task, classes
+        self._model = _MODELS[task]()
+        if task == "classification":
+            self._model.set_params(C=inverse_penalty)
+        self._model.fit(self._features(texts, text_pairs), gold)
 
     def _features(self, texts: Sequence[str], text_pairs: Sequence[str] | None) -> Any:
         a = self._vectors(texts)
@@ -114,12 +79,20 @@ class FrozenBaseline:
         return np.hstack([a, b, a * b, abs(a - b)])
 
     def logits(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> np.ndarray:
-        """Return the answers of the linear model, (N, C) float."""
-        return self._model.logits(self._features(texts, text_pairs))
+        """Return log probabilities, the log odds of each label, or scores, (N, C) float."""
+        features = self._features(texts, text_pairs)
+        if self._task == "regression":
+            return self._model.predict(features)[:, None]
+        if self._task == "multi-label":
+            # For a single label scikit-learn returns both answers, no and yes.
+            return _log_odds(self._model.predict_proba(features)[:, -self._classes :])
+        out = np.full((len(texts), self._classes), -1e9)
+        out[:, self._model.classes_] = self._model.predict_log_proba(features)
+        return out
 
 
 class TfidfBaseline(FrozenBaseline):
-    """TF-IDF of one and two words, and a `LinearModel`; arguments as for `FrozenBaseline`."""
+    """The same over TF-IDF of one and two words; arguments as for `FrozenBaseline`."""
 
     def __init__(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None, *labelled: Any, **more: Any
