@@ -102,14 +102,10 @@ KINDS: dict[str, StudentKind] = {}
 LOSSES: dict[str, LossKind] = {}
 
 
-def kind_files() -> list[str]:
-    """List the files of `student/kinds` by name, without importing any."""
-    return sorted(m.name for m in pkgutil.iter_modules(importlib.import_module(_PACKAGE).__path__))
-
-
 def load_kinds() -> dict[str, StudentKind]:
-    """Import all files of `student/kinds` and return `KINDS`."""
-    for name in kind_files():
+    """Import all files of `student/kinds`, by name, and return `KINDS`."""
+    files = pkgutil.iter_modules(importlib.import_module(_PACKAGE).__path__)
+    for name in sorted(file.name for file in files):
         importlib.import_module(f"{_PACKAGE}.{name}")
     return KINDS
 

@@ -54,15 +54,10 @@ class MaskingStrategy:
 STRATEGIES: dict[str, MaskingStrategy] = {}
 
 
-def strategy_files() -> list[str]:
-    """List the files of `teacher/masking` by name, without importing any."""
-    return sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem != "__init__")
-
-
 def load_strategies() -> dict[str, MaskingStrategy]:
-    """Import all files of `teacher/masking` and return `STRATEGIES`."""
-    for name in strategy_files():
-        importlib.import_module(f"distillkit.teacher.masking.{name}")
+    """Import all files of `teacher/masking`, by name, and return `STRATEGIES`."""
+    for path in sorted(_FOLDER.glob("[!_]*.py")):
+        importlib.import_module(f"distillkit.teacher.masking.{path.stem}")
     return STRATEGIES
 
 
