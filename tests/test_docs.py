@@ -219,6 +219,9 @@ def messages():
     spec = importlib.util.spec_from_file_location("messages", ROOT / "docs" / "messages.py")
     sys.modules["messages"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    known = module.messages()  # both take seconds, and the page asks for them too
+    tests = module.tests_of(known)
+    module.messages, module.tests_of = lambda: known, lambda _: tests
     return module
 
 
