@@ -395,7 +395,7 @@ def test_wrong_usage_exits_with_2():
     assert done.stderr == "distillkit: no command 'rnu'; did you mean 'run'?\n"
 
 
-def test_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+def test_full_disk_is_one_line_and_leaves_what_is_done_for_another_try(tmp_path, capsys, monkeypatch):
     # A file size limit makes every write fail as on a full disk, without needing one.
     monkeypatch.chdir(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -407,7 +407,9 @@ def test_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert "no space left on the disk; free some" in capsys.readouterr().err.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".out.parquet.work"]
+    assert main(["augment", "embedded:reviews/train", "out.parquet"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
 
 
 def test_predict_reads_stdin_and_writes_json_lines(classifier_folder, capsys, monkeypatch):

@@ -418,8 +418,8 @@ def test_a_series_is_read_by_place_not_by_its_index(folder, classifier_folder):
 def test_logits_that_are_no_numbers_are_refused_by_all_that_answers(
     damaged, folder, tmp_path, capsys
 ):
-    rows = "text\tlabel\nthe film was good .\tpositive\nthe film was awful .\tnegative\n"
-    (tmp_path / "dev.tsv").write_text(rows)
+    rows = "the film was good .\tpositive\nthe film was awful .\tnegative\n"
+    (tmp_path / "dev.tsv").write_text("text\tlabel\n" + 5 * rows)
     places = damaged / "model", damaged / "bundle", tmp_path / "dev.tsv", tmp_path / "out"
     model, bundle, dev, out = map(str, places)
     for command in (
