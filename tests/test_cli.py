@@ -395,7 +395,9 @@ def test_wrong_usage_exits_with_2():
     assert done.stderr == "distillkit: no command 'rnu'; did you mean 'run'?\n"
 
 
-def test_full_disk_is_one_line_and_leaves_what_is_done_for_another_try(tmp_path, capsys, monkeypatch):
+def test_full_disk_is_one_line_and_leaves_what_is_done_for_another_try(
+    tmp_path, capsys, monkeypatch
+):
     # A file size limit makes every write fail as on a full disk, without needing one.
     monkeypatch.chdir(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
