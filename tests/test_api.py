@@ -18,6 +18,7 @@ import distillkit
 from distillkit import api, pipeline, runs
 from distillkit.compress.run import compress
 from distillkit.data.columns import find_columns
+from distillkit.data.files import HeldError, hold
 from distillkit.data.memory import source_of
 from distillkit.data.readers import read_rows
 from distillkit.errors import InputError
@@ -331,6 +332,16 @@ def test_load_takes_a_bundle_and_a_checkpoint(classifier_folder, tmp_path):
     assert (type(bundle), type(model)) == (Predictor, Classifier)
     texts = ["the film was great .", "a plot is weak ."]
     assert [a["label"] for a in bundle.predict(texts)] == [a["label"] for a in model.predict(texts)]
+
+
+def test_distill_leaves_a_folder_that_another_holds(tmp_path, monkeypatch):
+    rows = ([f"the film number {i} is good" for i in range(40)], ["x", "y"] * 20)
+    with hold(tmp_path / "run"), pytest.raises(HeldError, match="is writing it"):
+        api.distill(rows, teacher="minilm-l6", output=tmp_path / "run")
+    assert (tmp_path / "run").exists()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="distill works in one process"):
+        api.distill(rows, output=tmp_path / "run")
 
 
 def test_load_refuses_a_run_without_a_student(tmp_path):

@@ -51,7 +51,7 @@ def test_a_finished_run_is_examined(tiny_recipe, finished_run):
     assert "--training.steps 3000" in found["do"]
 
 
-def test_variants_are_made_with_the_recipes_own_mask_and_tagger(tmp_path, monkeypatch):
+def test_variants_are_made_with_the_recipes_own_mask_and_tagger(tmp_path, monkeypatch, capsys):
     (tmp_path / "gap_tags.py").write_text(
         "def tag(texts):\n    return [[(word, 'X') for word in text.split()] for text in texts]\n"
     )
@@ -62,6 +62,7 @@ def test_variants_are_made_with_the_recipes_own_mask_and_tagger(tmp_path, monkey
     found = texts_for(
         train, train, str(tmp_path / "transfer.parquet"), ColumnsConfig(), config, seed=1
     )
+    assert "no row has a label" not in capsys.readouterr().err
     assert any("<M>" in text for text in found["variants"]["text"].to_pylist())
 
 

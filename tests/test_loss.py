@@ -271,6 +271,7 @@ def test_labels_by_hand():
     # Probabilities 1/2 and 3/4; 1/2 and 1/2.
     expected = -(math.log(0.5) + math.log(0.25) + 2 * math.log(0.5)) / 2
     assert_close(gold_loss("multi-label", student, gold), torch.tensor(expected))
+    assert_close(gold_loss("multi-label", student, gold.long()), torch.tensor(expected))
 
 
 def test_scores_by_hand():

@@ -123,6 +123,9 @@ def test_no_column_is_both_texts_of_a_pair(tmp_path, header, given):
     options = {"columns": ColumnsConfig(text_pair=given)} if given else {}
     columns = written(tmp_path, "a.csv", header, rows, **options)[1].data.columns
     assert (columns.text, columns.text_pair, columns.label) == header
+    single = [(f"r{i}", f"what was number {i} before", "01"[i % 2]) for i in range(40)]
+    columns = written(tmp_path, "a.csv", ("id", "question_b", "label"), single)[1].data.columns
+    assert (columns.text, columns.text_pair) == ("question_b", "")
     with pytest.raises(InputError, match="text and text_pair are both 'x': expected two columns"):
         ColumnsConfig(text="x", text_pair="x")
 

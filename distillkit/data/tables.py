@@ -299,10 +299,14 @@ def is_second_name(name: str, first: str) -> bool:
     >>> is_second_name("question2", "question1"), is_second_name("title", "text")
     (True, False)
     """
-    name, first = name.lower(), first.lower()
-    return name in _SECOND_NAMES or any(
-        name == first.replace(a, b) != first for a, b in (("1", "2"), ("first", "second"))
-    )
+    return name.lower() in _SECOND_NAMES or are_halves(first, name)
+
+
+def are_halves(first: str, second: str) -> bool:
+    """Say whether two names differ as those of a first and a second text do: 1 and 2."""
+    first, second = first.lower(), second.lower()
+    marks = (("1", "2"), ("first", "second"))
+    return any(second == first.replace(a, b) != first for a, b in marks)
 
 
 def draw_rows(table: pa.Table, count: int, seed: int) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any
 
 from distillkit.data.columns import find_columns
 from distillkit.data.readers import read_rows
-from distillkit.data.tables import is_second_name
+from distillkit.data.tables import are_halves, is_second_name
 from distillkit.data.words import (
     is_chinese,
     is_english,
@@ -122,15 +122,15 @@ def _columns(
     """Find text and label by their names, or else by what stands in the columns."""
     names = list(rows[0])
     columns, _ = find_columns(names, columns)
-    second = next((name for name in names if is_second_name(name, columns.text)), "")
-    columns = replace(columns, text_pair=columns.text_pair or second)
     if columns.text not in names:
         others = [name for name in names if name not in (columns.label, columns.text_pair)]
         longest = max(others, key=lambda name: _mean_length(rows, name), default="")
-        first = next((name for name in others if is_second_name(longest, name)), longest)
-        columns = replace(columns, text=longest if columns.text_pair else first)
-        if first != longest and not columns.text_pair:
-            columns = replace(columns, text_pair=longest)
+        first = next((name for name in others if are_halves(name, longest)), "")
+        columns = replace(columns, text=first if first and not columns.text_pair else longest)
+    seconds = [
+        name for name in names if is_second_name(name, columns.text) and name != columns.text
+    ]
+    columns = replace(columns, text_pair=columns.text_pair or next(iter(seconds), ""))
     if not labelled:
         return replace(columns, text_pair="")  # nothing but labelled rows tells pairs apart
     if columns.label not in names:

@@ -126,13 +126,21 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         return pipeline.train_teacher(here, own, out / "model", recipe.seed, answers=answers)
 
     how = asdict(config) | {"training": config.training.settings()}
-    settings = [how, [recipe.data.task, asdict(columns)], recipe.seed]
-    scores = prepared["labels"]["train"] if recipe.data.task == "regression" else {}
-    if max(map(abs, scores.values()), default=0.0) > REACH:
-        settings.append("scores are standardised")  # as they were not at first
+    far = far_scores(recipe, prepared)
+    settings = [how, [recipe.data.task, asdict(columns)], recipe.seed, *far]
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
     return Taught(columns, path, tables, prepared, taught, finished, adapted)
+
+
+def far_scores(recipe: Recipe, data: Summary) -> list[str]:
+    """Return what belongs to the settings of a stage that learns scores standardised.
+
+    At first they were learnt as they are.
+    """
+    scores = data["labels"]["train"] if recipe.data.task == "regression" else {}
+    far = max(map(abs, scores.values()), default=0.0) > REACH
+    return ["scores are standardised"] if far else []
 
 
 def _encoder(recipe: Recipe) -> str:

@@ -10,7 +10,7 @@ from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.pipeline.student import STUDENT_VERSION
 from distillkit.recipe import LossConfig, Recipe, StudentJob
 from distillkit.runs.folder import RunFolder, Summary, relative
-from distillkit.runs.stages import Taught
+from distillkit.runs.stages import Taught, far_scores
 from distillkit.teacher.checkpoint import resolve
 
 # Few rows want small batches: at the transfer set's batch size the gold student would take too few
@@ -51,7 +51,7 @@ def gold_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set: st
         )
         return pipeline.train_student(job)
 
-    settings = [_settings(recipe), epochs, batch_size]
+    settings = [_settings(recipe, task), epochs, batch_size]
     inputs = _inputs(recipe, home, task, "teacher", "transfer") | {"train": task.tables["train"]}
     return relative(home.stage("student-gold", settings, inputs, build, version=STUDENT_VERSION))
 
@@ -65,7 +65,7 @@ def distilled_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_se
             student_job(recipe, task, transfer_set, out / "model", logits)
         )
 
-    settings = [_settings(recipe), asdict(recipe.loss)]
+    settings = [_settings(recipe, task), asdict(recipe.loss)]
     inputs = _inputs(recipe, home, task, "teacher", "logits")
     return relative(home.stage("student", settings, inputs, build, version=STUDENT_VERSION))
 
@@ -78,8 +78,9 @@ def vectors_of(recipe: Recipe) -> dict[str, str]:
     return {"word vectors": fingerprint(vectors.file)} if vectors.file else {}
 
 
-def _settings(recipe: Recipe) -> list[object]:
-    return [asdict(recipe.student), recipe.training.settings(), recipe.seed]
+def _settings(recipe: Recipe, task: Taught) -> list[object]:
+    how = [asdict(recipe.student), recipe.training.settings(), recipe.seed]
+    return [*how, *far_scores(recipe, task.data)]
 
 
 def _inputs(recipe: Recipe, home: RunFolder, task: Taught, *stages: str) -> dict[str, str]:

@@ -148,7 +148,7 @@ def fit_plan(
 def _loss_of_rows(
     criterion: DistillationLoss, rows: TrainingRows, scale: tuple[float, float]
 ) -> LossOfRows:
-    (centre, spread), asis = scale, scale == (0.0, 1.0)
+    centre, spread = scale
     held: list[Tensor | None] = []
 
     def loss(numbers: Tensor, found: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def _loss_of_rows(
                 target = target.to(found.device)
             held.append(target)
         targets = [None if target is None else _rows_of(target, numbers) for target in held]
-        if not asis:
+        if scale != (0.0, 1.0):  # class numbers stay integers
             targets = [None if target is None else (target - centre) / spread for target in targets]
         return criterion(found, *targets)
 

@@ -36,8 +36,8 @@ def fine_tune(
 ) -> tuple[Any, Any, FitResult]:
     """Fine-tune a checkpoint and keep the epoch that is best on dev.
 
-    Scores beyond `training.scores.REACH` are learnt standardised by their mean and standard deviation, unless the
-    checkpoint answers with a score already.
+    Scores beyond `training.scores.REACH` are learnt standardised by their mean and standard
+    deviation, unless the checkpoint answers with a score already.
 
     Args:
         train: Canonical table, labelled; the type of its labels says what kind of task it is.

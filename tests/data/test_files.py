@@ -260,6 +260,19 @@ def test_a_stage_killed_before_its_renaming_is_not_built_again(tmp_path, monkeyp
     assert len(built) == 2
 
 
+def test_a_stage_keeps_what_is_done_when_the_disk_is_full_and_nothing_after_a_mistake(tmp_path):
+    for error, kept in ((OSError(errno.ENOSPC, "full"), True), (InputError("wrong"), False)):
+
+        def build(out, error=error):
+            (out / "shard").write_text("done")
+            with disk_errors(out):
+                raise error
+
+        with pytest.raises(InputError):
+            RunFolder(tmp_path).stage("logits", "settings", {}, build, version=1)
+        assert (tmp_path / ".logits.partial" / "shard").exists() == kept
+
+
 def test_an_old_folder_that_cannot_be_removed_is_no_failed_write(tmp_path, monkeypatch):
     def refuse(_):
         raise OSError(errno.EBUSY, "busy")

@@ -292,6 +292,14 @@ def test_mask_word_is_kept_on_disk(tmp_path):
     assert mask_of(read_table(str(tmp_path / "a.parquet"), ColumnsConfig())) == "[MÄSK]"
 
 
+def test_tables_of_different_mask_words_are_not_read_as_one(tmp_path):
+    table = pa.table({"text": ["a [MASK]"], "label": ["x"]})
+    for name, mask in (("a", "[MASK]"), ("b", "")):
+        write_table(with_mask(table, mask) if mask else table, tmp_path / f"{name}.parquet")
+    with pytest.raises(InputError, match="different columns or mask words"):
+        read_table(str(tmp_path), ColumnsConfig())
+
+
 def test_table_without_a_mask_word_has_an_empty_one():
     assert mask_of(pa.table({"text": ["a"]})) == ""
 

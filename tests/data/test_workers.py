@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from distillkit.data.workers import each, processes
-from distillkit.errors import InputError
+from distillkit.data.workers import _answer, each, processes
+from distillkit.errors import InputError, Unfinished
 
 
 def power(exponent, base):
@@ -68,6 +68,15 @@ def test_a_mistake_is_raised_as_it_was(workers):
 @pytest.mark.parametrize("wanted", [1, 3, 64])
 def test_as_many_processes_as_wanted(wanted):
     assert processes(wanted, 1) == processes(wanted, 1000) == wanted
+
+
+@pytest.mark.parametrize("kind", [Unfinished, InputError])
+def test_an_error_that_travels_as_a_value_still_says_whether_work_is_kept(kind):
+    def fail(_):
+        raise kind("said")
+
+    said, error = _answer(fail, 0)
+    assert (said, type(error), str(error)) == (False, kind, "said")
 
 
 def test_without_a_wish_each_process_has_four_things_to_do_and_a_core(monkeypatch):

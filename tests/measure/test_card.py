@@ -103,6 +103,12 @@ def test_limits_are_those_of_test_with_the_gap_of_each_split():
     assert "There was no test set" not in text
 
 
+def test_a_label_without_dev_rows_is_not_the_worst():
+    models = deepcopy(ABOUT.result["models"])
+    models["student"]["dev"]["classes"]["rare"] = {"f1": 0.0, "rows": 0}
+    assert 'Its worst label is "bad"' in _card(result=_result(models=models))
+
+
 def test_several_labels_are_asked_for_all_at_once():
     recipe = replace(ABOUT.recipe, data=replace(ABOUT.recipe.data, task="multi-label"))
     scores = {"rows": 1200, "micro_f1": 0.9, "macro_f1": 0.8, "exact_match": 0.7, "agreement": 0.95}

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -281,6 +282,9 @@ def test_the_student_learns_from_the_teachers_that_are_chosen(
     assert score("wrong=1", "right=9") > 0.9
     with pytest.raises(InputError, match="no teacher 'large'; there is right, wrong"):
         score("large")
+    how = replace(how, sampling_weights=("original=2",))
+    with pytest.raises(InputError, match="no column 'origin', by which"):
+        score("right")
 
 
 @pytest.mark.parametrize("number", ["9" * 400, '"a"', "[1]", "null", '{"1": 2}', "1e300"])
