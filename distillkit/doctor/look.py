@@ -127,10 +127,9 @@ def _columns(
         longest = max(others, key=lambda name: _mean_length(rows, name), default="")
         first = next((name for name in others if are_halves(name, longest)), "")
         columns = replace(columns, text=first if first and not columns.text_pair else longest)
-    seconds = [
-        name for name in names if is_second_name(name, columns.text) and name != columns.text
-    ]
-    columns = replace(columns, text_pair=columns.text_pair or next(iter(seconds), ""))
+    others = [name for name in names if name != columns.text]
+    second = next((name for name in others if is_second_name(name, columns.text)), "")
+    columns = replace(columns, text_pair=columns.text_pair or second)
     if not labelled:
         return replace(columns, text_pair="")  # nothing but labelled rows tells pairs apart
     if columns.label not in names:
