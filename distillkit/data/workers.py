@@ -198,7 +198,7 @@ def _ray(
     try:
         for said, result in _in_flight(ray, calls, items):
             if not said:
-                raise InputError(result)
+                raise result
             yield result
     except _deaths(ray):
         raise Unfinished(_DIED) from None
