@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, pre_tokenizers
 
-from distillkit.runtime.words import CHARACTER_PATTERN, WORD_PATTERN, is_unsegmented
+from distillkit.runtime.words import UNSEGMENTED, WORD_PATTERN
 
 # N texts and N second texts, or None, to logits, (N, C).
 Ask = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
 _CHARACTERS_AT_ONCE = 2**24  # a bound on memory
-_WORDS, _CHARACTERS = (
-    pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    for pattern in (WORD_PATTERN, CHARACTER_PATTERN)
-)
+# One character of a script without spaces, or else a word: a text may have both.
+_SPACED = WORD_PATTERN.replace(r"[\w\p{M}]", rf"[\w\p{{M}}&&[^{UNSEGMENTED[1:]}]")
+_WORDS = pre_tokenizers.Split(Regex(f"{UNSEGMENTED}|{_SPACED}"), "removed", invert=True)
 
 
 def explain(
@@ -94,8 +93,7 @@ def _asked(
 
 def _spans(text: str) -> list[tuple[int, int]]:
     """Return where the words of a text begin and end, in characters."""
-    split = _CHARACTERS if is_unsegmented([text]) else _WORDS
-    return [span for _, span in split.pre_tokenize_str(text)]
+    return [span for _, span in _WORDS.pre_tokenize_str(text)]
 
 
 def _without(text: str, start: int, end: int) -> str:

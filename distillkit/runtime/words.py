@@ -12,14 +12,14 @@ WORD_PATTERN = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|['’](?:s|re|ve|ll|d|m|t)\b|[^
 CHARACTER_PATTERN = r"[A-Za-z0-9]+|[^\s]"
 
 # Thai, Lao, Myanmar and Khmer; kana; Han.
-_UNSEGMENTED = re.compile(
+UNSEGMENTED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
 )
 
 
 def is_unsegmented(texts: Sequence[str]) -> bool:
     """Say whether most letters of some texts, evenly spaced, are of a script without spaces."""
-    return share_of(_UNSEGMENTED, texts) > 0.5
+    return share_of(re.compile(UNSEGMENTED), texts) > 0.5
 
 
 def share_of(script: re.Pattern[str], texts: Sequence[str]) -> float:

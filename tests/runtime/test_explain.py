@@ -56,6 +56,11 @@ def test_a_script_without_spaces_has_characters_and_a_text_without_words_has_non
     found = explain(_sums, "classification", ["no", "yes"], ["很差", "", " "], None)
     assert _shares(found[0]["words"]) == [("很", -0.25), ("差", 0.75)]
     assert [one["words"] for one in found[1:]] == [[], []]
+    (mixed,) = explain(
+        _sums, "classification", ["no", "yes"], ["iPhone's screen很差, not good"], None
+    )
+    words = [word for word, _ in _shares(mixed["words"])]
+    assert words == ["iPhone's", "screen", "很", "差", ",", "not", "good"]
     assert explain(_sums, "classification", ["no", "yes"], [], None) == []
 
 
