@@ -103,7 +103,7 @@ class Experiment:
         self.results = folder / "results.json"
         dev = read_table(task.path["dev"], task.columns, task=kind)
         names = [name for name in ("text", "text_pair") if name in dev.column_names]
-        self.probe = Probe(task.model, {"dev": dev.select(names)})
+        self.probe = Probe(task.model, {"dev": dev.select(names)}, kind)
         self.done: dict[str, dict[str, float]] = {}
         if self.results.is_file():
             self.done = json.loads(self.results.read_text(encoding="utf-8"))

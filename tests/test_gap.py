@@ -14,12 +14,15 @@ from distillkit.runs.gap import texts_for, unexplained
 
 def test_the_share_is_0_for_a_copy_1_for_the_mean_and_blind_to_a_constant_a_row():
     teacher = np.random.default_rng(0).normal(size=(200, 3))
-    assert unexplained(teacher + np.arange(200)[:, None], teacher) == pytest.approx(0)
+    shifted = teacher + np.arange(200)[:, None]
+    assert unexplained(shifted, teacher, "classification") == pytest.approx(0)
+    assert unexplained(shifted, teacher, "multi-label") > 1000  # each logit counts by itself
     centred = teacher - teacher.mean(1, keepdims=True)
     mean = np.broadcast_to(centred.mean(0), teacher.shape)
-    assert unexplained(mean, teacher) == pytest.approx(1)
+    assert unexplained(mean, teacher, "classification") == pytest.approx(1)
     # By hand, a regression: errors 1 and 1, deviations 2 and 2.
-    assert unexplained(np.array([[1.0], [5.0]]), np.array([[0.0], [4.0]])) == pytest.approx(1 / 4)
+    scores = np.array([[0.0], [4.0]])
+    assert unexplained(scores + 1, scores, "regression") == pytest.approx(1 / 4)
 
 
 @pytest.mark.parametrize(

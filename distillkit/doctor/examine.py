@@ -253,7 +253,8 @@ class _Examination:
                 config,
                 self.recipe.seed,
             )
-            found = Probe(self.teacher, tables, config.mask).gaps(str(student))
+            probe = Probe(self.teacher, tables, self.recipe.data.task, config.mask)
+            found = probe.gaps(str(student))
         except InputError as error:  # a teacher or texts that earlier checks have refused
             self.not_checked.append(f"what a student misses of its teacher: {error}")
             return []

@@ -395,7 +395,7 @@ class _Ladder:
             self.recipe.augment,
             self.recipe.seed,
         )
-        return Probe(self.task.model, texts, self.recipe.augment.mask)
+        return Probe(self.task.model, texts, self.recipe.data.task, self.recipe.augment.mask)
 
     def _rows(self, lesson: Lesson) -> pa.Table:
         """Return the distinct rows of a lesson."""

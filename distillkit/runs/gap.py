@@ -15,23 +15,25 @@ from distillkit.data.keys import KeyIndex
 from distillkit.data.logits import keys_of
 from distillkit.data.tables import draw_rows, read_table, with_mask, write_table
 from distillkit.errors import InputError
-from distillkit.recipe import AugmentConfig, ColumnsConfig, MixConfig
+from distillkit.recipe import AugmentConfig, ColumnsConfig, MixConfig, Task
 
 TEXTS = 500  # of each kind
 _RAW = "wordnet"
 
 
-def unexplained(student: np.ndarray, teacher: np.ndarray) -> float:
+def unexplained(student: np.ndarray, teacher: np.ndarray, task: Task) -> float:
     """Return the share of the variance of a teacher's logits that a student's do not explain.
 
     Args:
         student: Logits, (N, C) float.
         teacher: Logits, (N, C) float.
+        task: What they are for.
 
     Returns:
-        0 where both are alike but for a constant a row, 1 for one who answers the mean.
+        0 where both are alike (of one class among several: but for a constant a row), 1 for one
+        who answers the mean.
     """
-    if teacher.shape[1] > 1:  # softmax ignores a constant
+    if task == "classification":  # softmax ignores a constant
         student, teacher = (z - z.mean(1, keepdims=True) for z in (student, teacher))
     spread = np.square(teacher - teacher.mean(0)).sum()
     return float(np.square(student - teacher).sum() / spread) if spread else 0.0
@@ -91,6 +93,7 @@ class Probe:
     Attributes:
         teacher: Folder of the model.
         texts: From `texts_for`.
+        task: The teacher's.
         mask: The transfer set's mask word, which teacher and student read as their own.
 
     Raises:
@@ -99,6 +102,7 @@ class Probe:
 
     teacher: str
     texts: Mapping[str, pa.Table]
+    task: Task
     mask: str = AugmentConfig().mask
 
     def gaps(self, student: str) -> dict[str, float]:
@@ -107,7 +111,10 @@ class Probe:
         found, _ = pipeline.classify(student, self._every, "gap", labels)
         ends = np.cumsum([len(table) for table in self._tables.values()])[:-1]
         parts = zip(np.split(found, ends), np.split(wanted, ends), strict=True)
-        return {name: unexplained(*both) for name, both in zip(self._tables, parts, strict=True)}
+        return {
+            name: unexplained(*both, self.task)
+            for name, both in zip(self._tables, parts, strict=True)
+        }
 
     @property
     def _tables(self) -> dict[str, pa.Table]:
