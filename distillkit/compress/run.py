@@ -183,7 +183,7 @@ class _Steps:
         if job.logits is not None:
             job.loss.check_task(task)
             weights = job.loss.teacher_weights()
-            targets = join_logits(table, job.logits, weights, scratch)
+            targets = join_logits(table, job.logits, weights, scratch, as_targets=True)
             found = joined_labels(job.logits, weights)
             if found != names:
                 raise InputError(

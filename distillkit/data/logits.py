@@ -219,6 +219,8 @@ def join_logits(
     store: Path,
     weights: Mapping[str, float] | None = None,
     scratch: Scratch = TEMPORARY,
+    *,
+    as_targets: bool = False,
 ) -> np.ndarray:
     """Look up each row's logits by its content, and average the teachers'.
 
@@ -228,6 +230,8 @@ def join_logits(
         weights: Weight of each teacher by name, above 0; they are scaled to sum to 1. None or
             empty: all, alike.
         scratch: Where the logits are kept.
+        as_targets: Take from each row of log-probabilities its mean: what they are less than
+            logits is a number a row, which the squared error would make a student learn in vain.
 
     Returns:
         Logits, (N, C) float32, in the order of the table and of `joined_labels`.
@@ -237,11 +241,18 @@ def join_logits(
             same.
     """
     out = scratch.array((len(table), len(joined_labels(store, weights))), np.float32)
+    parts = [slice(start, start + BLOCK_ROWS) for start in range(0, len(table), BLOCK_ROWS)]
     for _, share, logits in _each_teacher(table, store, weights, scratch):
-        for start in range(0, len(table), BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            out[part] += np.float32(share) * logits[part]
+        centred = as_targets and all(_are_log_probabilities(logits[part]) for part in parts)
+        for part in parts:
+            mean = logits[part].mean(axis=1, keepdims=True) if centred else 0
+            out[part] += np.float32(share) * (logits[part] - mean)
     return out
+
+
+def _are_log_probabilities(logits: np.ndarray) -> bool:
+    """Say whether the probabilities of every row sum to 1, but for rounding."""
+    return bool((np.abs(np.logaddexp.reduce(logits, axis=1)) < 0.01).all())
 
 
 def _each_teacher(

@@ -97,7 +97,7 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
     else:
         weights = job.loss.teacher_weights()
         names, shares = joined_labels(job.logits, weights), teacher_shares(job.logits, weights)
-        targets = join_logits(table, job.logits, weights, scratch)
+        targets = join_logits(table, job.logits, weights, scratch, as_targets=True)
     check_labels_known(dev, names, "dev")  # tokenising takes longer
     teacher = load_classifier(job.teacher) if job.teacher and job.student.asks_teacher else None
     model, tokenizer = _build(job, table, names, teacher)

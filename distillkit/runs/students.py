@@ -66,6 +66,8 @@ def distilled_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_se
         )
 
     settings = [_settings(recipe, task), asdict(recipe.loss)]
+    if recipe.data.logits or recipe.label.endpoint.url:  # at first they were learnt as they are
+        settings.append("log-probabilities are centred")
     inputs = _inputs(recipe, home, task, "teacher", "logits")
     return relative(home.stage("student", settings, inputs, build, version=STUDENT_VERSION))
 

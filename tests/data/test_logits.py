@@ -38,12 +38,19 @@ def store(tmp_path):
     """Write a teacher's folder, some rows a shard; row i of the table has logits i and -i, times a scale."""
 
     def build(
-        table, rows_a_shard=8, *, name="teacher", labels=("no", "yes"), scale=1, storage="fp16"
+        table,
+        rows_a_shard=8,
+        *,
+        name="teacher",
+        labels=("no", "yes"),
+        scale=1,
+        storage="fp16",
+        less=0,
     ):
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         (folder / "manifest.json").write_text(json.dumps({"format": 2, "labels": list(labels)}))
-        logits = numbered(table, scale)
+        logits = numbered(table, scale) - np.float32(less)
         for start in range(0, len(table), rows_a_shard):
             part = slice(start, start + rows_a_shard)
             shard = shard_table(
@@ -244,6 +251,18 @@ def test_teachers_are_averaged_alike_or_by_weight_with_labels_in_the_order_of_th
         )
     assert np.array_equal(join_logits(SINGLE, folder, {"c": 2}), numbered(SINGLE, -8))
     assert teacher_shares(folder, {"c": 3, "a": 1}) == {"a": 0.25, "c": 0.75}
+
+
+def test_a_student_learns_log_probabilities_less_the_mean_of_each_row(store):
+    logits = numbered(SINGLE, 0.5)  # means of 0
+    norm = np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    folder = store(SINGLE, name="a", scale=0.5, less=norm)
+    store(SINGLE, name="b", scale=0.5, less=1)
+    one, other = {"a": 1}, {"b": 1}
+    np.testing.assert_allclose(join_logits(SINGLE, folder, one), logits - norm, atol=0.01)
+    for weights, expected in ((one, logits), (other, logits - 1), ({}, logits - 0.5)):
+        found = join_logits(SINGLE, folder, weights, as_targets=True)
+        np.testing.assert_allclose(found, expected, atol=0.01)
 
 
 def test_teachers_become_columns_of_the_table(store):
