@@ -31,7 +31,7 @@ from distillkit.errors import InputError
 from distillkit.measure.card import About, model_card
 from distillkit.measure.cost import megabytes
 from distillkit.measure.metrics import metrics
-from distillkit.pipeline.export import PARITY
+from distillkit.pipeline.export import parity_of
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Recipe, dump, load_recipe
 from distillkit.recipe.places import Sort, places_of, with_places
@@ -191,7 +191,7 @@ def _copy_bundle(
         )
     logits = Predictor(target).logits(texts, pairs)
     largest = float(np.abs(logits - student).max())
-    if bundle == exported and given is None and largest > PARITY:
+    if bundle == exported and given is None and largest > parity_of(student):
         raise InputError(
             f"{bundle}: does not answer as {model} does; export that again (distillkit export {model} {bundle}), or say --bundle to push it as it is"
         )

@@ -36,9 +36,9 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
             f"compress.embedding_size: a {model.config.model_type} has no table of words with a layer above it; expected 0"
         )
     embedding: Any = words
-    if size >= embedding.width:
+    if size > (most := widest(model)):
         raise InputError(
-            f"compress.embedding_size is {size}: expected less than the {embedding.width} that there are"
+            f"compress.embedding_size is {size}: expected at most {most}, of the {embedding.width} that there are"
         )
     tables = [
         table.weight for table in (embedding.frozen_table, embedding.table) if table is not None
@@ -70,6 +70,12 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     embedding.frozen_table, embedding.width = None, size
     embedding.table = nn.Embedding(len(narrow), size, padding_idx=padding, _weight=narrow.float())
     model.config.embedding_size, model.config.channels = size, "single"
+
+
+def widest(model: Any) -> int:
+    """Return the largest smaller dimension: the first layer's rows span no more."""
+    rows = sum(_by_input(read)[..., 0].numel() for read in model.encoder.first_layer())
+    return min(model.encoder.embedding.width - 1, rows)
 
 
 def _by_input(reader: tuple[nn.Module, str]) -> Tensor:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from distillkit import __version__
 from distillkit.compress.quantise import keep_quantised, quantise_in_training, stored_numbers
@@ -47,6 +49,7 @@ from distillkit.student.train import fit_plan, training_rows
 from distillkit.teacher.checkpoint import load_classifier, max_tokens_of
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
+from distillkit.training.scores import rescale, scale_of
 
 BUNDLE, MODEL = "bundle.zip", "model"
 _TIMED = 200  # rows
@@ -151,6 +154,7 @@ class _Steps:
         targets: The teacher's logits for it, (N, C).
         done: The metrics of each step.
         first: The uncompressed model's logits for dev, (M, C).
+        weights: Digest of the uncompressed model's weights.
     """
 
     job: CompressJob
@@ -163,6 +167,7 @@ class _Steps:
     targets: np.ndarray | None = None
     done: list[dict[str, Any]] = field(default_factory=list)
     first: np.ndarray | None = None
+    weights: str = ""
 
     @classmethod
     def of(cls, job: CompressJob, model: Model, work: Path) -> "_Steps":
@@ -173,6 +178,8 @@ class _Steps:
         gold = gold_of(dev, names, task)
         if not job.transfer_set:
             return cls(job, work, dev, gold, task, Reading(*texts_of(dev)))
+        weights_of = model.network.state_dict().values()
+        own = digest(*(weight.float().numpy().reshape(-1) for weight in weights_of))
         scratch = Scratch(job.output.parent)
         table = read_table(
             job.transfer_set, job.columns, task=task, labels="optional", scratch=scratch
@@ -189,7 +196,7 @@ class _Steps:
                 raise InputError(
                     f"{job.logits}: its labels ({', '.join(found)}) are not the model's ({', '.join(names)}); give the logits that it learned from"
                 )
-        return cls(job, work, dev, gold, task, reading, table, targets)
+        return cls(job, work, dev, gold, task, reading, table, targets, weights=own)
 
     @property
     def last(self) -> Path:
@@ -255,8 +262,8 @@ class _Steps:
             "loss": asdict(self.job.loss),
             "targets (SHA-256)": digest(self.targets),
         }
-        # Other plans have other folders.
-        place = checkpoint_folder(self.job.output) / digest(asdict(settings))[:8]
+        # Other plans, and another model under the same name, have other folders.
+        place = checkpoint_folder(self.job.output) / digest(asdict(settings), self.weights)[:8]
         checkpoints = Checkpoints(place, made_from, resume=self.job.resume)
         self._fit(
             model, settings, self.job.training, self.table, self.targets, "at last", checkpoints
@@ -307,6 +314,11 @@ class _Steps:
         checkpoints: Checkpoints | None = None,
     ) -> None:
         counts = token_counts(model, settings, self.reading)
+        centre, spread = 0.0, 1.0
+        if self.task == "regression" and targets is not None:
+            centre, spread = scale_of(torch.from_numpy(targets))
+            spread = 2.0 ** round(math.log2(spread))  # what is stored in fp16 stays as it is
+            rescale(model.network, -centre / spread, 1 / spread)
         quantise_in_training(model.network, settings, counts)
         progress = f"compress: {name}"
         rows = training_rows(
@@ -330,9 +342,12 @@ class _Steps:
             self.job.seed,
             progress,
             checkpoints,
+            (centre, spread),
         )
         fit(model.network, plan)
         keep_quantised(model.network.cpu())
+        if spread != 1 or centre:
+            rescale(model.network, centre, spread)
 
     def timed(self) -> list[dict[str, Any]]:
         """Time all bundles in turn, one row a call on one thread, and return all metrics."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from distillkit.compress.low_rank import widest
 from distillkit.compress.quantise import clipped, coded, stored_weights
 from distillkit.compress.steps import Model, Reading, shrink, store
 from distillkit.compress.storage import packed_codes
@@ -63,7 +64,7 @@ def plans(model: Model, base: CompressConfig) -> Iterator[CompressConfig]:
     if isinstance(words, WordEmbedding):
         units = list(_UNITS)
         if "embedding_size" in possible:
-            widths += [width for width in _WIDTHS if width < words.width]
+            widths += [width for width in _WIDTHS if width <= widest(network)]
     if "layers" in possible and network.config.model_type in ENCODERS:
         count = network.config.num_hidden_layers
         layers = sorted({round(share * count) or 1 for share in _LAYERS} - {count}, reverse=True)

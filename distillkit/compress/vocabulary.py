@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 from torch import nn
+from transformers import PreTrainedTokenizerFast
 
 from distillkit.errors import InputError
 
@@ -70,7 +71,8 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
     _renumber(state["post_processor"], new)
     _cut_tables(model, kept)
     backend = Tokenizer.from_str(json.dumps(state))
-    return type(tokenizer)(
+    # Of its own class a BERT's would be read again with that class's defaults: lower-cased.
+    return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=tokenizer.model_max_length,
         model_input_names=list(tokenizer.model_input_names),

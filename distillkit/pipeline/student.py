@@ -64,6 +64,9 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         strategy = start(_length(job))
         with shared(strategy, job.output, lambda: _prepared(job, kind, dev)) as prepared:
             scale = _scale(job, kind, prepared.rows)
+            teachers_head = job.student.kind == "transformer" and not job.student.hidden_size
+            if scale != (0.0, 1.0) and teachers_head:  # it gives the scores already
+                rescale(prepared.model, -scale[0] / scale[1], 1 / scale[1])
             plan = _plan(job, prepared, dev, scale)
             result = fit(prepared.model, plan, strategy)
             if rank() == 0:
@@ -120,10 +123,7 @@ def _prepared(job: StudentJob, kind: Task, dev: pa.Table) -> Prepared:
 def _scale(job: StudentJob, kind: Task, rows: TrainingRows) -> tuple[float, float]:
     """Return mean and standard deviation by which the student's scores are standardised."""
     scores = rows.gold if rows.targets is None else rows.targets
-    has_head = job.student.of_kind.network is None and not job.student.hidden_size  # its teacher's
-    if kind != "regression" or has_head or scores is None:
-        return 0.0, 1.0
-    return scale_of(scores)
+    return scale_of(scores) if kind == "regression" and scores is not None else (0.0, 1.0)
 
 
 def _plan(

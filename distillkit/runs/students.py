@@ -82,6 +82,8 @@ def vectors_of(recipe: Recipe) -> dict[str, str]:
 
 def _settings(recipe: Recipe, task: Taught) -> list[object]:
     how = [asdict(recipe.student), recipe.training.settings(), recipe.seed]
+    if recipe.student.kind == "siamese-transformer":  # at first the second began without [CLS]
+        how.append("both texts begin alike")
     return [*how, *far_scores(recipe, task.data)]
 
 

@@ -85,6 +85,7 @@ def training_rows(
     gold = None
     if loss.asks_labels and "label" in table.column_names:
         labels, kind = labels_of(model), task_of_model(model.config)
+        check_labels_known(table, labels, "the transfer set")
         parts = (gold_of(_without_made_labels(block), labels, kind) for block in blocks_of(table))
         gold = torch.from_numpy(scratch.stacked(parts))
     return TrainingRows(

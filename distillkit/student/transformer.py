@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, processors
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from distillkit.data.labels import named
+from distillkit.data.labels import labels_of, named
 from distillkit.errors import InputError
 from distillkit.recipe import StudentConfig
 from distillkit.student.model import SiameseStudent, TextEncoder
@@ -87,8 +88,9 @@ def few_layers(
         }
     for name, value in (changed | named(labels)).items():
         setattr(config, name, value)
-    own = teacher.config.id2label
-    same_head = [own[i] for i in range(teacher.config.num_labels)] == list(labels)
+    own = labels_of(teacher)
+    unnamed = own == [f"LABEL_{i}" for i in range(len(labels))]  # `match_labels` names them
+    same_head = unnamed or own == list(labels)
     student = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
     if hidden_size:
         return student
@@ -134,7 +136,24 @@ def siamese_student(
     )
     inner: Any = siamese.encoder.transformer
     inner.load_state_dict(model.base_model.state_dict())
-    return siamese, tokenizer
+    return siamese, _alike_on_both_sides(tokenizer)
+
+
+def _alike_on_both_sides(tokenizer: Any) -> Any:
+    """Return a BERT's tokenizer that begins a second text as the first: as it is read alone."""
+    begin, end = tokenizer.cls_token, tokenizer.sep_token
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A {end}",
+        pair=f"{begin} $A {end} {begin}:1 $B:1 {end}:1",
+        special_tokens=[(name, tokenizer.convert_tokens_to_ids(name)) for name in (begin, end)],
+    )
+    return PreTrainedTokenizerFast(  # of its own class it would be read again without the template
+        tokenizer_object=backend,
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=list(tokenizer.model_input_names),
+        **tokenizer.special_tokens_map,
+    )
 
 
 def layer_map(layers: int, of: int) -> list[int]:

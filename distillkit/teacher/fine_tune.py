@@ -69,9 +69,11 @@ def fine_tune(
     rows = encode(tokenizer, *texts_of(train), longest)
     dev_rows = encode(tokenizer, *texts_of(dev), longest)
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
-    fresh = task == "regression" and len(own) != 1
-    centre, spread = scale_of(gold) if fresh else (0.0, 1.0)
-    gold = (gold - centre) / spread if fresh else gold
+    if task == "regression":
+        centre, spread = scale_of(gold)
+        gold = (gold - centre) / spread
+        if len(own) == 1:  # its head gives scores already
+            rescale(model, -centre / spread, 1 / spread)
     if answers is not None:
         found, names = answers
         soft = torch.from_numpy(found[:, [names.index(label) for label in labels]])
@@ -94,7 +96,7 @@ def fine_tune(
 
     plan = FitPlan(rows, loss, how, seed, "teacher", dev_rows, score, checkpoints=checkpoints)
     result = fit(model, plan)
-    if fresh:
+    if task == "regression":
         rescale(model, centre, spread)
     return model, tokenizer, result
 

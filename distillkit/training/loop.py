@@ -141,7 +141,9 @@ class _Trainer:
                 if end:
                     raise self._preempted(interrupted)
             self._end_of_epoch()
-            if self.lookout.anywhere(interrupted, at.step, now=True) and self._more_epochs():
+            if self.lookout.anywhere(interrupted, at.step, now=True):
+                if at.epoch > self.order.epochs:
+                    self._save()  # the last epoch has none yet
                 raise self._preempted(interrupted)
 
     def restore_best(self) -> None:

@@ -197,6 +197,28 @@ def test_the_plan_that_training_brings_nearest_comes_first(work, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_another_model_under_the_same_name_does_not_go_on_with_the_first_ones_training(
+    work, tmp_path
+):
+    job = CompressJob(
+        str(work / "student"),
+        tmp_path / "out",
+        str(work / "dev.tsv"),
+        CompressConfig(embedding_size=8),
+        transfer_set=str(work / "transfer.parquet"),
+        logits=work / "logits",
+        training=replace(TRAINING, epochs=1, learning_rate=0.0),
+    )
+    for _ in range(2):  # a first one that is killed after its training, then another student
+        network, tokenizer = load_classifier(job.model)
+        torch.nn.init.normal_(network.encoder.embedding.table.weight)
+        before = copy.deepcopy(network.state_dict())
+        _Steps.of(job, Model(network, tokenizer), tmp_path).retrain(
+            Model(network, tokenizer), CompressConfig()
+        )
+        assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
 def test_what_cannot_be_met_is_refused_and_nothing_is_written(work, tmp_path, capsys):
     assert main(command(work, tmp_path / "out", "--max-mb 0.001")) == 1
     assert "--max-mb 0.001: the smallest that these steps come to is 0.0" in capsys.readouterr().err

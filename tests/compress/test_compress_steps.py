@@ -20,7 +20,7 @@ from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.quantise import round_weights
 from distillkit.compress.steps import Model, Reading, shrink
 from distillkit.compress.storage import stored_graph
-from distillkit.compress.target import NotMetError, find_plans
+from distillkit.compress.target import NotMetError, find_plans, plans
 from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
 from distillkit.data.batches import encode
@@ -189,6 +189,19 @@ def test_a_transformers_special_tokens_keep_their_meaning_under_new_numbers(bert
     assert torch.equal(logits_of(again, tokens, ["a word1 c", "b"]), before)
 
 
+def test_a_cased_bert_stays_cased_when_it_is_loaded_again(bert, tmp_path):
+    network = copy.deepcopy(bert[0])
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Hello", "café", "hello", "cafe", *"abc"]
+    tokenizer = BertTokenizerFast(
+        vocab={word: i for i, word in enumerate(words)}, do_lower_case=False, strip_accents=False
+    )
+    tokenizer.model_max_length = 64
+    counts = np.array([9] * 7 + [1] * 5)
+    fewer = prune_vocabulary(network, tokenizer, counts, 10)
+    _, again = saved_and_loaded(network, fewer, tmp_path)
+    assert again("Hello café").tokens() == ["[CLS]", "Hello", "café", "[SEP]"]
+
+
 @pytest.mark.parametrize("channels", ["single", "multi", "frozen"])
 @pytest.mark.parametrize("kind", ["bilstm", "textcnn", "siamese-bilstm"])
 def test_as_many_numbers_as_the_first_layer_can_tell_apart_lose_nothing(
@@ -250,8 +263,13 @@ def test_smaller_tables_are_refused_where_they_cannot_be(student):
             InputError, match="has no table of words with a layer above it; expected 0"
         ):
             narrow_embedding(student(kind)[0], np.ones(100), 2)
-    with pytest.raises(InputError, match="expected less than the 5"):
+    with pytest.raises(InputError, match="expected at most 4, of the 5"):
         narrow_embedding(student("bilstm")[0], np.ones(100), 5)
+    wide = student("decomposable", hidden_size=3, embeddings=EmbeddingConfig("random", 12))[0]
+    with pytest.raises(
+        InputError, match=r"size is 4: expected at most 3, of the 12 that there are"
+    ):
+        narrow_embedding(wide, np.ones(100), 4)
     model, tokenizer = student("bilstm", unit="hashed")
     with pytest.raises(InputError, match="expected words or word pieces"):
         prune_vocabulary(model, tokenizer, np.ones(len(tokenizer)), 10)
@@ -421,6 +439,13 @@ def test_a_model_that_is_trained_again_is_planned_by_what_it_loses_not_by_its_ro
     for one, other in itertools.permutations(trained, 2):
         as_finely = finest.index(other[2:]) <= finest.index(one[2:])
         assert not (as_finely and other[0] >= one[0] and other[1] >= one[1])
+
+
+def test_no_plan_is_wider_than_the_first_layer_has_rows(student):
+    vectors = EmbeddingConfig("random", 300)
+    model, tokenizer = student("decomposable", hidden_size=100, embeddings=vectors)
+    sizes = {plan.embedding_size for plan in plans(Model(model, tokenizer), CompressConfig())}
+    assert max(sizes) <= 100 < 300
 
 
 @pytest.mark.parametrize(

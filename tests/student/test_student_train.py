@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 from functools import partial
 
@@ -25,6 +26,7 @@ from distillkit.recipe import (
 from distillkit.recipe.loader import load_recipe
 from distillkit.student.build import build_student
 from distillkit.student.train import fit_plan, sampling_weights, training_rows
+from distillkit.student.transformer import few_layers
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.teacher.word_states import word_states
 from distillkit.training.inference import predict_logits
@@ -377,3 +379,18 @@ def test_a_loss_that_the_task_has_no_meaning_for_is_refused(train_table):
     model, tokenizer = build(table, ["score"])
     with pytest.raises(InputError, match=r"loss\.kind is soft, but the task is regression"):
         distil(model, tokenizer, table, None, table, LossConfig("soft"), HOW, 1)
+
+
+def test_a_label_of_the_transfer_set_that_the_logits_do_not_know_is_one_line(student):
+    model, tokenizer = student("bilstm")
+    table = pa.table({"text": ["a", "b"], "label": ["good", "grand"]})
+    with pytest.raises(InputError, match="the transfer set row 2: label 'grand'"):
+        training_rows(model, tokenizer, table, np.zeros((2, 3)), LossConfig(alpha=0.5), HOW)
+
+
+def test_a_student_cut_from_an_unnamed_classifier_keeps_its_head(bert):
+    network = copy.deepcopy(bert[0])
+    network.config.id2label = {i: f"LABEL_{i}" for i in range(3)}
+    for labels, same in ((["bad", "so-so", "good"], True), (["bad", "good"], False)):
+        cut = few_layers(network, 2, 0, labels, 0.1)
+        assert torch.equal(cut.classifier.weight, network.classifier.weight) == same

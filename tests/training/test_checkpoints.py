@@ -163,12 +163,14 @@ class Counter(Callback):
         self.passed.append(count)
 
 
-def test_told_to_end_in_the_last_step_it_just_ends(tmp_path):
+def test_told_to_end_in_the_last_step_it_ends_and_needs_no_step_more(tmp_path):
     expected, _ = train()
-    weights, _ = train(
-        Checkpoints(tmp_path), [Stop(24, lambda: os.kill(os.getpid(), signal.SIGTERM))]
-    )
+    with pytest.raises(Preempted, match="step 12"):  # or a run would go on with its next stage
+        train(Checkpoints(tmp_path), [Stop(24, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    passed = []
+    weights, _ = train(Checkpoints(tmp_path), [Counter(passed)])
     assert torch.equal(weights, expected)
+    assert passed == []
 
 
 def test_a_second_interrupt_does_not_wait(tmp_path):
