@@ -271,9 +271,9 @@ def test_logits_from_anywhere_teach_in_place_of_the_teachers(
     train, dev = frames
     model = Classifier(classifier_folder)
     texts = [*train["text"], "the cast was good .", dev["text"][0]]
-    turned = model.logits(texts)[:, ::-1]  # what the teacher does not answer
+    turned = 1 - 2 * model.logits(texts)[:, ::-1]  # what the teacher does not answer
     given = pd.DataFrame({"text": texts, "logits": turned.tolist()})
-    with pytest.raises(InputError, match="2 logits a row, but 3 labels"):
+    with pytest.raises(InputError, match="its logits are of a, b, c, but train has"):
         distillkit.distill(
             train,
             dev,
@@ -281,6 +281,23 @@ def test_logits_from_anywhere_teach_in_place_of_the_teachers(
             output=tmp_path / "wrong",
             **sections | {"data": {"logit_labels": ["a", "b", "c"]}},
         )
+    swapped = given.assign(logits=[row[::-1] for row in given["logits"]])
+    with pytest.raises(
+        InputError, match=r"at chance .* name their labels in the order of the logits"
+    ):
+        distillkit.distill(train, dev, logits=swapped, output=tmp_path / "swapped", **sections)
+    more = given.assign(logits=[[*row, 0.0] for row in given["logits"]])
+    with pytest.raises(
+        InputError, match="its logits are of negative, positive, neutral, but train"
+    ):
+        distillkit.distill(
+            train,
+            dev,
+            logits=more,
+            output=tmp_path / "more",
+            **sections | {"data": {"logit_labels": ["negative", "positive", "neutral"]}},
+        )
+    assert not list((tmp_path / "more").glob("teacher/*"))
     run = distillkit.distill(train, dev, logits=given, output=tmp_path / "run", **sections)
     counts = run.result["transfer_set"]
     assert counts["rows"] + counts["leaks"] == len(set(texts))

@@ -123,6 +123,12 @@ def test_columns_that_are_given_or_that_a_source_lacks_are_not_the_runs(run, cap
     assert columns_of("elsewhere/model", source, ColumnsConfig()) == ColumnsConfig()
 
 
+def test_without_a_model_the_working_folder_is_no_run(run, monkeypatch):
+    monkeypatch.chdir(run)
+    for name in ("", "bert-base-uncased"):
+        assert columns_of(name, str(run.parent / "new.csv"), ColumnsConfig()) == ColumnsConfig()
+
+
 @pytest.mark.slow
 def test_a_finished_bundle_is_replaced_only_by_the_same_or_when_told(run, capsys):
     model, target = str(run / STUDENT), run / "bundle"

@@ -108,8 +108,8 @@ def test_the_last_lines_say_what_was_made_how_good_it_is_and_what_is_next(shippe
     folder, said = shipped
     lines = said.strip().splitlines()[-10:]
     assert re.fullmatch(
-        rf"{folder}/bundle.zip: 0.0\d MB, [\d,]+ times smaller than the teacher; "
-        r"\d+\.\d\d ms a row on one thread, [\d,]+ times faster",
+        rf"{folder}/bundle.zip: 0.0\d MB, [\d.,]+ times smaller than the teacher; "
+        r"\d+\.\d\d ms a row on one thread, [\d.,]+ times faster",
         lines[0],
     )
     assert lines[1].split() == ["accuracy", "dev,", "48", "rows"]
@@ -145,6 +145,22 @@ def test_where_no_small_bundle_will_do_a_larger_one_is_made_and_it_is_said(
     assert result["shipped"]["steps"][-1]["step"] == "embeddings int8, weights int8"
     assert (folder / "bundle.zip").stat().st_size > 1000
     assert jobs[0].max_drop == pytest.approx(100 * 2 / 48)  # two dev rows, as 0.5 points are fewer
+
+
+@pytest.mark.slow
+def test_where_int8_loses_too_much_fp16_is_shipped(
+    finished_run, tiny_recipe, tmp_path, monkeypatch
+):
+    def worse(job):
+        found = compress(job)
+        if job.settings.weights == "int8":
+            found["steps"][-1]["accuracy"] -= 0.5
+        return found
+
+    monkeypatch.setattr(ship, "compress", worse)
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    result = runs.run(replace(tiny_recipe, ship=ShipConfig(max_mb=0.001)), folder)
+    assert result["shipped"]["steps"][-1]["step"] == "embeddings fp16, weights fp16"
 
 
 @pytest.mark.slow

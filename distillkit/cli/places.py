@@ -54,7 +54,9 @@ def columns_of(model: str, source: str, columns: ColumnsConfig) -> ColumnsConfig
     place = Path(model)
     run = place.parent.parent if place.name == "model" else place.parent
     recipe = run / "recipe.yaml"
-    if columns != ColumnsConfig() or not source or not (run / "data").is_dir():
+    if columns != ColumnsConfig() or not (
+        model and source and place.exists() and (run / "data").is_dir()
+    ):
         return columns
     own = load_recipe(str(recipe)).data.columns if recipe.is_file() else columns
     if own == columns or own.text not in _first_row(source):

@@ -60,7 +60,20 @@ def labels_of(model: Any) -> list[str]:
     """List a model's labels in the order of its logits; of a regression, "score" alone."""
     if task_of_model(model.config) == "regression":
         return [SCORE]
-    return [model.config.id2label[i] for i in range(model.config.num_labels)]
+    return names_of(model.config)
+
+
+def names_of(config: Any) -> list[str]:
+    """List the names of a classifier's logits, in their order, as its configuration has them.
+
+    Raises:
+        InputError: They are not numbered from 0 on.
+    """
+    if sorted(config.id2label) != list(range(config.num_labels)):
+        raise InputError(
+            f"config.json: id2label has the numbers {', '.join(map(str, sorted(config.id2label)))}; expected 0 to {config.num_labels - 1}, one a logit"
+        )
+    return [str(config.id2label[i]) for i in range(config.num_labels)]  # some are numbers
 
 
 def named(labels: Sequence[str]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from distillkit.data.memory import Rows
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
-ADAPT_VERSION = 2
+ADAPT_VERSION = 3
 
 
 def adapt_teacher(

@@ -175,7 +175,3 @@ class AdaptConfig:
                 "adapt.training.sampling_weights is for students: adaptation has no transfer set; leave it out"
             )
         self.training.check_own_length("adapt.training")
-        if self.text.max_tokens > self.scratch.max_positions:
-            raise InputError(
-                f"adapt.text.max_tokens is {self.text.max_tokens}, more than adapt.scratch.max_positions, {self.scratch.max_positions}; lower the first"
-            )

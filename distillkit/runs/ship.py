@@ -91,6 +91,7 @@ def _compressed(
         max_mb=ship.max_mb - min(_RULE_MB, ship.max_mb / 10),
         max_drop=max_drop,
         seed=recipe.seed,
+        overwrite=True,  # by the next try, or after a kill
     )
     if ship.compress.changes_tensors or ship.compress.changes_storage:
         job = replace(job, settings=ship.compress, max_mb=0.0, max_drop=0.0)

@@ -17,6 +17,7 @@ from distillkit.data.content import texts_of
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
 from distillkit.data.gold import label_names, label_summary
+from distillkit.data.logits import join_logits, joined_labels, stored_rows
 from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
 from distillkit.data.segmenters import own_segmenter
@@ -47,6 +48,7 @@ from distillkit.runs.first_labels import (
 )
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.student.embeddings import check_vector_file
+from distillkit.teacher.chance import refuse_chance
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
 from distillkit.teacher.logits_file import file_labels
@@ -106,6 +108,7 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         for split in ("train", "dev", "test", "unlabelled")
     }
     prepared = _data(recipe, home, sources)
+    _check_labels(recipe, prepared)
     tables = {split: fingerprint(Path(path[split])) for split in prepared["rows"]}
     inputs = {name: tables[name] for name in ("train", "dev")} | {"model": weights}
     adapted = _adapted(recipe, home, text, weights) if text else None
@@ -131,6 +134,22 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
     return Taught(columns, path, tables, prepared, taught, finished, adapted)
+
+
+def _check_labels(recipe: Recipe, data: Summary) -> None:
+    """Refuse labels of given logits, and descriptions of labels, that are not those of the data.
+
+    Raises:
+        InputError: They are not; a stage after the teacher would find it.
+    """
+    own, file = list(data["labels"]["train"]), recipe.data.logits
+    if recipe.label.endpoint.url:
+        recipe.label.meanings(own)
+    given = recipe.data.logit_labels or (file_labels(file) if file else ())
+    if given and recipe.data.task != "regression" and set(given) != set(own):
+        raise InputError(
+            f"{file}: its logits are of {', '.join(given)}, but train has the labels {', '.join(own)}; name them as data.logit_labels"
+        )
 
 
 def far_scores(recipe: Recipe, data: Summary) -> list[str]:
@@ -308,6 +327,8 @@ def label_transfer_set(
             engine=recipe.engine,
             workers=recipe.workers,
         )
+        if given:  # whose texts have no labels there
+            _refuse_wrong_order(recipe, task, out / "store")
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
     means = _logit_labels(recipe, task) if given else ()
@@ -324,6 +345,21 @@ def label_transfer_set(
     _check_proportion(recipe, counts["rows"])
     home.stage("logits", recipe.label.settings(), before, logits, version=LABEL_VERSION)
     return counts, transfer_set
+
+
+def _refuse_wrong_order(recipe: Recipe, task: Taught, store: Path) -> None:
+    """Refuse given logits that are at chance on the training rows that they are of."""
+    kind = recipe.data.task
+    train = read_table(task.path["train"], task.columns, task=kind)
+    train = train.filter(pa.array(stored_rows(train, store / "teacher")))
+    refuse_chance(
+        train,
+        lambda rows: join_logits(rows, store),
+        joined_labels(store),
+        kind,
+        recipe.data.logits,
+        "name their labels in the order of the logits with data.logit_labels",
+    )
 
 
 def _logit_labels(recipe: Recipe, task: Taught) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from distillkit import shelf
 from distillkit.data.checked import check_sealed
-from distillkit.data.labels import PROBLEM_TYPES, named, task_of_model
+from distillkit.data.labels import PROBLEM_TYPES, named, names_of, task_of_model
 from distillkit.errors import InputError, checkpoint_errors, library_errors
 from distillkit.processes import quiet_transformers
 from distillkit.recipe import Task, TeacherConfig, load_config
@@ -124,6 +124,8 @@ def load_classifier(
         raise InputError(
             f"{model}: its tokenizer has no padding token; expected an encoder such as BERT"
         )
+    if network.config.pad_token_id is None:  # by which a decoder finds a text's last token
+        network.config.pad_token_id = tokenizer.pad_token_id
     return network.eval(), tokenizer
 
 
@@ -169,7 +171,7 @@ def own_labels(model: str) -> list[str]:
     config = load_config_of(model)
     names = config.architectures or []
     classifier = any(name.endswith("ForSequenceClassification") for name in names)
-    return [config.id2label[i] for i in range(config.num_labels)] if classifier else []
+    return names_of(config) if classifier else []
 
 
 def task_of(model: str) -> Task:
@@ -210,6 +212,18 @@ def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[st
     raise InputError(
         f"{model}: the teacher's labels ({_few(own)}) are not the data's ({_few(data)}); rename them in its config.json (id2label) or in the data"
     )
+
+
+def check_own_labels(own: Sequence[str], data: Sequence[str], model: str) -> None:
+    """Refuse a fine-tuned teacher that is taken as it is and has other labels than the data.
+
+    Raises:
+        InputError: It has; more labels than the data are other labels, too.
+    """
+    if set(match_labels(own, data, model)) != set(data):
+        raise InputError(
+            f"{model}: the teacher has the labels {_few(own)}, the data {_few(data)}: expected the same where teacher.training.epochs is 0; fine-tune it"
+        )
 
 
 def _few(names: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ from distillkit.recipe import ColumnsConfig, TextConfig
 from distillkit.teacher.cuts import GrowingArray, GrowingOffsets, Pieces, cut, joined, mapped
 from distillkit.teacher.tokenised import Job, content_hash, tokenised
 
-_VERSION = 1  # of the files in the cache
+_VERSION = 2  # of the files in the cache
 _SIDES = ("train", "held_out")
 _SHARE = {"train": "to train on", "held_out": "held out"}
 _BLOCK_CHARACTERS = 1 << 21  # tokenised together

@@ -18,7 +18,7 @@ from distillkit.data.scores import dev_score
 from distillkit.loss import gold_loss, soft_target_loss
 from distillkit.processes import log
 from distillkit.recipe import TeacherConfig
-from distillkit.teacher.checkpoint import load_classifier, own_labels
+from distillkit.teacher.checkpoint import check_own_labels, load_classifier, own_labels
 from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.layers import positions_of
 from distillkit.training.loop import fit
@@ -60,6 +60,8 @@ def fine_tune(
     check_labels_known(dev, labels, "dev")
     # A checkpoint that knows these very labels keeps the order that its head was trained in.
     own = own_labels(config.model)
+    if own and task != "regression" and not (config.training.epochs or config.training.steps):
+        check_own_labels(own, labels, config.model)
     labels = own if set(own) == set(labels) else labels
     torch.manual_seed(seed)  # the head is drawn on loading
     model, tokenizer = load_classifier(config.model, labels, task)

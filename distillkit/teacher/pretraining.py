@@ -360,7 +360,7 @@ def _generator(network: Any, size: float) -> Any:
             num_attention_heads=heads,
             intermediate_size=4 * heads * _HEAD_UNITS,
             max_position_embeddings=of.max_position_embeddings,
-            type_vocab_size=max(1, getattr(of, "type_vocab_size", 1)),
+            type_vocab_size=getattr(of, "type_vocab_size", 1) or 2,  # DeBERTa has none, and says 0
             pad_token_id=of.pad_token_id,
         )
     )

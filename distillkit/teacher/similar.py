@@ -188,7 +188,9 @@ def _of_thesaurus(path: Path, tokenizer: Any, known: Set[tuple[int, ...]]) -> Si
 
 
 def _spelt(tokenizer: Any, word: Sequence[int]) -> str:
-    return tokenizer.convert_tokens_to_string(tokenizer.convert_ids_to_tokens(list(word))).strip()
+    # One word, even where BERT's tokenizer would set its characters apart, as it does Chinese ones.
+    said = tokenizer.convert_tokens_to_string(tokenizer.convert_ids_to_tokens(list(word)))
+    return "".join(said.split())
 
 
 def _code(ids: Tensor, place: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ def _units(text: str, job: Job) -> list[str]:
         return [text.replace("\n", " ") if job.lines else text]
     units = text.split("\n") if job.lines else sentences_of(text)
     # What begins with a space is what follows other text: for bytes' pairs, other pieces.
-    return [units[0], *(f" {unit}" for unit in units[1:])] if job.least_units > 1 else units
+    return [*units[:1], *(f" {unit}" for unit in units[1:])] if job.least_units > 1 else units
 
 
 def _pieces_of(units: Sequence[str], job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,7 +91,10 @@ def _pieces_of(units: Sequence[str], job: Job) -> tuple[np.ndarray, np.ndarray, 
     if segmenter is not None:
         own = [_segments(e, segmenter, job, u) for e, u in zip(found, units, strict=True)]
         segments = np.concatenate([np.empty(0, np.int64), *own])
-        same |= (segments[1:] == segments[:-1]) & (segments[1:] >= 0) & (unit[1:] == unit[:-1])
+        # Within them the segmenter's words count alone: to SentencePiece and byte-level subwords all
+        # text up to a space, or a sign, is one word.
+        known = (segments[1:] >= 0) & (segments[:-1] >= 0)
+        same = np.where(known, segments[1:] == segments[:-1], same) & (unit[1:] == unit[:-1])
     kinds = np.full(len(ids), FIRST, np.int8)
     kinds[1:][same] = LATER
     kinds[np.isin(ids, job.special)] = SPECIAL

@@ -345,11 +345,6 @@ def test_a_mistake_is_said_in_one_line(text, folders, tmp_path):
             {"training": TrainingConfig(sampling_weights=("original=2",))},
             "sampling_weights is for students: adaptation has no transfer set; leave it out",
         ),
-        (
-            AdaptConfig,
-            {"text": TextConfig(max_tokens=600)},
-            "more than adapt.scratch.max_positions, 512",
-        ),
     ],
     ids=str,
 )

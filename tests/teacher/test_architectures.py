@@ -1,9 +1,11 @@
 """Every kind of encoder on the shelf is fine-tuned, labels, and gives word vectors."""
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+from distillkit.pipeline import Classifier
 from distillkit.recipe import LabelConfig, TeacherConfig, TrainingConfig
 from distillkit.teacher.fine_tune import fine_tune, save
 from distillkit.teacher.label import label_table
@@ -38,3 +40,18 @@ def test_encoder_is_fine_tuned_labels_and_gives_states_of_words(
     assert states.shape == (3, 3, 16)
     assert torch.isfinite(states).all()
     assert all(not torch.equal(*layer[:2]) for layer in states.unbind(1))
+
+
+def test_a_decoder_without_a_padding_token_in_its_config_answers_batches_as_single_texts(
+    encoder_folder, tmp_path
+):
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    sizes = SMALL | {"num_key_value_heads": 2, "pad_token_id": None}
+    config = AutoConfig.for_model("qwen2", vocab_size=len(tokenizer), **sizes)
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = Classifier(str(tmp_path))
+    texts = ["the film was great", "bad", "a plot ."]
+    alone = np.concatenate([model.logits([text]) for text in texts])
+    np.testing.assert_allclose(model.logits(texts), alone, atol=1e-5)

@@ -115,6 +115,17 @@ def test_a_head_that_fits_is_kept_and_renamed_one_that_does_not_is_drawn_anew(cl
     assert torch.equal(words, other)
 
 
+def test_names_that_are_numbers_are_read_and_gaps_in_them_refused(classifier_folder, tmp_path):
+    folder = shutil.copytree(classifier_folder, tmp_path / "copy")
+    path = folder / "config.json"
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps(whole | {"id2label": {"0": 0, "1": 1}}))
+    assert own_labels(str(folder)) == labels_of(load_classifier(str(folder))[0]) == ["0", "1"]
+    path.write_text(json.dumps(whole | {"id2label": {"0": "no", "5": "yes"}}))
+    with pytest.raises(InputError, match="id2label has the numbers 0, 5; expected 0 to 1"):
+        own_labels(str(folder))
+
+
 def test_a_tokenizer_without_padding_is_refused(classifier_folder, tmp_path):
     folder = shutil.copytree(classifier_folder, tmp_path / "copy")
     path = folder / "tokenizer_config.json"

@@ -213,7 +213,7 @@ def test_a_function_of_the_users_own_finds_words_and_another_version_of_it_other
     first = read(["这部电影很好看", "a bc d"], **options)
     assert marked(tokenizer, first) == {
         "[CLS] 这 部 电 影 很 好 看 [SEP]": "012212210",
-        "[CLS] a b ##c d [SEP]": "012220",
+        "[CLS] a b ##c d [SEP]": "012120",
     }
     module.write_text(module.read_text() + "# changed\n")
     assert read(["这部电影很好看", "a bc d"], **options).summary["key"] != first.summary["key"]

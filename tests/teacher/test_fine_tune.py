@@ -145,6 +145,20 @@ def test_rows_longer_than_the_encoder_reads_are_cut(
     assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == 32
 
 
+def test_a_classifier_of_other_labels_is_not_renamed_where_it_is_not_fine_tuned(
+    build_classifier, train_table, dev_table
+):
+    known = build_classifier(["Bad", "Good"])
+    with pytest.raises(InputError, match=r'"Bad", "Good".*"negative", "positive"'):
+        fine_tune(train_table, dev_table, config(known, epochs=0), seed=1)
+    more = build_classifier(["negative", "neutral", "positive"])
+    with pytest.raises(InputError, match=r"epochs is 0; fine-tune it"):
+        fine_tune(train_table, dev_table, config(more, epochs=0), seed=1)
+    unnamed = build_classifier(["LABEL_0", "LABEL_1"])
+    model, *_ = fine_tune(train_table, dev_table, config(unnamed, epochs=0), seed=1)
+    assert labels_of(model) == ["negative", "positive"]
+
+
 def test_a_classifier_that_knows_the_labels_keeps_the_order_its_head_was_trained_in(
     build_classifier, train_table, dev_table
 ):

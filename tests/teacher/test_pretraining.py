@@ -176,6 +176,14 @@ def seen_by(model):
     return seen
 
 
+def test_the_generator_of_an_encoder_without_token_types_has_those_of_two_parts():
+    of = AutoConfig.for_model("deberta-v2", vocab_size=VOCABULARY, pad_token_id=0, **SIZES)
+    assert of.type_vocab_size == 0
+    config = ObjectivesConfig(rtd=1.0, sop=1.0)
+    model = Pretraining(fresh_network(of, config), config)
+    assert model.generator.config.type_vocab_size == 2
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra"])
 def test_a_generator_that_is_always_right_leaves_nothing_replaced(kind, training):

@@ -158,6 +158,18 @@ def test_word_vectors_say_what_is_similar(tokenizer, tmp_path):
     assert replaced(similar, rows) == [expected]
 
 
+def test_chinese_words_of_two_characters_are_found_in_word_vectors(tmp_path):
+    tokenizer = BertTokenizerFast(vocab={t: i for i, t in enumerate([*PIECES[:5], *"电影片子"])})
+    (tmp_path / "vectors.txt").write_text("电影 1 0\n片子 0.9 0.1\n")
+    film, movie = (
+        tokenizer(word, add_special_tokens=False)["input_ids"] for word in ("电影", "片子")
+    )
+    words = [[(film[0], FIRST), (film[1], LATER)], [(movie[0], FIRST), (movie[1], LATER)]]
+    rows = text_rows([words[0] + words[1]])
+    similar = similar_words(rows, tokenizer, torch.zeros(9, 4), str(tmp_path / "vectors.txt"))
+    assert len(similar) == 2
+
+
 def test_a_thesaurus_says_what_is_similar_in_the_direction_it_has(tokenizer, tmp_path):
     path = tmp_path / "thesaurus.tsv"
     lines = "good\tgreat\tfine\tgood\tgreat\n\nthoughtfully\tsensibles\tgood\nfilm\tmovie\n"

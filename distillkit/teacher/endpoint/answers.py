@@ -54,6 +54,8 @@ def read_reply(body: Any) -> Reply:
     try:
         choice = body["choices"][0]
         chat = "message" in choice
+        if chat and choice.get("finish_reason"):  # thinking may have used all of the answer up
+            choice["message"].setdefault("content", None)
         text = choice["message"]["content"] if chat else choice["text"]
         if text is not None and not isinstance(text, str):
             raise Unreadable("the answer is no text")

@@ -57,7 +57,7 @@ class Form:
         said = message.lower()
         if "max_completion_tokens" in said and self.limit == "max_tokens":
             return replace(self, limit="max_completion_tokens")
-        if "logprobs" in said and self.top_logprobs:
+        if ("logprobs" in said or "top_n_tokens" in said) and self.top_logprobs:
             top = next(top for top in _TOPS if top < self.top_logprobs)
             return replace(self, top_logprobs=top)
         if "temperature" in said and self.temperature:
@@ -122,7 +122,7 @@ class Service:
         message = f"{status}: {self._line(_message(response))}"
         if status in _LATER or status >= 500:
             raise Trouble(message, _retry_after(response), billed=False)
-        if status in (400, 422):
+        if status in (400, 403, 422):  # 403: OpenAI, of log-probabilities
             self._adapt(form, message)
             message += f" (asked about {about[:60]!r})"
         raise Refused(f"{self._url}: {message}")

@@ -182,6 +182,8 @@ _REFUSALS = {
     "400": (400, {"error": {"message": "too long"}}, {}),
     "403": (403, {"detail": "not for you"}, {}),
     "404": (404, {"error": {"message": "The model `gone` does not exist."}}, {}),
+    "no-logprobs": (403, {"error": {"message": "You may not ask this model for logprobs"}}, {}),
+    "few": (422, {"error": "Input validation error: `top_n_tokens` must be at most 5"}, {}),
     "new-model": (400, {"error": {"message": "Use 'max_completion_tokens' instead."}}, {}),
 }
 

@@ -183,13 +183,17 @@ def test_a_refusal_stops_at_once_with_the_services_words(server, bare, store, mo
     assert not store.exists()
 
 
-def test_what_a_service_does_not_take_is_asked_otherwise(server, bare, store):
-    server.most_top, server.faults = 5, ["new-model"]
+@pytest.mark.parametrize("fault", ["new-model", "no-logprobs", "few"])
+def test_what_a_service_does_not_take_is_asked_otherwise(server, bare, store, fault):
+    server.most_top, server.faults = 5, [fault]
     ask(server, bare, store)
     _, body = server.bodies[-1]
-    assert (body["top_logprobs"], body["max_completion_tokens"]) == (5, 4)
-    assert "max_tokens" not in body
-    assert server.calls == len(texts_in(bare)) + 3  # 20, by its new name, and 10 are refused
+    renamed = fault == "new-model"
+    limit, other = ("max_completion_tokens", "max_tokens")[:: 1 if renamed else -1]
+    assert (body["top_logprobs"], body[limit]) == (5, 4)
+    assert other not in body
+    # 20 and 10 are refused, and 20 by the old name.
+    assert server.calls == len(texts_in(bare)) + 2 + renamed
 
 
 def test_a_wrong_key_is_refused_and_no_key_is_ever_written(server, bare, store, capfd, monkeypatch):

@@ -10,7 +10,7 @@ from distillkit import pipeline, runs
 from distillkit.api import Run
 from distillkit.data.logits import join_logits, read_store
 from distillkit.errors import InputError
-from distillkit.recipe import EndpointConfig, load_recipe
+from distillkit.recipe import ColumnsConfig, EndpointConfig, load_recipe
 from distillkit.report import write_report
 from distillkit.runs.asked import check_service
 from distillkit.runtime.answers import confidence
@@ -59,13 +59,24 @@ def test_a_run_asks_the_service_in_place_of_its_teacher(server, recipe, tmp_path
 
 
 def test_a_recipe_that_cannot_ask_is_refused_before_anything_is_trained(tiny_recipe):
+    pairs = {"columns": ColumnsConfig(text_pair="b")}
     for options, said in (
         ({"model": ""}, "no model is named"),
         ({"data": {"logits": "x.jsonl"}}, "drop one of the two"),
         ({"data": {"task": "regression"}}, "but data.task is regression"),
+        ({"prompt": ("{text} or {text_pair}? {labels}",)}, "the rows have no {text_pair}"),
+        ({"prompt": ("{text}? {labels}",), "data": pairs}, "expected {text_pair} in it"),
     ):
         with pytest.raises(InputError, match=said):
             check_service(asking(tiny_recipe, "http://there/v1", **options))
+
+
+def test_descriptions_of_other_labels_are_refused_before_the_teacher(tiny_recipe, tmp_path):
+    recipe = asking(tiny_recipe, "http://there/v1")
+    label = replace(recipe.label, descriptions=("joyfull=glad",))
+    with pytest.raises(InputError, match="joyfull"):
+        runs.run(replace(recipe, label=label), tmp_path / "run")
+    assert not (tmp_path / "run" / "teacher").exists()
 
 
 def without_labels(recipe, url, texts, dev, **options):
