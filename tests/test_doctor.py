@@ -542,6 +542,14 @@ def test_a_run_s_own_teacher_and_logits_are_found(
     assert _by_check(report["findings"])["logits-coverage-transfer"]["metrics"][
         "missing_share"
     ] == pytest.approx(1 / 97)
+    assert not [check for check in _by_check(report["findings"]) if check.endswith("-train")]
+
+
+def test_logits_that_are_given_are_not_held_against_the_teacher(tiny_recipe, finished_run):
+    checks = _by_check(doctor(tiny_recipe, folder=finished_run)["findings"])
+    assert "logits-teacher" in checks
+    given = replace(tiny_recipe, data=replace(tiny_recipe.data, logits="given.jsonl"))
+    assert "logits-teacher" not in _by_check(doctor(given, folder=finished_run)["findings"])
 
 
 TEXTS = [

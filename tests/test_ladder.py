@@ -333,15 +333,9 @@ def test_pace_spreads_the_recipes_steps_over_any_number_of_rows(rows, expected):
 def test_steps_of_weighted_rows_are_those_of_the_recipes_own_student():
     weights = ("original=3", "augmented=0.5", "mask=2")
     training = TrainingConfig(epochs=3, batch_size=100, sampling_weights=weights)
-    counts = {
-        "rows": 11_000,
-        "original": 1000,
-        "unlabelled": 0,
-        "generated": 0,
-        "augmented": 10_000,
-    }
-    assert weighted_steps(Recipe(training=training), counts) == 240
-    assert weighted_steps(Recipe(training=replace(training, sampling_weights=())), counts) == 0
+    assert weighted_steps(Recipe(training=training), 11_000, 8_049.6) == 3 * 81
+    assert weighted_steps(Recipe(training=replace(training, steps=7)), 11_000, 8_049.6) == 7
+    assert weighted_steps(Recipe(training=replace(training, sampling_weights=())), 11_000, 9e9) == 0
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,18 @@ from distillkit.augment.layout import (
 from distillkit.augment.method import AugmentOptions, Preparation
 from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
-from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column
+from distillkit.augment.variants import (
+    ORIGINS,
+    VariantMaker,
+    names_column,
+    origin_column,
+    rules_column,
+)
 from distillkit.augment.yields import count_rows, yield_report
 from distillkit.data.checked import (
     arrow_writer,
     as_batch,
+    as_batches,
     open_arrow,
     read_array,
     read_arrow,
@@ -86,6 +93,7 @@ def build_transfer_set(
     target = target.absolute()  # workers may stand elsewhere
     work = target.with_name(f".{target.name}.work")
     with hold(target):
+        fresh = not work.exists()
         with disk_errors(target):
             work.mkdir(exist_ok=True)
         try:
@@ -93,7 +101,8 @@ def build_transfer_set(
         except Unfinished:
             raise
         except InputError:
-            remove_folder(work)
+            if fresh:  # else a mistake in this command would cost what a killed one has done
+                remove_folder(work)
             raise
         remove_folder(work)
     return report
@@ -172,15 +181,15 @@ def _make(job: Job, numbered: tuple[int, Sequence[Unit]]) -> int:
     found = []
     with arrow_writer(job.path("candidates", number), job.schema) as writer:
         for unit in units:
-            batch = _candidates(job, unit)
-            writer.write_batch(batch)
-            found.append(_hashed(job, batch))
+            for batch in as_batches(_candidates(job, unit)):
+                writer.write_batch(batch)
+                found.append(_hashed(job, batch))
     content, classes, labels = map(np.concatenate, zip(*found, strict=True))
     write_hashes(hashes, content, classes, number, labels)
     return len(content)
 
 
-def _candidates(job: Job, unit: Unit) -> pa.RecordBatch:
+def _candidates(job: Job, unit: Unit) -> pa.Table:
     """Return a unit's own rows, then what is made of them."""
     rows = job.rows(unit).slice(unit.start, unit.stop - unit.start)
     own = _as_they_are(rows, unit, job)
@@ -189,7 +198,7 @@ def _candidates(job: Job, unit: Unit) -> pa.RecordBatch:
         tables.append(_turned(own))
     if unit.varied:
         tables.extend(_variants(job, unit, rows))
-    return as_batch(pa.concat_tables(tables, promote_options="default"))
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _hashed(job: Job, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -237,6 +246,8 @@ def _as_they_are(rows: pa.Table, unit: Unit, job: Job) -> pa.Table:
     if "source_row" not in columns:
         columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
         columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
+    else:
+        columns["rules"] = names_column(rows["rules"])
     wanted = job.schema
     found = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted]
     return pa.table(found, schema=wanted)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distillkit.data.files import SUMS, whole_file
-from distillkit.errors import library_errors
+from distillkit.errors import InputError, library_errors
 from distillkit.processes import quiet_transformers
 
 # What a folder's checksums cover. Other files are for a user to edit, as a model's config.json is.
@@ -90,9 +90,23 @@ def open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one batch, also a table without rows."""
+    """Return a table of less than 2 GiB a column as one batch.
+
+    Raises:
+        InputError: It has more.
+    """
+    first, *more = as_batches(table)
+    if more:
+        raise InputError(
+            f"{len(table):,} rows have more than 2 GiB of text; cut the longest texts into parts"
+        )
+    return first
+
+
+def as_batches(table: pa.Table) -> list[pa.RecordBatch]:
+    """Return a table as one batch, also a table without rows; more where a column has over 2 GiB."""
     batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+    return batches or [pa.RecordBatch.from_pylist([], table.schema)]
 
 
 def write_array(array: np.ndarray, target: Path) -> None:

@@ -64,12 +64,14 @@ def _say_quotes(path: str) -> None:
 def csv_rows(path: UPath, lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read lines as spreadsheets write them; arguments, rows and errors as for `tsv_rows`."""
     header: list[str] | None = None
-    texts = (line + "\n" for _, line in lines)
+    texts = (line for _, line in lines)
     first, start = next(texts, ""), 1
     if not first:
         return
     head = [first, *islice(texts, _SEEN_LINES)]
-    if first.startswith("sep=") and len(first) == len("sep=;\n"):  # Excel's own first line
+    if first.startswith("sep=") and len(first.rstrip("\r\n")) == len(
+        "sep=;"
+    ):  # Excel's own first line
         delimiter, start = first[4], 2
         del head[0]
     else:

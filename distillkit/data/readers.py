@@ -127,7 +127,7 @@ def _opened(path: UPath, what: str = "cannot be read") -> Iterator[IO[bytes]]:
             yield stream
 
 
-def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
+def read_lines(path: UPath, *, ends: bool = False) -> Iterator[tuple[str, str]]:
     """Read a file's lines, blank ones too, each with its place, without byte order mark.
 
     A stray U+2028 ends no line.
@@ -148,7 +148,7 @@ def read_lines(path: UPath) -> Iterator[tuple[str, str]]:
                     f"{path}:{number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
                     f"convert the file first, {ICONV}"
                 ) from None
-            yield f"{path}:{number}", line.rstrip("\r\n")
+            yield f"{path}:{number}", line if ends else line.rstrip("\r\n")
 
 
 def _refuse_utf_16(path: UPath, start: bytes) -> None:
@@ -381,7 +381,7 @@ def named_rows(table: Any) -> Iterator[dict[str, Any]]:
 
 _READERS: dict[str, Callable[[UPath], Iterator[Row]]] = {
     ".tsv": lambda path: tsv_rows(path, read_lines(path)),
-    ".csv": lambda path: csv_rows(path, read_lines(path)),
+    ".csv": lambda path: csv_rows(path, read_lines(path, ends=True)),
     ".jsonl": _read_jsonl,
     ".json": _read_jsonl,
     ".parquet": _read_parquet,

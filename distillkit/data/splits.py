@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from distillkit.data.content import content_keys, texts_of
 from distillkit.data.labels import LABEL_TYPES
+from distillkit.data.normal import normal_rows
 from distillkit.errors import InputError
 
 
@@ -31,10 +32,13 @@ def split_dev(table: pa.Table, fraction: float, seed: int) -> tuple[pa.Table, pa
     classes = table["label"].type == LABEL_TYPES["classification"]
     given = table["label"].to_pylist()
     labels = given if classes else [""] * len(table)
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    # Rows that differ in case and white space alone are of one group, known by its first row.
+    groups = normal_rows(table)
+    first = {group: i for i, group in reversed(list(enumerate(groups)))}
+    keys = [keys[first[group]] for group in groups]
     by_label: dict[str, list[bytes]] = defaultdict(list)
-    for key, i in first.items():
-        by_label[labels[i]].append(key)
+    for i in first.values():
+        by_label[labels[i]].append(keys[i])
     if 2 * len(by_label) > len(first):
         raise InputError(
             f"{len(by_label):,} labels of {len(first):,} texts: too few of each to set some aside as dev; give --data.dev or another --data.columns.label"

@@ -208,7 +208,11 @@ def check_store(
             findings.append(finding("logits-labels", "error", str(error), do))
             continue
         there = _there(store / name, tables)
-        findings += [_coverage(who, split, mask) for split, mask in there.items()]
+        findings += [
+            _coverage(who, split, mask)
+            for split, mask in there.items()
+            if split == "transfer" or "transfer" not in there
+        ]
         findings += _same_cut(who, manifest["max_tokens"], max_tokens)
         train = tables["train"].filter(there["train"])
         if len(train) and task == "classification":

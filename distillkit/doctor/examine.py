@@ -334,7 +334,7 @@ class _Examination:
                 encoded = encode(tokenizer, *rows, limit)
                 return predict_logits(model, encoded, precision="auto", on_rows=bar.update).numpy()
 
-            mask = tokenizer.mask_token or tokenizer.unk_token
+            mask = tokenizer.mask_token or tokenizer.unk_token or self.recipe.augment.mask
             yield from self._answers(names, ask, mask)
 
     def _answers(
@@ -345,7 +345,9 @@ class _Examination:
         found, gold = ask(texts_of(dev)), np.array(label_ids(dev, names))
         answers = check_answers(found, gold, names, "the teacher")
         yield answers
-        if self.store is not None:
+        data, service = self.recipe.data, self.recipe.label.endpoint.url
+        others = data.logits or (service and not data.labels)  # label the transfer set
+        if self.store is not None and not others:
             yield self._same_teacher(self.store, names, ask)
         if any(one.severity == "error" for one in answers):
             self.not_checked.append(

@@ -1,14 +1,12 @@
 """What a ladder trains: its ablation rows, their transfer sets, and the pace of each student."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from distillkit.augment.variants import ORIGINS
 from distillkit.data.tables import take_rows
 from distillkit.measure.ablation import TITLES
 from distillkit.recipe import AugmentConfig, LossConfig, MixConfig, Recipe, TrainingConfig
@@ -114,22 +112,22 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
     return epochs, round(shown / epochs)
 
 
-def weighted_steps(recipe: Recipe, counts: Mapping[str, int]) -> int:
+def weighted_steps(recipe: Recipe, rows: int, drawn: float) -> int:
     """Return the optimizer steps of the recipe's own student where its rows have sampling weights.
 
     Args:
         recipe: The student's training.
-        counts: Rows of its transfer set, by origin and in all (`rows`).
+        rows: Of its transfer set.
+        drawn: Of these in an epoch, by their weights.
 
     Returns:
-        0 where no origin has a weight: then rows and epochs say it.
+        0 where nothing has a weight: then rows and epochs say it.
     """
-    weights, training = recipe.training.weight_of(), recipe.training.for_rows(counts["rows"])
-    known = {name: weight for name, weight in weights.items() if name in ORIGINS}
-    if not known or training.steps:
-        return training.steps if known else 0
-    rows = counts["rows"] + sum((weight - 1) * counts[name] for name, weight in known.items())
-    return training.epochs * math.ceil(rows / (training.batch_size * training.accumulation_steps))
+    training = recipe.training.for_rows(rows)
+    if not training.sampling_weights or training.steps:
+        return training.steps if training.sampling_weights else 0
+    batch = training.batch_size * training.accumulation_steps
+    return training.epochs * math.ceil(round(drawn) / batch)
 
 
 def repeated(table: pa.Table, rows: int, seed: int) -> pa.Table:

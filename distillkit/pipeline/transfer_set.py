@@ -87,13 +87,18 @@ def augment(
                     read_blocks(name, named[name], labels="ignored", or_canonical=True)
                     for name in raw
                 )
-                sources["unlabelled"] = chain.from_iterable(blocks)
+                sources["unlabelled"] = map(_texts_alone, chain.from_iterable(blocks))
             tables = [read_table(name, columns, labels="ignored") for name in others]
             options = AugmentOptions(
                 config, seed, tables, models=models, engine=engine, workers=workers
             )
             counts = build_transfer_set(sources, target, options)
     return TransferSet(str(target), **counts)
+
+
+def _texts_alone(block: pa.Table) -> pa.Table:
+    """Leave out what else a transfer set's rows have."""
+    return block.select([name for name in ("text", "text_pair") if name in block.column_names])
 
 
 def _check_alike(named: dict[str, ColumnsConfig]) -> None:
@@ -110,18 +115,20 @@ def _check_alike(named: dict[str, ColumnsConfig]) -> None:
 
 
 def _with_labels(blocks: Iterable[pa.Table], source: str, column: str) -> Iterator[pa.Table]:
-    """Yield blocks of a source; say it if the first one has no label.
+    """Yield blocks of a source; say it if none has a label.
 
     Raises:
-        InputError: The user named the column.
+        InputError: None has, and the user named the column.
     """
-    for number, block in enumerate(blocks):
-        if not number and block["label"].null_count == len(block):
-            missing = f"{source}: no row has a label in column {column!r}; name theirs with --data.columns.label"
-            if column != COLUMNS.label:
-                raise InputError(missing)
-            log(missing)
+    labelled = False
+    for block in blocks:
+        labelled |= block["label"].null_count < len(block)
         yield block
+    if not labelled:
+        missing = f"{source}: no row has a label in column {column!r}; name theirs with --data.columns.label"
+        if column != COLUMNS.label:
+            raise InputError(missing)
+        log(missing)
 
 
 def models_of(

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from distillkit import pipeline
-from distillkit.augment import pairing
+from distillkit.augment import layout, pairing, transfer_set
 from distillkit.augment.method import AugmentOptions, Models, RowsJob
+from distillkit.augment.transfer_set import build_transfer_set
 from distillkit.data.content import texts_of
 from distillkit.data.normal import normal_row
 from distillkit.data.tables import read_table, write_table
@@ -57,6 +58,24 @@ def test_the_texts_stand_in_the_rows_that_are_said(rows, tmp_path):
         assert row["text"] in source[row["source_row"]]
         assert row["text_pair"] in source[row["source_row_pair"]]
         assert row["text"] != row["text_pair"]
+
+
+def test_ways_share_a_file(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(layout, "BLOCK_ROWS", 10)
+
+    def made(name):
+        config = AugmentConfig(
+            tagger="pattern", pairs=ALL, mix=MixConfig(rules=1, pairs=1), n_iter=2
+        )
+        models = Models({"pairs": "letters"}, None, letters)
+        build_transfer_set(
+            {"original": [rows]}, tmp_path / name, AugmentOptions(config, 1, models=models)
+        )
+        return (tmp_path / name).read_bytes()
+
+    expected = made("many.parquet")
+    monkeypatch.setattr(transfer_set, "_FILES", 1)
+    assert made("one.parquet") == expected
 
 
 def test_every_text_is_as_often_the_first_as_any_other(rows, tmp_path):

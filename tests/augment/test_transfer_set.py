@@ -13,7 +13,7 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distillkit import AugmentConfig, Augmenter
+from distillkit import AugmentConfig, Augmenter, pipeline
 from distillkit.augment import layout, transfer_set
 from distillkit.augment.method import AugmentOptions
 from distillkit.augment.transfer_set import build_transfer_set
@@ -409,6 +409,7 @@ HELD = {
     "single": [table_of("W2", "w1 MORE 1")],
     "pairs": [pairs_of(("W1 x", "Y"), ("P", "q  R"))],
 }
+NONE = AugmentConfig(tagger="pattern", n_iter=0)
 OPTIONS = {"n_iter": 5, "p_mask": 0.2, "vary_unlabelled": True, "swap": True}
 
 
@@ -479,6 +480,12 @@ def test_bytes_do_not_depend_on_the_files_and_there_are_never_many_of_them(make,
         assert found["rows"] < found["tags"]
         assert made < usual
         assert make() == expected
+
+
+def test_bytes_do_not_depend_on_the_batches(make, monkeypatch):
+    expected = make()  # a column of more than 2 GiB comes in several
+    monkeypatch.setattr(transfer_set, "as_batches", lambda t: t.to_batches(max_chunksize=3))
+    assert make() == expected
 
 
 def test_row_groups_have_many_units_rows(make, monkeypatch):
@@ -648,10 +655,11 @@ def test_a_tagger_of_ones_own_is_asked_each_time(tmp_path, stopped):
     assert run(by_letter) == expected
 
 
-def test_what_is_done_when_a_worker_dies_is_kept_and_a_mistake_leaves_nothing(
+def test_what_is_done_when_a_worker_dies_is_kept_and_a_mistake_leaves_only_that(
     tmp_path, monkeypatch
 ):
-    for error, kept in ((Unfinished("died"), True), (InputError("wrong"), False)):
+    died, wrong = Unfinished("died"), InputError("wrong")
+    for error, kept in ((wrong, False), (died, True), (wrong, True)):
 
         def fail(*given, error=error):
             raise error
@@ -753,3 +761,28 @@ def test_another_process_at_it_is_said_and_left_alone(target):
         assert (work_of(target) / "rows-000000.arrow").read_text() == "its"
     build(target)
     assert not work_of(target).exists()
+
+
+def test_a_transfer_set_is_raw_text_beside_a_text_file_in_either_order(tmp_path):
+    pq.write_table(MANY["original"][0], tmp_path / "train.parquet")
+    pipeline.augment(str(tmp_path / "train.parquet"), tmp_path / "made.parquet", NONE)
+    (tmp_path / "raw.txt").write_text("some more\nand more\n")
+    raw = [str(tmp_path / "made.parquet"), str(tmp_path / "raw.txt")]
+    for number, order in enumerate((raw, raw[::-1])):
+        target = tmp_path / f"{number}.parquet"
+        pipeline.augment("", target, NONE, unlabelled=order)
+        texts = pq.read_table(target)["text"].to_pylist()
+        assert set(texts) == {*MANY["original"][0]["text"].to_pylist(), "some more", "and more"}
+
+
+def test_labels_may_begin_late(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("distillkit.data.tables.BLOCK_ROWS", 4)
+    rows = "".join(f"text {i}\t{'x' if i > 6 else ''}\n" for i in range(9))
+    (tmp_path / "a.tsv").write_text(f"text\tstars\n{rows}")
+    columns = ColumnsConfig(label="stars")
+    pipeline.augment(str(tmp_path / "a.tsv"), tmp_path / "t.parquet", NONE, columns)
+    labels = pq.read_table(tmp_path / "t.parquet")["label"].to_pylist()
+    assert sorted(filter(None, labels)) == ["x", "x"]
+    (tmp_path / "b.tsv").write_text("text\tstars\na b\t\n")
+    with pytest.raises(InputError, match=r"no row has a label in column 'stars'"):
+        pipeline.augment(str(tmp_path / "b.tsv"), tmp_path / "u.parquet", NONE, columns)

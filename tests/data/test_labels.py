@@ -206,6 +206,19 @@ def test_counts_and_scores_are_summed_up():
     assert label_summary(table_of(["x", "y", "x"], "classification")) == {"x": 2, "y": 1}
 
 
+def test_a_text_and_itself_in_capitals_are_on_one_side():
+    texts = [f"a film {i // 2}" if i % 2 else f"A  Film {i // 2}" for i in range(80)]
+    train, dev = split_dev(
+        table_of(["x", "y"] * 40, "classification").set_column(0, "text", [texts]), 0.2, 1
+    )
+    sides = [
+        {text.lower().replace("  ", " ") for text in part["text"].to_pylist()}
+        for part in (train, dev)
+    ]
+    assert not sides[0] & sides[1]
+    assert len(dev) == 16
+
+
 @pytest.mark.parametrize("task", ["multi-label", "regression"])
 def test_dev_is_a_share_of_all_rows_with_equal_texts_on_one_side(task):
     labels = (

@@ -8,6 +8,7 @@ import tracemalloc
 
 import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -137,6 +138,14 @@ def test_tsv_line_with_a_field_too_few_is_said_with_its_line(write):
 def test_csv_honours_quotes(write):
     source = write("a.csv", 'text,label\n"a, ""b""",x\n')
     assert read(source) == [{"text": 'a, "b"', "label": "x"}]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_csv_keeps_the_line_ends_of_a_quoted_text(write, end):
+    texts = ["a\r\nb", "c\nd", "e"]
+    frame = pd.DataFrame({"text": texts, "label": ["x", "y", "x"]})
+    frame.to_csv(path := write("a.csv", ""), index=False, lineterminator=end)
+    assert [row["text"] for row in read(path)] == texts
 
 
 def test_csv_row_is_placed_at_the_line_it_starts_on(write):
