@@ -137,7 +137,7 @@ class Run:
         """Answer one text with a dict, or N texts with a list of them; see `Predictor.predict`."""
         if isinstance(texts, str):
             return self.model.predict([texts], None if text_pairs is None else [text_pairs])[0]
-        return self.model.predict(list(texts), None if text_pairs is None else list(text_pairs))
+        return self.model.predict(texts, text_pairs)
 
     @property
     def scores(self) -> "pd.DataFrame":

@@ -117,6 +117,7 @@ def cascade(
         "teacher_accuracy": own,
         "milliseconds": took | {"cascade": took["student"] + deferred * took["teacher"]},
         "curve": {
+            "thresholds": curve.thresholds.tolist(),
             "deferral_rates": curve.deferral_rates.tolist(),
             "accuracies": curve.accuracies.tolist(),
         },
@@ -208,7 +209,9 @@ def _table(result: dict[str, Any]) -> str:
 
 def _draw(result: dict[str, Any], figure: "Figure") -> None:
     """Draw accuracy against the deferral rate, and against milliseconds a row."""
-    rates, accuracies = (100 * np.array(values) for values in result["curve"].values())
+    rates, accuracies = (
+        100 * np.array(result["curve"][name]) for name in ("deferral_rates", "accuracies")
+    )
     ours, theirs = result["milliseconds"]["student"], result["milliseconds"]["teacher"]
 
     def milliseconds(rate: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, hstack, issparse
+from scipy.special import log_expit, log_softmax
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
@@ -87,7 +88,11 @@ class FrozenBaseline:
             # For a single label scikit-learn returns both answers, no and yes.
             return _log_odds(self._model.predict_proba(features)[:, -self._classes :])
         out = np.full((len(texts), self._classes), -1e9)
-        out[:, self._model.classes_] = self._model.predict_log_proba(features)
+        odds = self._model.decision_function(features)
+        # In float32 the smaller of two probabilities is soon 0, and its logarithm infinite.
+        found = np.stack([-odds, odds], 1) if odds.ndim == 1 else odds
+        found = log_expit(found) if odds.ndim == 1 else log_softmax(found, axis=1)
+        out[:, self._model.classes_] = found
         return out
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from scipy.stats import binomtest
@@ -49,11 +50,10 @@ def closing_lines(
     lines.append(verdict(models, score, not_gold(result)))
     main = folder / _PLACES[own]
     lines.append(f"all of it: {folder / 'report.html'}")
-    serve = f"distillkit serve {main}"
+    serve = f"distillkit serve {quote(str(main))}"
     if own == "student":  # a checkpoint, and serve takes bundles
-        serve = (
-            f"distillkit export {main} {folder / 'bundle'} && distillkit serve {folder / 'bundle'}"
-        )
+        bundle = quote(str(folder / "bundle"))
+        serve = f"distillkit export {quote(str(main))} {bundle} && distillkit serve {bundle}"
     lines.append(f"next: {predict_command(main, pairs=pairs)}, or {serve}")
     return lines
 
@@ -65,18 +65,24 @@ def predict_command(place: Path, *, pairs: bool) -> str:
     "echo 'a text' | distillkit predict b.zip"
     """
     row = r"printf 'a text\tanother\n'" if pairs else "echo 'a text'"
-    return f"{row} | distillkit predict {place}"
+    return f"{row} | distillkit predict {quote(str(place))}"
 
 
 def _made(models: dict[str, Any], latency: dict[str, float], folder: Path, name: str) -> str:
     """Name what was made, its size and its speed."""
     line = f"{folder / _PLACES[name]}: {models[name]['megabytes']:.2f} MB"
     smaller = models["teacher"]["megabytes"] / models[name]["megabytes"]
-    line += f", {smaller:,.0f} times smaller than the teacher"
+    if smaller > 1:
+        line += f", {_times(smaller)} smaller than the teacher"
     if name in latency:
         faster = latency["teacher"] / latency[name]
-        line += f"; {latency[name]:.2f} ms a row on one thread, {faster:,.0f} times faster"
+        line += f"; {latency[name]:.2f} ms a row on one thread"
+        line += f", {_times(faster)} faster" if faster > 1 else ""
     return line
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
 def interval(score: str, found: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -8,10 +8,13 @@ import unicodedata
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from distillkit.data.checked import read_json
 from distillkit.data.content import texts_of
@@ -270,6 +273,11 @@ def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> S
     if task == "classification" and not is_bundle:
         models = replace(models, temperature=fit_temperature(found[0].student, found[0].gold))
     _, tokenizer = load_classifier(str(run / "student" / "model"))
+    if is_bundle:  # compress may have cut its vocabulary
+        backend = Tokenizer.from_buffer(read_bundle(place)[1][TOKENIZER])
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=backend, **tokenizer.special_tokens_map
+        )
     rows = [row for one in found for row in figures.compared(models, one)]
     values: Summary = {
         "task": task,
@@ -364,8 +372,9 @@ def _place(run: Path, result: Summary) -> Path:
 
 
 def _commands(run: Path, place: Path, *, pairs: bool) -> list[str]:
-    again = f"distillkit run {run / 'recipe.yaml'} --output {run}"
-    return [again, predict_command(place, pairs=pairs), f"distillkit report {run}"]
+    folder = quote(str(run))
+    again = f"distillkit run {quote(str(run / 'recipe.yaml'))} --output {folder}"
+    return [again, predict_command(place, pairs=pairs), f"distillkit report {folder}"]
 
 
 def _versions(result: Summary) -> dict[str, str]:

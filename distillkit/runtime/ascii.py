@@ -10,6 +10,7 @@ from distillkit.runtime.words import WORD_PATTERN
 _WORDS = re.compile(r"\w+(?:'\w+)*|'(?:s|re|ve|ll|d|m|t)\b|[^\w\s]", re.ASCII)
 # Words outside of the vocabulary whose subwords are kept; a bound on memory.
 _KEPT = 100_000
+_KEPT_LENGTH = 100  # characters of such a word: a request may have one of a megabyte
 _OURS = {
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
     "pre_tokenizer": {
@@ -65,7 +66,7 @@ class AsciiWords:
     def _unseen(self, word: str) -> tuple[int, ...]:
         """Return the ids of a word that is not in the vocabulary as a whole."""
         cut = self._cut(word) if self._has_subwords else (self._unknown,)
-        if len(self._known) < self._room:
+        if len(word) <= _KEPT_LENGTH and len(self._known) < self._room:
             self._known[word] = cut
         return cut
 

@@ -101,4 +101,6 @@ def _without(text: str, start: int, end: int) -> str:
     if start == end:
         return text
     before, after = text[:start], text[end:]
+    if before[-1:].isalnum() and after[:1].isalnum() and not text[start].isalnum():
+        return f"{before} {after}"  # without its hyphen, good-looking is two words
     return before + (after.lstrip() if not before or before[-1].isspace() else after)

@@ -221,6 +221,7 @@ class Predictor:
             raise InputError(
                 f"{self._place}: the words explain the student's answers; leave the teacher out"
             )
+        texts, text_pairs = listed(texts, text_pairs)
         found = self.predict(texts, text_pairs, reject=reject, coverage=coverage)
         why = explain(self.logits, self.task, self.labels, texts, text_pairs)
         return [answer | words for answer, words in zip(found, why, strict=True)]
@@ -271,6 +272,11 @@ class Predictor:
         if not self._siamese:
             raise InputError(
                 f"{self._place}: only a siamese model compares vectors; expected a student of a siamese-... kind"
+            )
+        first, second = (np.asarray(side, np.float32) for side in (first, second))
+        if first.ndim != 2 or first.shape != second.shape:
+            raise InputError(
+                f"compare: vectors of shape {first.shape} and {second.shape}; expected (N, D) of both"
             )
         return self._run(1, {"first": first, "second": second})
 

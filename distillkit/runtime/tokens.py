@@ -154,6 +154,10 @@ def listed(
 def _listed(name: str, texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
         raise InputError(f"{name}: expected a list of texts, found one text; put it in a list")
+    if isinstance(texts, Mapping) or getattr(texts, "ndim", 1) != 1:  # they yield their columns
+        raise InputError(
+            f"{name}: expected a list of texts, found a {type(texts).__name__}; give its column of texts"
+        )
     found = list(texts)
     for row, text in enumerate(found):
         if not isinstance(text, str):

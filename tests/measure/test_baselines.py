@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distillkit.measure.baselines import TfidfBaseline, majority_logits
+from distillkit.measure.baselines import FrozenBaseline, TfidfBaseline, majority_logits
 
 
 def gold_of(table):
@@ -57,6 +57,20 @@ def test_a_class_that_training_has_not_is_never_the_answer():
     assert found.shape == (2, 5)
     assert found.argmax(1).tolist() == [0, 3]
     assert (found[:, [1, 2, 4]] == -1e9).all()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_sure_answers_stay_finite_in_float32(classes):
+    gold = np.arange(60) % classes
+    texts = [str(answer) for answer in gold]
+
+    def vectors(asked):
+        return np.eye(4, dtype=np.float32)[[int(text) for text in asked]] * 1000
+
+    found = FrozenBaseline(vectors, texts, None, gold, classes).logits(texts)
+    assert np.isfinite(found).all()
+    assert (found.argmax(1) == gold).all()
+    np.testing.assert_allclose(np.exp(found).sum(1), 1, rtol=1e-6)
 
 
 def test_chinese_is_read_by_characters():

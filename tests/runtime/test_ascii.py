@@ -57,6 +57,9 @@ def test_new_words_do_not_fill_the_memory(tokens, monkeypatch):
     for number in range(50):
         tokens._ascii.ids(f"never{number}")
     assert len(tokens._ascii._known) == tokens._ascii._room
+    monkeypatch.setattr(tokens._ascii, "_room", 10**6)
+    tokens._ascii.ids("a" * 5000)
+    assert max(map(len, tokens._ascii._known)) <= 100
     assert tokens._ascii.ids("never49") == tokens._asked(["never49"], None)[0][0]
 
 

@@ -52,6 +52,19 @@ def test_a_share_is_what_the_answer_loses_without_the_word():
     ]
 
 
+def test_without_a_hyphen_its_words_stay_two():
+    ask = []
+
+    def said(texts, pairs):
+        ask.extend(texts)
+        return _sums(texts, pairs)
+
+    explain(said, "classification", ["no", "yes"], ["not-good 3.5 (good)"], None)
+    assert ask[2] == "not good 3.5 (good)"
+    assert ask[5] == "not-good 3 5 (good)"
+    assert ask[7] == "not-good 3.5 good)"
+
+
 def test_a_script_without_spaces_has_characters_and_a_text_without_words_has_none():
     found = explain(_sums, "classification", ["no", "yes"], ["很差", "", " "], None)
     assert _shares(found[0]["words"]) == [("很", -0.25), ("差", 0.75)]

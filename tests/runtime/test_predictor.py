@@ -393,6 +393,8 @@ def test_single_texts_are_no_pairs(folder, copied):
         ((["good"], "good"), "text_pairs: expected a list of texts, found one text"),
         (([None],), r"texts\[0\]: expected a text, found NoneType"),
         ((["good", 1],), r"texts\[1\]: expected a text, found int"),
+        (({"text": "good"},), "texts: expected a list of texts, found a dict; give its column"),
+        ((pd.DataFrame({"text": ["good"]}),), "texts: expected a list of texts, found a DataFrame"),
         ((["good", "bad"], ["good", None]), r"text_pairs\[1\]: expected a text, found NoneType"),
         ((["good", "bad"], ["good"]), "text_pairs: 1 for 2 texts"),
         ((["good"], ["good", "bad"]), "text_pairs: 2 for 1 texts"),
@@ -411,6 +413,7 @@ def test_a_series_is_read_by_place_not_by_its_index(folder, classifier_folder):
     for model in (Predictor(folder), Predictor(GOLDEN), in_torch):
         assert model.explain(series) == model.explain(texts)
         assert np.array_equal(model.logits(series[series != texts[0]]), model.logits(texts[1:]))
+    assert Predictor(GOLDEN).explain(iter(texts)) == Predictor(GOLDEN).explain(texts)
     pairs = Predictor(folder).logits(series, series.iloc[::-1])
     assert np.array_equal(pairs, Predictor(folder).logits(texts, texts[::-1]))
 

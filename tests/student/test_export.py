@@ -116,4 +116,9 @@ def test_vectors_of_each_side_are_the_models_own(exported, name):
         np.abs(predictor.compare(kept, asked) - predictor.logits(TEXTS, ["c b"] * len(TEXTS))).max()
         < 1e-6
     )
+    assert np.array_equal(
+        predictor.compare(kept.astype(float), asked), predictor.compare(kept, asked)
+    )
+    with pytest.raises(InputError, match=r"compare: vectors of shape \(2, .*expected \(N, D\)"):
+        predictor.compare(kept[:2], kept[:3])
     assert predictor.vectors([]).shape == (0, wanted.shape[1])

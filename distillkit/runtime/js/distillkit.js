@@ -103,7 +103,7 @@ export class Student {
     const value = (answer) => (this.task === "regression" ? answer.score : answer.probabilities[whole.label]);
     if (this.task === "multi-label") throw new Error("explain: of one label or score, not of several labels");
     return this.tokenizer.spans(text).map(([start, end]) => {
-      const without = this.predict(text.slice(0, start) + text.slice(end));
+      const without = this.predict(`${text.slice(0, start)} ${text.slice(end)}`);
       return { word: text.slice(start, end), start, end, weight: value(whole) - value(without) };
     });
   }
@@ -257,7 +257,7 @@ const add = each((a, b) => a + b);
 const OPERATORS = {
   Abs: each(Math.abs),
   Add: add,
-  BitShift: (tensors, { direction }) => zip(direction === "LEFT" ? (a, b) => a << b : (a, b) => a >> b, tensors),
+  BitShift: each((a, b) => a >> b),
   BitwiseAnd: each((a, b) => a & b),
   Cast: ([x], { to }) => {
     const data = new TYPES[to](x.data);
