@@ -15,7 +15,7 @@ import yaml
 
 from distillkit import runs
 from distillkit.data.checked import read_json, save_pretrained
-from distillkit.data.files import HeldError
+from distillkit.data.files import HeldError, hold
 from distillkit.data.memory import source_of
 from distillkit.doctor.examine import quick_checks
 from distillkit.errors import InputError
@@ -83,15 +83,17 @@ def distill(
         tables = {"train": train, "dev": dev, "test": test}
         if any(isinstance(rows, tuple) and len(rows) == 3 for rows in tables.values()):
             data["columns"] = {"text_pair": "text_pair", **data.get("columns", {})}
-        for name, rows in tables.items():
-            if rows is not None:
-                data[name] = source_of(rows, name, given)
-        if logits is not None:
-            data["logits"] = source_of(logits, "logits", given)
-        if unlabelled is not None:
-            none = isinstance(unlabelled, list) and not unlabelled
-            data["unlabelled"] = [] if none else [source_of(unlabelled, "unlabelled", given)]
-        spec = {"data": data, "teacher": _teacher(teacher, given), "student": student, **settings}
+        with hold(folder):  # a run at work there reads what is given
+            for name, rows in tables.items():
+                if rows is not None:
+                    data[name] = source_of(rows, name, given)
+            if logits is not None:
+                data["logits"] = source_of(logits, "logits", given)
+            if unlabelled is not None:
+                none = isinstance(unlabelled, list) and not unlabelled
+                data["unlabelled"] = [] if none else [source_of(unlabelled, "unlabelled", given)]
+            teacher = _teacher(teacher, given)
+        spec = {"data": data, "teacher": teacher, "student": student, **settings}
         return run_recipe(_recipe(spec), folder)
     except HeldError:
         raise
