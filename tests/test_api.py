@@ -283,7 +283,8 @@ def test_logits_from_anywhere_teach_in_place_of_the_teachers(
         )
     swapped = given.assign(logits=[row[::-1] for row in given["logits"]])
     with pytest.raises(
-        InputError, match=r"at chance .* name their labels in the order of the logits"
+        InputError,
+        match=r"rather of positive, negative; name their labels in the order of the logits",
     ):
         distillkit.distill(train, dev, logits=swapped, output=tmp_path / "swapped", **sections)
     more = given.assign(logits=[[*row, 0.0] for row in given["logits"]])

@@ -8,17 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distillkit import runs
+from distillkit import pipeline, runs
 from distillkit.api import Run
 from distillkit.cli import COMMANDS, main
+from distillkit.data.labels import LABEL_TYPES
 from distillkit.data.tables import read_table
 from distillkit.errors import InputError, Preempted
 from distillkit.recipe import (
@@ -28,6 +31,7 @@ from distillkit.recipe import (
     EmbeddingConfig,
     LoaderConfig,
     MaskingConfig,
+    Recipe,
     StudentConfig,
     TextConfig,
     TrainingConfig,
@@ -35,7 +39,7 @@ from distillkit.recipe import (
     load_recipe,
 )
 from distillkit.runs import Taught, stages, students
-from distillkit.runs.stages import _logit_labels
+from distillkit.runs.stages import _logit_labels, _refuse_wrong_order
 
 STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "evaluation"]
 
@@ -455,6 +459,51 @@ def test_given_logits_are_of_what_is_said_or_of_the_file_or_of_trains_labels(tin
     assert meant("plain") == ("negative", "positive")
     assert meant("shard") == ("positive", "negative")
     assert meant("plain", "a", "b") == ("a", "b")
+
+
+MARKS = np.random.default_rng(0).random((60, 3)) < [0.5, 0.3, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "logits", "rather"),
+    [
+        ("classification", ["x", "y"] * 20, [[2, 0], [0, 2]] * 20, ""),
+        ("classification", ["x", "y"] * 20, [[0, 2], [2, 0]] * 20, "y, x"),
+        ("classification", ["x", "y", "y", "x"], [[2, 0], [0, 2], [2, 0], [2, 0]], ""),  # too few
+        (
+            "multi-label",
+            [[name for name, on in zip("xyz", row, strict=True) if on] for row in MARKS],
+            np.where(MARKS, 2, -2)[:, [1, 2, 0]].tolist(),
+            "y, z, x",
+        ),
+        ("regression", [1.0, 2.0, 3.0], [[3], [1], [2]], ""),
+        ("classification", [], [], ""),  # the logits are of other texts
+    ],
+)
+def test_given_logits_in_another_order_than_is_said_are_refused(
+    tmp_path, task, labels, logits, rather
+):
+    texts = [f"text {i}" for i in range(len(labels) or 2)]
+    table = pa.table({"text": texts, "label": pa.array(labels or ["x", "y"], LABEL_TYPES[task])})
+    pq.write_table(table, tmp_path / "train.parquet")
+    own = table.select(["text"]) if labels else pa.table({"text": ["another"]})
+    given = own.append_column("logits", [logits or [[2.0, 0.0]]])
+    pq.write_table(given, tmp_path / "given.parquet")
+    pq.write_table(own, tmp_path / "own.parquet")
+    names = ["x", "y", "z"][: len(logits[0])] if labels else ["x", "y"]
+    pipeline.label(
+        str(tmp_path / "own.parquet"),
+        tmp_path / "store",
+        logits=str(tmp_path / "given.parquet"),
+        labels=["score"] if task == "regression" else names,
+        task=task,
+    )
+    path = {"train": str(tmp_path / "train.parquet")}
+    taught = Taught(ColumnsConfig(), path, {}, {}, {}, "", None)
+    recipe = Recipe(data=DataConfig(task=task, logits="given.parquet"))
+    said = pytest.raises(InputError, match=f"rather of {rather}; name their labels")
+    with said if rather else nullcontext():
+        _refuse_wrong_order(recipe, taught, tmp_path / "store")
 
 
 def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):

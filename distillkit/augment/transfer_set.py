@@ -37,13 +37,7 @@ from distillkit.augment.layout import (
 from distillkit.augment.method import AugmentOptions, Preparation
 from distillkit.augment.rules import SWAPPED, Variation
 from distillkit.augment.taggers import Tagger, resolve_tagger, tag_block, tagger_version
-from distillkit.augment.variants import (
-    ORIGINS,
-    VariantMaker,
-    names_column,
-    origin_column,
-    rules_column,
-)
+from distillkit.augment.variants import ORIGINS, VariantMaker, origin_column, rules_column
 from distillkit.augment.yields import count_rows, yield_report
 from distillkit.data.checked import (
     arrow_writer,
@@ -246,8 +240,6 @@ def _as_they_are(rows: pa.Table, unit: Unit, job: Job) -> pa.Table:
     if "source_row" not in columns:
         columns["source_row"] = pa.array(np.arange(unit.first_row, unit.first_row + len(rows)))
         columns["rules"] = rules_column(np.zeros(len(rows), np.uint8))
-    else:
-        columns["rules"] = names_column(rows["rules"])
     wanted = job.schema
     found = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted]
     return pa.table(found, schema=wanted)

@@ -1,7 +1,7 @@
 """n_iter variants of every text or pair, each by one augmentation method, with its provenance."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +11,13 @@ from distillkit.augment.corpus import Block
 from distillkit.augment.rules import RULES, SELF, SWAPPED, Variants, Variation, lists_of
 from distillkit.data.counter import draw, high, seed_key
 from distillkit.data.labels import LABEL_TYPES
-from distillkit.recipe import AugmentConfig, WaysConfig
+from distillkit.recipe import AugmentConfig
 
 ORIGINS = ("original", "unlabelled", "generated", "augmented")
-NAME = pa.dictionary(pa.int16(), pa.string())
+NAME = pa.dictionary(pa.int8(), pa.string())
 # Every combination of rules as it is written, found by its bits.
-# Behind them how new pairs are found: Arrow's files have one dictionary a column.
 _NAMES = pa.array(
     ["+".join(name for bit, name in RULES.items() if fired & bit) for fired in range(2 * SELF)]
-    + [way.name for way in fields(WaysConfig)]
 )
 # Sequences of a slot's own numbers: its method, turns (of the pair; which text of it is varied beside
 # itself), its sides' keys.
@@ -40,7 +38,8 @@ def schema(
     sides = ("", "_pair") if pairs else ("",)
     fields = [(f"text{side}", pa.string()) for side in sides]
     fields += [("label", label), ("origin", NAME), ("source_row", pa.int64())]
-    fields += [("iteration", pa.int32()), ("rules", NAME)]
+    # No dictionary: a method's own rows name what it likes, and Arrow's files have one a column.
+    fields += [("iteration", pa.int32()), ("rules", pa.string())]
     if two_rows:
         fields += [("source_row_pair", pa.int64())]
     for side in sides:
@@ -51,19 +50,13 @@ def schema(
 
 def origin_column(name: str, rows: int) -> pa.DictionaryArray:
     """Return an `origin` column that says the same of every row."""
-    numbers = pa.array(np.full(rows, ORIGINS.index(name), np.int16))
+    numbers = pa.array(np.full(rows, ORIGINS.index(name), np.int8))
     return pa.DictionaryArray.from_arrays(numbers, pa.array(ORIGINS))
 
 
-def rules_column(fired: np.ndarray) -> pa.DictionaryArray:
+def rules_column(fired: np.ndarray) -> pa.StringArray:
     """Turn bits of RULES, (M,) uint8, into names: mask, pos, ngram, ..., joined by a plus."""
-    return pa.DictionaryArray.from_arrays(pa.array(fired.astype(np.int16)), _NAMES)
-
-
-def names_column(names: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Turn names of rules into the column that `rules_column` returns."""
-    places = pc.index_in(names.combine_chunks(), value_set=_NAMES)
-    return pa.DictionaryArray.from_arrays(places.cast(pa.int16()), _NAMES)
+    return _NAMES.take(pa.array(fired))
 
 
 class VariantMaker:

@@ -230,8 +230,9 @@ def join_logits(
         weights: Weight of each teacher by name, above 0; they are scaled to sum to 1. None or
             empty: all, alike.
         scratch: Where the logits are kept.
-        as_targets: Take from each row of log-probabilities its mean: what they are less than
-            logits is a number a row, which the squared error would make a student learn in vain.
+        as_targets: Take from each row of a classifier's log-probabilities its mean: what they are
+            less than logits is a number a row, which the squared error would make a student learn
+            in vain.
 
     Returns:
         Logits, (N, C) float32, in the order of the table and of `joined_labels`.
@@ -242,6 +243,7 @@ def join_logits(
     """
     out = scratch.array((len(table), len(joined_labels(store, weights))), np.float32)
     parts = [slice(start, start + BLOCK_ROWS) for start in range(0, len(table), BLOCK_ROWS)]
+    as_targets = as_targets and store_task(store, weights) == "classification"
     for _, share, logits in _each_teacher(table, store, weights, scratch):
         centred = as_targets and all(_are_log_probabilities(logits[part]) for part in parts)
         for part in parts:
@@ -251,8 +253,11 @@ def join_logits(
 
 
 def _are_log_probabilities(logits: np.ndarray) -> bool:
-    """Say whether the probabilities of every row sum to 1, but for rounding."""
-    return bool((np.abs(np.logaddexp.reduce(logits, axis=1)) < 0.01).all())
+    """Say whether the probabilities of every row sum to 1, but for rounding, or to less.
+
+    Less: the mean of several prompts' log-probabilities.
+    """
+    return bool((np.logaddexp.reduce(logits, axis=1) < 0.01).all())
 
 
 def _each_teacher(

@@ -389,6 +389,10 @@ class _Ladder:
             self.kind,
             seed,
         ]
+        if self.recipe.student.kind == "siamese-transformer":  # as in `runs.students`
+            settings.append("both texts begin alike")
+        if self.recipe.data.task == "multi-label" and not lesson.gold:  # at first centred
+            settings.append("what is unexplained counts by logit")
         transfers = [f"transfer-{kind}" for kind in {lesson.variant, lesson.vocabulary}]
         read = self.stages.keys(*transfers, *([] if lesson.gold else ["logits"]))
         inputs = self.base | read | vectors_of(self.recipe)

@@ -116,5 +116,5 @@ _MODELS: dict[Task, Callable[[], Any]] = {
 
 
 def _log_odds(share: np.ndarray) -> np.ndarray:
-    share = np.clip(share, 1e-9, 1 - 1e-9)
+    share = np.clip(share.astype(np.float64), 1e-9, 1 - 1e-9)  # in float32 the last is 1
     return np.log(share) - np.log1p(-share)

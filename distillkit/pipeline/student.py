@@ -29,7 +29,7 @@ from distillkit.teacher.word_states import word_states
 from distillkit.training.checkpoints import Checkpoints, checkpoint_folder, digest
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan
-from distillkit.training.scores import rescale, scale_of
+from distillkit.training.scores import rescale, scale_of, standardise
 from distillkit.training.strategies import start
 
 # Raise it when the same settings and inputs give another result: runs then do the stage again.
@@ -65,8 +65,8 @@ def train_student(job: StudentJob | str, *old: Any, **named: Any) -> Trained:
         with shared(strategy, job.output, lambda: _prepared(job, kind, dev)) as prepared:
             scale = _scale(job, kind, prepared.rows)
             teachers_head = job.student.kind == "transformer" and not job.student.hidden_size
-            if scale != (0.0, 1.0) and teachers_head:  # it gives the scores already
-                rescale(prepared.model, -scale[0] / scale[1], 1 / scale[1])
+            if scale != (0.0, 1.0) and teachers_head:
+                standardise(prepared.model, prepared.rows.tokens, *scale)
             plan = _plan(job, prepared, dev, scale)
             result = fit(prepared.model, plan, strategy)
             if rank() == 0:

@@ -19,7 +19,7 @@ from distillkit.pipeline.export import change_manifest
 from distillkit.processes import log
 from distillkit.recipe import SCORES, CompressConfig, CompressJob, Recipe
 from distillkit.runs.folder import BUNDLE, RunFolder, Summary
-from distillkit.runs.stages import Taught
+from distillkit.runs.stages import Taught, far_scores
 from distillkit.runtime import Predictor
 from distillkit.runtime.bundle import read_bundle
 
@@ -64,6 +64,7 @@ def shipped_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_set:
         return {"steps": steps, **found}
 
     settings = [asdict(recipe.ship), recipe.training.settings(), asdict(recipe.loss), recipe.seed]
+    settings += far_scores(recipe, task.data)
     inputs = {"dev": task.tables["dev"], **home.keys("teacher", "logits", "student")}
     return home.stage("ship", settings, inputs, build, version=SHIP_VERSION)
 

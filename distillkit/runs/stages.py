@@ -1,5 +1,6 @@
 """The stages before the students: data, adapted and fine-tuned teacher, transfer set, logits."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,7 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
+from scipy.optimize import linear_sum_assignment
 
 from distillkit import pipeline
 from distillkit.augment.method import Models
@@ -16,7 +19,7 @@ from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.data.content import texts_of
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
-from distillkit.data.gold import label_names, label_summary
+from distillkit.data.gold import gold_of, label_names, label_summary
 from distillkit.data.logits import join_logits, joined_labels, stored_rows
 from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
@@ -48,7 +51,6 @@ from distillkit.runs.first_labels import (
 )
 from distillkit.runs.folder import RunFolder, Summary, relative
 from distillkit.student.embeddings import check_vector_file
-from distillkit.teacher.chance import refuse_chance
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
 from distillkit.teacher.logits_file import file_labels
@@ -348,18 +350,31 @@ def label_transfer_set(
 
 
 def _refuse_wrong_order(recipe: Recipe, task: Taught, store: Path) -> None:
-    """Refuse given logits that are at chance on the training rows that they are of."""
+    """Refuse given logits that answer more training rows aright with their labels in another order.
+
+    Few such rows, or a weak model, say little: three standard deviations more.
+
+    Raises:
+        InputError: They do.
+    """
     kind = recipe.data.task
+    if kind == "regression":
+        return
     train = read_table(task.path["train"], task.columns, task=kind)
     train = train.filter(pa.array(stored_rows(train, store / "teacher")))
-    refuse_chance(
-        train,
-        lambda rows: join_logits(rows, store),
-        joined_labels(store),
-        kind,
-        recipe.data.logits,
-        "name their labels in the order of the logits with data.logit_labels",
-    )
+    names = joined_labels(store)
+    gold, logits = gold_of(train, names, kind), join_logits(train, store)
+    said = logits > 0
+    if kind == "classification":
+        gold, said = (np.eye(len(names))[rows] for rows in (gold, logits.argmax(1)))
+    right = gold.T @ said  # (C, C): rows with one label that are answered by another's logit
+    label, logit = linear_sum_assignment(-right)
+    if right[label, logit].sum() > right.trace() + 3 * math.sqrt(gold.sum()):
+        better = ", ".join(names[i] for i in label[np.argsort(logit)])
+        raise InputError(
+            f"{recipe.data.logits}: its logits are not of {', '.join(names)}, but on {len(train):,} rows of train rather of {better}; "
+            f"name their labels in the order of the logits with data.logit_labels"
+        )
 
 
 def _logit_labels(recipe: Recipe, task: Taught) -> tuple[str, ...]:

@@ -66,7 +66,8 @@ def distilled_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_se
         )
 
     settings = [_settings(recipe, task), asdict(recipe.loss)]
-    if recipe.data.logits or recipe.label.endpoint.url:  # at first they were learnt as they are
+    service = recipe.label.endpoint.url and not recipe.data.labels  # else it labels the first texts
+    if recipe.data.logits or service:  # at first they were learnt as they are
         settings.append("log-probabilities are centred")
     inputs = _inputs(recipe, home, task, "teacher", "logits")
     return relative(home.stage("student", settings, inputs, build, version=STUDENT_VERSION))
@@ -84,7 +85,10 @@ def _settings(recipe: Recipe, task: Taught) -> list[object]:
     how = [asdict(recipe.student), recipe.training.settings(), recipe.seed]
     if recipe.student.kind == "siamese-transformer":  # at first the second began without [CLS]
         how.append("both texts begin alike")
-    return [*how, *far_scores(recipe, task.data)]
+    far = far_scores(recipe, task.data)
+    if far and recipe.student.kind == "transformer" and not recipe.student.hidden_size:
+        far.append("by the teacher's head, too")
+    return [*how, *far]
 
 
 def _inputs(recipe: Recipe, home: RunFolder, task: Taught, *stages: str) -> dict[str, str]:

@@ -101,6 +101,7 @@ def _without(text: str, start: int, end: int) -> str:
     if start == end:
         return text
     before, after = text[:start], text[end:]
-    if before[-1:].isalnum() and after[:1].isalnum() and not text[start].isalnum():
-        return f"{before} {after}"  # without its hyphen, good-looking is two words
+    joint = before[-1:] + after[:1]
+    if len(joint) == 2 and joint.isalnum() and len(_spans(joint)) == 1:
+        return f"{before} {after}"  # without its hyphen good-looking is two words, and 5月1 two numbers
     return before + (after.lstrip() if not before or before[-1].isspace() else after)

@@ -23,7 +23,7 @@ from distillkit.training.checkpoints import Checkpoints
 from distillkit.training.layers import positions_of
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan, FitResult
-from distillkit.training.scores import rescale, scale_of
+from distillkit.training.scores import head_of, rescale, scale_of, standardise
 
 
 def fine_tune(
@@ -37,7 +37,7 @@ def fine_tune(
     """Fine-tune a checkpoint and keep the epoch that is best on dev.
 
     Scores beyond `training.scores.REACH` are learnt standardised by their mean and standard
-    deviation, unless the checkpoint answers with a score already.
+    deviation, unless the head has no bias, as a decoder's.
 
     Args:
         train: Canonical table, labelled; the type of its labels says what kind of task it is.
@@ -72,10 +72,10 @@ def fine_tune(
     dev_rows = encode(tokenizer, *texts_of(dev), longest)
     gold, dev_gold = torch.from_numpy(gold_of(train, labels, task)), gold_of(dev, labels, task)
     if task == "regression":
-        centre, spread = scale_of(gold)
+        centre, spread = scale_of(gold) if head_of(model).bias is not None else (0.0, 1.0)
         gold = (gold - centre) / spread
-        if len(own) == 1:  # its head gives scores already
-            rescale(model, -centre / spread, 1 / spread)
+        if len(own) == 1:
+            standardise(model, rows, centre, spread)
     if answers is not None:
         found, names = answers
         soft = torch.from_numpy(found[:, [names.index(label) for label in labels]])

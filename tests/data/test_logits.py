@@ -257,10 +257,17 @@ def test_a_student_learns_log_probabilities_less_the_mean_of_each_row(store):
     logits = numbered(SINGLE, 0.5)  # means of 0
     norm = np.logaddexp.reduce(logits, axis=1, keepdims=True)
     folder = store(SINGLE, name="a", scale=0.5, less=norm)
-    store(SINGLE, name="b", scale=0.5, less=1)
+    store(SINGLE, name="b", scale=0.5, less=-1)
     one, other = {"a": 1}, {"b": 1}
     np.testing.assert_allclose(join_logits(SINGLE, folder, one), logits - norm, atol=0.01)
-    for weights, expected in ((one, logits), (other, logits - 1), ({}, logits - 0.5)):
+    store(SINGLE, name="c", scale=0.5, less=norm + 0.3)  # the mean of several prompts'
+    two = {"a": 1, "b": 1}
+    for weights, expected in (
+        (one, logits),
+        (other, logits + 1),
+        (two, logits + 0.5),
+        ({"c": 1}, logits),
+    ):
         found = join_logits(SINGLE, folder, weights, as_targets=True)
         np.testing.assert_allclose(found, expected, atol=0.01)
 

@@ -59,10 +59,11 @@ def test_without_a_hyphen_its_words_stay_two():
         ask.extend(texts)
         return _sums(texts, pairs)
 
-    explain(said, "classification", ["no", "yes"], ["not-good 3.5 (good)"], None)
-    assert ask[2] == "not good 3.5 (good)"
-    assert ask[5] == "not-good 3 5 (good)"
-    assert ask[7] == "not-good 3.5 good)"
+    explain(said, "classification", ["no", "yes"], ["not-good 3.5 (good) 5月1"], None)
+    assert ask[2] == "not good 3.5 (good) 5月1"
+    assert ask[5] == "not-good 3 5 (good) 5月1"
+    assert ask[7] == "not-good 3.5 good) 5月1"
+    assert ask[11] == "not-good 3.5 (good) 5 1"
 
 
 def test_a_script_without_spaces_has_characters_and_a_text_without_words_has_none():

@@ -1,5 +1,6 @@
 """Scores far from 0."""
 
+import copy
 import json
 import re
 
@@ -9,6 +10,7 @@ import torch
 
 from distillkit import pipeline
 from distillkit.compress.run import compress
+from distillkit.data.batches import encode
 from distillkit.recipe import (
     CompressConfig,
     CompressJob,
@@ -19,7 +21,11 @@ from distillkit.recipe import (
     StudentJob,
     TrainingConfig,
 )
-from distillkit.training.scores import rescale, scale_of
+from distillkit.training.inference import predict_logits
+from distillkit.training.scores import rescale, scale_of, standardise
+from tests.student import conftest as students
+
+bert = students.bert
 
 
 def test_only_scores_beyond_reach_are_standardised():
@@ -35,6 +41,19 @@ def test_a_rescaled_model_answers_with_the_scores():
     standardised = model(x)
     rescale(model, 2000.0, 10.0)
     torch.testing.assert_close(model(x), 2000 + 10 * standardised)
+
+
+@pytest.mark.parametrize(("said", "kept"), [(2003.0, False), (0.5, True)])
+def test_a_head_that_gives_such_scores_begins_standardised_and_another_as_it_is(bert, said, kept):
+    network, tokenizer = copy.deepcopy(bert)
+    network.classifier = torch.nn.Linear(8, 1)
+    network.num_labels, network.config.num_labels = 1, 1
+    torch.nn.init.constant_(network.classifier.bias, said)
+    rows = encode(tokenizer, ["a b", "c"], None, 8)
+    before = predict_logits(network, rows)
+    standardise(network, rows, 2000.0, 10.0)
+    expected = before if kept else (before - 2000) / 10
+    torch.testing.assert_close(predict_logits(network, rows), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.fixture(scope="module")
