@@ -166,7 +166,8 @@ def round_weights(
         for module, name, storage in stored_weights(model, compress):
             weight = getattr(module, name)
             if storage == "fp16":
-                weight.copy_(weight.half())
+                half = weight.half()
+                weight.copy_(half if half.isfinite().all() else weight)  # a head of scores
             elif storage == "pq":
                 weight.copy_(product_coded(weight, counts).values())
             elif storage != "fp32":

@@ -42,9 +42,10 @@ def stored_graph(graph: bytes, compress: CompressConfig) -> bytes:
         table = "Gather" in kinds
         storage = table_storage(weight.dims[0], compress) if table else compress.weights
         bias = any(node.op_type == "LSTM" and node.input[3] == weight.name for node in users)
-        if storage == "fp32" or bias:  # an LSTM's biases are two rows here
-            continue
         values = numpy_helper.to_array(weight)
+        far = storage == "fp16" and np.abs(values).max() > np.finfo(np.float16).max  # of scores
+        if storage == "fp32" or far or bias:  # an LSTM's biases are two rows here
+            continue
         across = "MatMul" in kinds  # (in, out), where torch has (out, in)
         model.graph.initializer.remove(weight)
         if storage == "fp16":

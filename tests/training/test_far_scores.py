@@ -11,6 +11,8 @@ import torch
 from distillkit import pipeline
 from distillkit.compress.run import compress
 from distillkit.data.batches import encode
+from distillkit.data.checked import save_pretrained
+from distillkit.pipeline import Classifier
 from distillkit.recipe import (
     CompressConfig,
     CompressJob,
@@ -21,6 +23,8 @@ from distillkit.recipe import (
     StudentJob,
     TrainingConfig,
 )
+from distillkit.runtime import Predictor
+from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.inference import predict_logits
 from distillkit.training.scores import rescale, scale_of, standardise
 from tests.student import conftest as students
@@ -104,3 +108,16 @@ def test_years_are_compressed_where_bf16_has_no_digits_for_them(years, tmp_path,
     (loss,) = re.findall(r"epoch 1: loss ([\d.]+)", capsys.readouterr().err)
     assert float(loss) < 1  # next to 2000 bf16 knows steps of 8
     assert pipeline.evaluate(tmp_path / "small" / "model", train).mae < 1.5
+
+
+def test_weights_of_scores_beyond_fp16_stay_in_fp32(years, tmp_path):
+    network, tokenizer = load_classifier(str(years / "student"))
+    rescale(network, 0.0, 1e6)
+    save_pretrained(tmp_path / "far", network, tokenizer)
+    train = str(years / "train.tsv")
+    settings = CompressConfig(embeddings="fp16", weights="fp16")
+    compress(CompressJob(str(tmp_path / "far"), tmp_path / "small", train, settings))
+    texts = ["late early", "old late"]
+    wanted = Classifier(str(tmp_path / "far")).logits(texts)
+    found = Predictor(tmp_path / "small" / "bundle.zip").logits(texts)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)
