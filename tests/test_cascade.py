@@ -237,6 +237,9 @@ def test_rows_that_no_threshold_can_be_found_on_are_refused_by_name(models, tmp_
 
 def test_the_accuracy_that_is_wanted_is_met_or_refused(paths, tmp_path):
     found = cascade(*paths, tmp_path / "out", ColumnsConfig())
+    curve = json.loads((tmp_path / "out" / "cascade.json").read_text())["curve"]
+    point = curve["thresholds"].index(found["threshold"])
+    assert curve["deferral_rates"][point] == found["deferral_rate"]
     assert found["accuracy"] >= found["teacher_accuracy"]
     asked = 100 * (found["student_accuracy"] + found["teacher_accuracy"]) / 2
     less = cascade(*paths, tmp_path / "out", ColumnsConfig(), accuracy=asked)

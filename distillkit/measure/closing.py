@@ -61,8 +61,8 @@ def closing_lines(
 def predict_command(place: Path, *, pairs: bool) -> str:
     """Return the command that asks a model about one row.
 
-    >>> predict_command(Path("b.zip"), pairs=False)
-    "echo 'a text' | distillkit predict b.zip"
+    >>> predict_command(Path("my run/b.zip"), pairs=False)
+    "echo 'a text' | distillkit predict 'my run/b.zip'"
     """
     row = r"printf 'a text\tanother\n'" if pairs else "echo 'a text'"
     return f"{row} | distillkit predict {quote(str(place))}"
