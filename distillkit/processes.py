@@ -27,6 +27,19 @@ def world() -> int:
     return int(os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", "1")))
 
 
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable for the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
 def log(message: str) -> None:
     """Say a line on stderr, above any progress bar there; stdout is for results."""
     bars = sys.modules.get("tqdm")

@@ -39,7 +39,7 @@ from distillkit.recipe import (
     load_recipe,
 )
 from distillkit.runs import Taught, stages, students
-from distillkit.runs.stages import _logit_labels, _refuse_wrong_order
+from distillkit.runs.given import logit_labels, refuse_wrong_order
 
 STAGES = ["data", "teacher", "transfer", "logits", "student-gold", "student", "evaluation"]
 
@@ -445,8 +445,7 @@ def test_a_tagger_that_is_missing_is_missed_before_the_teacher_is_trained(
 
 
 def test_given_logits_are_of_what_is_said_or_of_the_file_or_of_trains_labels(tiny_recipe, tmp_path):
-    path = {"train": tiny_recipe.data.train}
-    task = Taught(ColumnsConfig(), path, {}, {}, {"labels": ["positive", "negative"]}, "", None)
+    train = read_table(tiny_recipe.data.train, ColumnsConfig())
     plain = pa.table({"text": ["a"], "logits": [[1.0, 2.0]]})
     for name, labels in (("plain", "[]"), ("shard", '["positive", "negative"]')):
         known = plain.replace_schema_metadata({"distillkit.labels": labels})
@@ -454,7 +453,7 @@ def test_given_logits_are_of_what_is_said_or_of_the_file_or_of_trains_labels(tin
 
     def meant(name, *given):
         data = DataConfig(logits=str(tmp_path / f"{name}.parquet"), logit_labels=given)
-        return _logit_labels(replace(tiny_recipe, data=data), task)
+        return logit_labels(replace(tiny_recipe, data=data), train)
 
     assert meant("plain") == ("negative", "positive")
     assert meant("shard") == ("positive", "negative")
@@ -485,7 +484,6 @@ def test_given_logits_in_another_order_than_is_said_are_refused(
 ):
     texts = [f"text {i}" for i in range(len(labels) or 2)]
     table = pa.table({"text": texts, "label": pa.array(labels or ["x", "y"], LABEL_TYPES[task])})
-    pq.write_table(table, tmp_path / "train.parquet")
     own = table.select(["text"]) if labels else pa.table({"text": ["another"]})
     given = own.append_column("logits", [logits or [[2.0, 0.0]]])
     pq.write_table(given, tmp_path / "given.parquet")
@@ -498,12 +496,10 @@ def test_given_logits_in_another_order_than_is_said_are_refused(
         labels=["score"] if task == "regression" else names,
         task=task,
     )
-    path = {"train": str(tmp_path / "train.parquet")}
-    taught = Taught(ColumnsConfig(), path, {}, {}, {}, "", None)
     recipe = Recipe(data=DataConfig(task=task, logits="given.parquet"))
     said = pytest.raises(InputError, match=f"rather of {rather}; name their labels")
     with said if rather else nullcontext():
-        _refuse_wrong_order(recipe, taught, tmp_path / "store")
+        refuse_wrong_order(recipe, table, tmp_path / "store")
 
 
 def test_pairs_run_from_end_to_end(recipe, train_table, tmp_path):

@@ -1,9 +1,7 @@
 """One bench: prepare the forms, start each, time all in turns, report."""
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from distillkit.data.tables import read_table
 from distillkit.errors import InputError
 from distillkit.measure.cost import Row, megabytes, parameter_counts, times
 from distillkit.measure.results import write_results
-from distillkit.processes import cores, progress_bar
+from distillkit.processes import cores, environment, progress_bar
 from distillkit.recipe import ColumnsConfig
 from distillkit.teacher.checkpoint import load_classifier, resolve
 
@@ -87,25 +85,12 @@ def bench(
         for count in counts:
             answers = {form.name: load(form, count) for form in prepared}
             for size in batch_sizes:
-                with _tokenizers_on(count):
+                # Tokenizers share out a batch only where there is more than one thread.
+                with environment("TOKENIZERS_PARALLELISM", str(count > 1).lower()):
                     taken = times(answers, texts, size, progress=f"bench: {count} x {size}")
                 for form in result["forms"]:
                     form["speed"][f"{count} x {size}"] = speed(taken[form["name"]], size)
     return _report(result, output)
-
-
-@contextmanager
-def _tokenizers_on(threads: int) -> Iterator[None]:
-    """Let tokenizers share out a batch only where there is more than one thread."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = str(threads > 1).lower()
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
 
 
 def _name(models: Sequence[str], number: int) -> str:

@@ -1,12 +1,11 @@
 """Arguments: what fills a command from them, its help, and its errors in two lines."""
 
 import io
-import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes
 
 from distillkit.cli.command import Command
+from distillkit.processes import environment
 from distillkit.recipe.renamed import removed, rename_flags
 
 # What people change in a recipe: --help shows these, --help-all every setting.
@@ -85,7 +85,7 @@ def _fill(name: str, kind: type[Command], argv: list[str], default: Command | No
         _help(kind, options, whole="--help-all" in argv)
     said = io.StringIO()
     try:
-        with _columns("1000"), redirect_stderr(said):
+        with environment("COLUMNS", "1000"), redirect_stderr(said):
             filled, unknown = tyro.cli(kind, args=argv, return_unknown_args=True, **options)
     except SystemExit:
         known = _options(kind, options)
@@ -163,7 +163,7 @@ def _options(kind: type[Command], options: dict[str, Any]) -> dict[str, tuple[st
     """Return a command's options, each with how it is written and its help, read from tyro's."""
     said = io.StringIO()
     # wider, and tyro sets the options in two columns
-    with _columns("100"), redirect_stdout(said), suppress(SystemExit):
+    with environment("COLUMNS", "100"), redirect_stdout(said), suppress(SystemExit):
         tyro.cli(kind, args=["--help"], **options)
     found: dict[str, tuple[str, str]] = {}
     flags: list[str] = []
@@ -177,19 +177,6 @@ def _options(kind: type[Command], options: dict[str, Any]) -> dict[str, tuple[st
         else:
             flags = []
     return found
-
-
-@contextmanager
-def _columns(width: str) -> Iterator[None]:
-    """Let tyro believe that the terminal is so wide."""
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = width
-    try:
-        yield
-    finally:
-        os.environ.pop("COLUMNS")
-        if before is not None:
-            os.environ["COLUMNS"] = before
 
 
 def _short_help(kind: type[Command], known: Mapping[str, tuple[str, str]], prog: str) -> str:

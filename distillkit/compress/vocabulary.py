@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 from torch import nn
-from transformers import PreTrainedTokenizerFast
 
 from distillkit.errors import InputError
+from distillkit.student.vocabulary import with_backend
 
 
 def prunable(tokenizer: Any) -> bool:
@@ -70,14 +70,7 @@ def prune_vocabulary(model: Any, tokenizer: Any, counts: np.ndarray, size: int) 
         token["id"] = new[token["id"]]
     _renumber(state["post_processor"], new)
     _cut_tables(model, kept)
-    backend = Tokenizer.from_str(json.dumps(state))
-    # Of its own class a BERT's would be read again with that class's defaults: lower-cased.
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=tokenizer.model_max_length,
-        model_input_names=list(tokenizer.model_input_names),
-        **tokenizer.special_tokens_map,
-    )
+    return with_backend(tokenizer, Tokenizer.from_str(json.dumps(state)))
 
 
 def _renumber(state: Any, new: Mapping[int, int]) -> None:

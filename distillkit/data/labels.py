@@ -63,6 +63,11 @@ def labels_of(model: Any) -> list[str]:
     return names_of(model.config)
 
 
+def unnamed(labels: Sequence[str]) -> bool:
+    """Say whether labels are transformers' own names, which stand for the data's in their order."""
+    return all(name == f"LABEL_{i}" for i, name in enumerate(labels))
+
+
 def names_of(config: Any) -> list[str]:
     """List the names of a classifier's logits, in their order, as its configuration has them.
 

@@ -345,9 +345,7 @@ class _Examination:
         found, gold = ask(texts_of(dev)), np.array(label_ids(dev, names))
         answers = check_answers(found, gold, names, "the teacher")
         yield answers
-        data, service = self.recipe.data, self.recipe.label.endpoint.url
-        others = data.logits or (service and not data.labels)  # label the transfer set
-        if self.store is not None and not others:
+        if self.store is not None and not self.recipe.labelled_elsewhere:
             yield self._same_teacher(self.store, names, ask)
         if any(one.severity == "error" for one in answers):
             self.not_checked.append(

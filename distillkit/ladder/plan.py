@@ -113,21 +113,16 @@ def pace(recipe: Recipe, recipe_rows: int, rows: int) -> tuple[int, int]:
 
 
 def weighted_steps(recipe: Recipe, rows: int, drawn: float) -> int:
-    """Return the optimizer steps of the recipe's own student where its rows have sampling weights.
+    """Return the optimizer steps of the recipe's own student, whose rows have sampling weights.
 
     Args:
         recipe: The student's training.
         rows: Of its transfer set.
         drawn: Of these in an epoch, by their weights.
-
-    Returns:
-        0 where nothing has a weight: then rows and epochs say it.
     """
     training = recipe.training.for_rows(rows)
-    if not training.sampling_weights or training.steps:
-        return training.steps if training.sampling_weights else 0
     batch = training.batch_size * training.accumulation_steps
-    return training.epochs * math.ceil(round(drawn) / batch)
+    return training.steps or training.epochs * math.ceil(round(drawn) / batch)
 
 
 def repeated(table: pa.Table, rows: int, seed: int) -> pa.Table:

@@ -64,7 +64,7 @@ from distillkit.runs import (
 from distillkit.runs.evaluation import baseline
 from distillkit.runs.folder import relative
 from distillkit.runs.gap import Probe, texts_for
-from distillkit.student.train import sampling_weights
+from distillkit.student.train import rows_an_epoch
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.checkpoints import training_log
 
@@ -341,15 +341,15 @@ class _Ladder:
             # could miss a class.
             shown = max(shown, rows)
         own_epochs = self.recipe.training.rows_shown(own["rows"]) / own["rows"]
-        steps = weighted_steps(self.recipe, own["rows"], self._drawn)
+        weighted = self.recipe.training.sampling_weights
+        steps = weighted_steps(self.recipe, own["rows"], self._drawn) if weighted else 0
         return Lesson(name, variant, vocabulary, loss, rows, epochs, shown, own_epochs, steps)
 
     @cached_property
     def _drawn(self) -> float:
         """Rows that an epoch of the recipe's own student has, by their sampling weights."""
         marks = read_parquet(self._transfer_path(self.own), ["origin", "rules"])
-        found = sampling_weights(marks, self.recipe.training.weight_of())
-        return len(marks) if found is None else float(found.sum())
+        return rows_an_epoch(marks, self.recipe.training.weight_of())
 
     def _student(self, name: str, lesson: Lesson, seed: int, *, build: bool) -> Summary | None:
         """Train a student and keep its answers, not its weights."""

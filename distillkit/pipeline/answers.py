@@ -11,7 +11,7 @@ from scipy.special import softmax
 from distillkit.data.batches import encode, word_pieces
 from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, check_task, gold_of, label_names
-from distillkit.data.labels import labels_of, task_of_model
+from distillkit.data.labels import labels_of, task_of_model, unnamed
 from distillkit.data.memory import source_of
 from distillkit.data.scratch import TEMPORARY
 from distillkit.data.tables import BLOCK_ROWS, blocks_of, mask_of, read_table
@@ -119,7 +119,7 @@ def _fitting(model: str, names: list[str], table: pa.Table, task: Task, source: 
     if "label" not in table.column_names:
         return names
     check_task(table, task, source)
-    if all(name == f"LABEL_{i}" for i, name in enumerate(names)):
+    if unnamed(names):
         names = match_labels(names, label_names(table, source), model)
     check_labels_known(table, names, source)
     return names
@@ -166,6 +166,7 @@ class Classifier:
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
         """Return the answers of N texts or pairs, with each word's share; see `runtime.explain`."""
+        texts, text_pairs = listed(texts, text_pairs)
         found = self.predict(texts, text_pairs)
         why = explain(self.logits, self.task, self.labels, texts, text_pairs)
         return [answer | words for answer, words in zip(found, why, strict=True)]

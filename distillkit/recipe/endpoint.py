@@ -2,6 +2,7 @@
 
 import re
 import string
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -121,6 +122,20 @@ class EndpointConfig:
     def settings(self) -> dict[str, Any]:
         """Return what the answers depend on, by field."""
         return {name: value for name, value in asdict(self).items() if name not in _HOW}
+
+
+def check_sides(templates: Iterable[str], *, pairs: bool) -> None:
+    """Refuse a prompt that lacks the second text of pairs, or asks for one of single texts.
+
+    Raises:
+        InputError: There is one.
+    """
+    for template in templates:
+        if ("text_pair" in names_in(template)) != pairs:
+            raise InputError(
+                f"label.endpoint.prompt {template[:60]!r}: "
+                + ("expected {text_pair} in it" if pairs else "the rows have no {text_pair}")
+            )
 
 
 def check_template(template: str, *, examples: bool) -> None:

@@ -62,6 +62,13 @@ class Recipe:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     ship: ShipConfig = field(default_factory=ShipConfig)
 
+    @property
+    def labelled_elsewhere(self) -> bool:
+        """Whether given logits or a service, and not the teacher, label the transfer set."""
+        # With the names of the labels alone a service labels the first texts, and a teacher the set.
+        service = bool(self.label.endpoint.url) and not self.data.labels
+        return bool(self.data.logits) or service
+
     def __post_init__(self) -> None:
         check(self, "")
         for training in (self.teacher.training, self.training):

@@ -14,7 +14,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast
 
 from distillkit.data.checked import read_json
 from distillkit.data.content import texts_of
@@ -41,6 +40,7 @@ from distillkit.runs.evaluation import evaluation_folder
 from distillkit.runs.finished import finished
 from distillkit.runs.folder import BUNDLE, stages_of
 from distillkit.runtime.bundle import TOKENIZER, read_bundle
+from distillkit.student.vocabulary import with_backend
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.checkpoints import training_log
 
@@ -275,9 +275,7 @@ def _answers(run: Path, recipe: Recipe, result: Summary, splits: list[str]) -> S
     _, tokenizer = load_classifier(str(run / "student" / "model"))
     if is_bundle:  # compress may have cut its vocabulary
         backend = Tokenizer.from_buffer(read_bundle(place)[1][TOKENIZER])
-        tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=backend, **tokenizer.special_tokens_map
-        )
+        tokenizer = with_backend(tokenizer, backend)
     rows = [row for one in found for row in figures.compared(models, one)]
     values: Summary = {
         "task": task,

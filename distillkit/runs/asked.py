@@ -12,7 +12,7 @@ from distillkit import pipeline
 from distillkit.errors import InputError
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, Recipe
-from distillkit.recipe.endpoint import names_in
+from distillkit.recipe.endpoint import check_sides
 from distillkit.runs.folder import Summary
 
 
@@ -30,12 +30,7 @@ def check_service(recipe: Recipe) -> None:
         raise InputError("label.endpoint.url needs httpx: pip install 'distillkit[endpoint]'")
     if recipe.data.logits:
         raise InputError("data.logits are given, and label.endpoint.url too; drop one of the two")
-    pairs = bool(recipe.data.columns.text_pair)
-    if wrong := [one for one in endpoint.prompt if ("text_pair" in names_in(one)) != pairs]:
-        raise InputError(
-            f"label.endpoint.prompt {wrong[0][:60]!r}: "
-            + ("expected {text_pair} in it" if pairs else "the rows have no {text_pair}")
-        )
+    check_sides(endpoint.prompt, pairs=bool(recipe.data.columns.text_pair))
     if recipe.data.task != "classification":
         raise InputError(
             f"label.endpoint.url: a service gives one class a text, but data.task is {recipe.data.task}; leave it out"

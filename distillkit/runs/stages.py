@@ -1,6 +1,5 @@
 """The stages before the students: data, adapted and fine-tuned teacher, transfer set, logits."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,9 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
-from scipy.optimize import linear_sum_assignment
 
 from distillkit import pipeline
 from distillkit.augment.method import Models
@@ -19,8 +16,7 @@ from distillkit.data.checked import fingerprint, fingerprint_or_name
 from distillkit.data.content import texts_of
 from distillkit.data.corrections import count_corrections, read_corrections
 from distillkit.data.files import whole_file
-from distillkit.data.gold import gold_of, label_names, label_summary
-from distillkit.data.logits import join_logits, joined_labels, stored_rows
+from distillkit.data.gold import label_summary
 from distillkit.data.normal import normal_rows
 from distillkit.data.readers import source_files
 from distillkit.data.segmenters import own_segmenter
@@ -50,10 +46,10 @@ from distillkit.runs.first_labels import (
     with_first_labels,
 )
 from distillkit.runs.folder import RunFolder, Summary, relative
+from distillkit.runs.given import check_given_labels, logit_labels, refuse_wrong_order
 from distillkit.student.embeddings import check_vector_file
 from distillkit.teacher.checkpoint import SCRATCH, load_config_of, resolve
 from distillkit.teacher.label import Labeller
-from distillkit.teacher.logits_file import file_labels
 from distillkit.training.optimizers import check_optimizer
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
@@ -110,7 +106,9 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         for split in ("train", "dev", "test", "unlabelled")
     }
     prepared = _data(recipe, home, sources)
-    _check_labels(recipe, prepared)
+    check_given_labels(recipe, prepared)
+    if recipe.label.endpoint.url:  # a service's descriptions are of these labels
+        recipe.label.meanings(list(prepared["labels"]["train"]))
     tables = {split: fingerprint(Path(path[split])) for split in prepared["rows"]}
     inputs = {name: tables[name] for name in ("train", "dev")} | {"model": weights}
     adapted = _adapted(recipe, home, text, weights) if text else None
@@ -136,22 +134,6 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
     return Taught(columns, path, tables, prepared, taught, finished, adapted)
-
-
-def _check_labels(recipe: Recipe, data: Summary) -> None:
-    """Refuse labels of given logits, and descriptions of labels, that are not those of the data.
-
-    Raises:
-        InputError: They are not; a stage after the teacher would find it.
-    """
-    own, file = list(data["labels"]["train"]), recipe.data.logits
-    if recipe.label.endpoint.url:
-        recipe.label.meanings(own)
-    given = recipe.data.logit_labels or (file_labels(file) if file else ())
-    if given and recipe.data.task != "regression" and set(given) != set(own):
-        raise InputError(
-            f"{file}: its logits are of {', '.join(given)}, but train has the labels {', '.join(own)}; name them as data.logit_labels"
-        )
 
 
 def far_scores(recipe: Recipe, data: Summary) -> list[str]:
@@ -286,6 +268,9 @@ def label_transfer_set(
     recipe = with_variants(recipe, task)
     given, service = recipe.data.logits, recipe.label.endpoint.url
 
+    def train() -> pa.Table:
+        return read_table(task.path["train"], task.columns, task=recipe.data.task)
+
     def transfer(out: Path) -> Mapping[str, Any]:
         held_out = [task.path[split] for split in ("dev", "test") if split in task.data["rows"]]
         extra = [task.path["unlabelled"]] if "unlabelled" in task.data["rows"] else []
@@ -330,10 +315,10 @@ def label_transfer_set(
             workers=recipe.workers,
         )
         if given:  # whose texts have no labels there
-            _refuse_wrong_order(recipe, task, out / "store")
+            refuse_wrong_order(recipe, train(), out / "store")
         return {key: value for key, value in summary.items() if key != "labelled_now"}
 
-    means = _logit_labels(recipe, task) if given else ()
+    means = logit_labels(recipe, train()) if given else ()
     kind = [recipe.data.task, asdict(task.columns)]
     settings = [recipe.augment.settings(), kind, models.fingerprints(), recipe.seed]
     elsewhere = {"data.logits": _fingerprints([given])} if given else {}
@@ -347,42 +332,6 @@ def label_transfer_set(
     _check_proportion(recipe, counts["rows"])
     home.stage("logits", recipe.label.settings(), before, logits, version=LABEL_VERSION)
     return counts, transfer_set
-
-
-def _refuse_wrong_order(recipe: Recipe, task: Taught, store: Path) -> None:
-    """Refuse given logits that answer more training rows aright with their labels in another order.
-
-    Few such rows, or a weak model, say little: three standard deviations more.
-
-    Raises:
-        InputError: They do.
-    """
-    kind = recipe.data.task
-    if kind == "regression":
-        return
-    train = read_table(task.path["train"], task.columns, task=kind)
-    train = train.filter(pa.array(stored_rows(train, store / "teacher")))
-    names = joined_labels(store)
-    gold, logits = gold_of(train, names, kind), join_logits(train, store)
-    said = logits > 0
-    if kind == "classification":
-        gold, said = (np.eye(len(names))[rows] for rows in (gold, logits.argmax(1)))
-    right = gold.T @ said  # (C, C): rows with one label that are answered by another's logit
-    label, logit = linear_sum_assignment(-right)
-    if right[label, logit].sum() > right.trace() + 3 * math.sqrt(gold.sum()):
-        better = ", ".join(names[i] for i in label[np.argsort(logit)])
-        raise InputError(
-            f"{recipe.data.logits}: its logits are not of {', '.join(names)}, but on {len(train):,} rows of train rather of {better}; "
-            f"name their labels in the order of the logits with data.logit_labels"
-        )
-
-
-def _logit_labels(recipe: Recipe, task: Taught) -> tuple[str, ...]:
-    """Return what the logits of `data.logits` mean: as given, as the file says, or train's, sorted."""
-    given = recipe.data.logit_labels or file_labels(recipe.data.logits)
-    return tuple(
-        given or label_names(read_table(task.path["train"], task.columns, task=recipe.data.task))
-    )
 
 
 def _check_proportion(recipe: Recipe, rows: int) -> None:

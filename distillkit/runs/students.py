@@ -66,8 +66,7 @@ def distilled_student(recipe: Recipe, home: RunFolder, task: Taught, transfer_se
         )
 
     settings = [_settings(recipe, task), asdict(recipe.loss)]
-    service = recipe.label.endpoint.url and not recipe.data.labels  # else it labels the first texts
-    if recipe.data.logits or service:  # at first they were learnt as they are
+    if recipe.labelled_elsewhere:  # at first log-probabilities were learnt as they are
         settings.append("log-probabilities are centred")
     inputs = _inputs(recipe, home, task, "teacher", "logits")
     return relative(home.stage("student", settings, inputs, build, version=STUDENT_VERSION))

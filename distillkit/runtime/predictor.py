@@ -157,6 +157,7 @@ class Predictor:
         Source: of the sets Angelopoulos & Bates 2021 (arXiv 2107.07511), section 1.
         """
         self.check(reject=reject, coverage=coverage)
+        texts, text_pairs = listed(texts, text_pairs)
         found = self._answers(texts, text_pairs)
         if coverage:
             floor = floor_of(self.manifest.coverage, coverage, self._place)
@@ -186,7 +187,6 @@ class Predictor:
     def _answers(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None
     ) -> list[dict[str, Any]]:
-        texts, text_pairs = listed(texts, text_pairs)
         logits = self.logits(texts, text_pairs)
         if self._teacher is None or self.manifest.cascade is None:
             return list(answers(self.task, logits / self.manifest.temperature, self.labels))

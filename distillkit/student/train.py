@@ -204,6 +204,12 @@ def _weights(block: pa.Table, wanted: Mapping[str, float]) -> np.ndarray:
     return weights
 
 
+def rows_an_epoch(table: pa.Table, weights: Mapping[str, float]) -> float:
+    """Return how many rows an epoch has by the weights of `sampling_weights`."""
+    found = sampling_weights(table, weights)
+    return len(table) if found is None else float(found.sum())
+
+
 def _without_made_labels(table: pa.Table) -> pa.Table:
     """Remove the labels of rows that are not original: a new text may mean something else."""
     if "origin" not in table.column_names:

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, processors
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PretrainedConfig, PreTrainedModel
 
-from distillkit.data.labels import labels_of, named
+from distillkit.data.labels import labels_of, named, unnamed
 from distillkit.errors import InputError
 from distillkit.recipe import StudentConfig
 from distillkit.student.model import SiameseStudent, TextEncoder
 from distillkit.student.pooling import Pooling
+from distillkit.student.vocabulary import with_backend
 from distillkit.training.layers import encoder_layers, encoder_parts, parts_of, positions_of
 
 # Units of an attention head in every BERT but the smallest (Devlin et al. 2019).
@@ -89,8 +90,7 @@ def few_layers(
     for name, value in (changed | named(labels)).items():
         setattr(config, name, value)
     own = labels_of(teacher)
-    unnamed = own == [f"LABEL_{i}" for i in range(len(labels))]  # `match_labels` names them
-    same_head = unnamed or own == list(labels)
+    same_head = own == list(labels) or (unnamed(own) and len(own) == len(labels))
     student = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
     if hidden_size:
         return student
@@ -148,12 +148,7 @@ def _alike_on_both_sides(tokenizer: Any) -> Any:
         pair=f"{begin} $A {end} {begin}:1 $B:1 {end}:1",
         special_tokens=[(name, tokenizer.convert_tokens_to_ids(name)) for name in (begin, end)],
     )
-    return PreTrainedTokenizerFast(  # of its own class it would be read again without the template
-        tokenizer_object=backend,
-        model_max_length=tokenizer.model_max_length,
-        model_input_names=list(tokenizer.model_input_names),
-        **tokenizer.special_tokens_map,
-    )
+    return with_backend(tokenizer, backend)
 
 
 def layer_map(layers: int, of: int) -> list[int]:

@@ -139,6 +139,21 @@ def _of_bytes(special: list[str]) -> Tokenizer:
     return tokenizer
 
 
+def with_backend(tokenizer: Any, backend: Tokenizer) -> Any:
+    """Return a fast tokenizer like another that reads text by its own backend, also when saved.
+
+    Of its own class a BERT's would be read again with that class's defaults: lower-cased.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=list(tokenizer.model_input_names),
+        **tokenizer.special_tokens_map,
+    )
+
+
 def _of_teacher(teacher: Any, max_tokens: int) -> Any:
     tokens = {
         name: teacher.special_tokens_map[name]

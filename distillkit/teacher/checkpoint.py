@@ -10,7 +10,7 @@ from typing import Any
 
 from distillkit import shelf
 from distillkit.data.checked import check_sealed
-from distillkit.data.labels import PROBLEM_TYPES, named, names_of, task_of_model
+from distillkit.data.labels import PROBLEM_TYPES, named, names_of, task_of_model, unnamed
 from distillkit.errors import InputError, checkpoint_errors, library_errors
 from distillkit.processes import quiet_transformers
 from distillkit.recipe import Task, TeacherConfig, load_config
@@ -207,7 +207,7 @@ def match_labels(own: Sequence[str], data: Sequence[str], model: str) -> list[st
         raise InputError(
             f"{model}: the teacher has {len(own)} labels ({_few(own)}), the data {len(data)} ({_few(data)}); fine-tune a teacher on this data"
         )
-    if all(name == f"LABEL_{i}" for i, name in enumerate(own)):
+    if unnamed(own):
         return list(data)
     raise InputError(
         f"{model}: the teacher's labels ({_few(own)}) are not the data's ({_few(data)}); rename them in its config.json (id2label) or in the data"

@@ -40,7 +40,7 @@ from distillkit.runs import (
     vectors_of,
     with_data,
 )
-from distillkit.student.train import sampling_weights
+from distillkit.student.train import rows_an_epoch
 from distillkit.teacher.checkpoint import load_classifier, load_config_of
 from distillkit.training.checkpoints import by_path, checkpoint_folder
 from distillkit.training.inference import on_threads
@@ -267,15 +267,12 @@ class _Study:
 
     def _steady(self, weights: dict[str, float]) -> tuple[str, ...]:
         """Scale sampling weights to the recipe's rows per epoch: no trial wins by more steps."""
-        scale = self._rows_an_epoch(self.recipe.training.weight_of()) / self._rows_an_epoch(weights)
+        own = self.recipe.training.weight_of()
+        scale = rows_an_epoch(self.marks, own) / rows_an_epoch(self.marks, weights)
         # Every row has one origin.
         origins = sorted(self.marks["origin"].unique().to_pylist())
         scaled = weights | {name: weights.get(name, 1.0) * scale for name in origins}
         return tuple(f"{name}={value:.4g}" for name, value in scaled.items())
-
-    def _rows_an_epoch(self, weights: Mapping[str, float]) -> float:
-        of_rows = sampling_weights(self.marks, weights)
-        return len(self.marks) if of_rows is None else float(of_rows.sum())
 
     def _try(self, number: int, parameters: dict[str, float]) -> None:
         recipe = self._recipe(parameters)

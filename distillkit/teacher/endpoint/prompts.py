@@ -12,7 +12,7 @@ from distillkit.data.content import paired, texts_of
 from distillkit.data.logits import keys_of
 from distillkit.errors import InputError
 from distillkit.recipe import EndpointConfig
-from distillkit.recipe.endpoint import MOST_LABELS, names_in
+from distillkit.recipe.endpoint import MOST_LABELS, check_sides
 
 LETTERS = string.ascii_uppercase
 _ASKED = {
@@ -64,12 +64,7 @@ class Prompts:
         self.examples, self._shown, self._pairs = list(examples), config.examples, pairs
         self._labels = list(labels)
         self._listed = _listed(labels, meanings or {})
-        for template in self.templates:
-            if ("text_pair" in names_in(template)) != pairs:
-                raise InputError(
-                    f"label.endpoint.prompt {template[:60]!r}: "
-                    + ("expected {text_pair} in it" if pairs else "the rows have no {text_pair}")
-                )
+        check_sides(self.templates, pairs=pairs)
 
     def fill(self, number: int, key: bytes, text: str, text_pair: str | None) -> str:
         """Return prompt `number` about a row; texts are put in as they are, braces included."""
