@@ -172,7 +172,7 @@ class Cascade(Command):
     deferral_rate: float = 0.0
     """Largest fraction of rows that may go to the teacher, 0 to 1, with the best accuracy."""
     output: Path = Path("runs/cascade")
-    """Folder for cascade.json and cascade.svg."""
+    """Folder for cascade.json, cascade.md and cascade.svg."""
     columns: Columns = field(default_factory=ColumnsConfig)
 
     tells = True

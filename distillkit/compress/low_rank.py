@@ -14,6 +14,30 @@ from distillkit.student.words import WordEmbedding
 _INPUTS = {nn.RNNBase: "input_size", nn.Conv1d: "in_channels", nn.Linear: "in_features"}
 
 
+def to_narrow(model: Any, size: int) -> tuple[Any, list[tuple[Any, str]]]:
+    """Return a model's tables of words, and the weights of the layer above as module and name.
+
+    Args:
+        model: A student.
+        size: The new embedding dimension.
+
+    Raises:
+        InputError: It has no such tables or layer, or its embedding dimension is not larger.
+    """
+    encoder = getattr(model, "encoder", None)
+    embedding: Any = getattr(encoder, "embedding", None)
+    reads = encoder.first_layer() if isinstance(encoder, TextEncoder) else []
+    if not reads or not isinstance(embedding, WordEmbedding):
+        raise InputError(
+            f"compress.embedding_size: a {model.config.model_type} has no table of words with a layer above it; expected 0"
+        )
+    if size > (most := widest(model)):
+        raise InputError(
+            f"compress.embedding_size is {size}: expected at most {most}, of the {embedding.width} that there are"
+        )
+    return embedding, reads
+
+
 def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
     """Reduce the embedding dimension, in place.
 
@@ -26,20 +50,9 @@ def narrow_embedding(model: Any, counts: np.ndarray, size: int) -> None:
         size: The new embedding dimension.
 
     Raises:
-        InputError: The model is another, or its embedding dimension is not larger.
+        InputError: As `to_narrow`.
     """
-    encoder = getattr(model, "encoder", None)
-    words: Any = getattr(encoder, "embedding", None)
-    reads = encoder.first_layer() if isinstance(encoder, TextEncoder) else []
-    if not reads or not isinstance(words, WordEmbedding):
-        raise InputError(
-            f"compress.embedding_size: a {model.config.model_type} has no table of words with a layer above it; expected 0"
-        )
-    embedding: Any = words
-    if size > (most := widest(model)):
-        raise InputError(
-            f"compress.embedding_size is {size}: expected at most {most}, of the {embedding.width} that there are"
-        )
+    embedding, reads = to_narrow(model, size)
     tables = [
         table.weight for table in (embedding.frozen_table, embedding.table) if table is not None
     ]

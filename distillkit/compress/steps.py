@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distillkit.compress.low_rank import narrow_embedding
+from distillkit.compress.low_rank import narrow_embedding, to_narrow
 from distillkit.compress.quantise import round_weights
 from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
 from distillkit.compress.vocabulary import prune_vocabulary
@@ -87,6 +87,8 @@ def check_fits(model: Model, compress: CompressConfig) -> None:
     for name in ("layers", "feed_forward"):
         if getattr(compress, name):
             encoder_layers(model.network, f"compress.{name}", "compress.units")
+    if compress.embedding_size:
+        to_narrow(model.network, compress.embedding_size)
     if compress.units and "units" not in kind_of_model(model.network).compress:
         kind = model.network.config.model_type
         raise InputError(

@@ -213,6 +213,7 @@ def _methods(about: About) -> str:
         ),
         "neighbour": ("words replaced by a nearest neighbour", f"{augment.neighbours.p:g}"),
         "swap": ("sides of a pair exchanged", ""),
+        "self": ("a text beside its own variant", ""),
         "other": ("changed by a method that is not distillkit's own", ""),
     }
     # A run of an older distillkit may have rows of a method that is gone.
@@ -259,8 +260,6 @@ def _reads(about: About) -> list[str]:
     kind = student.of_kind
     if kind.limits:
         lines.append(kind.limits.format(longest_kernel=max(student.kernel_sizes)))
-    if kind.reads == "pairs":
-        lines.append("It reads the two texts apart and compares only one vector of each.")
     if student.reads_words and student.vocabulary.unit not in ("teacher", "hashed"):
         words = "words of the training text and can be read in `tokenizer.json`"
         lines.append(f"Its vocabulary consists of {words}.")

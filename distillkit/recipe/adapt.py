@@ -60,7 +60,7 @@ class MaskingConfig:
 
     strategy: Annotated[str, Doc(_STRATEGY)] = "whole-word"
     rate: FractionAboveZero = 0.15
-    """Share of the tokens that is chosen, 0 to 1."""
+    """Share of the tokens that is chosen, 0 to 1; at most 0.5 where runs of words are masked."""
     mask_share: Fraction = 0.8
     """Share of the chosen tokens that becomes the mask token (macbert: a similar word), 0 to 1."""
     random_share: Fraction = 0.1

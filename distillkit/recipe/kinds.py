@@ -72,7 +72,10 @@ class StudentKind:
             changes: What else differs.
         """
         name = f"siamese-{self.name}"
-        changes = {"summary": f"{self.summary}; the texts of a pair read apart"} | changes
+        apart = "It reads the two texts apart and compares only one vector of each."
+        limits = f"{self.limits} {apart}".lstrip()
+        summary = f"{self.summary}; the texts of a pair read apart"
+        changes = {"summary": summary, "limits": limits} | changes
         return replace(self, name=name, network=network, reads="pairs", twin=self.name, **changes)
 
 

@@ -80,7 +80,7 @@ class TrainingConfig:
 
     epochs: Annotated[int, Range(-1)] = 3
     """Passes over the training rows; 0 leaves the model as it is. -1: 3, and more where these would
-    be fewer than 3,000 optimizer steps, of a teacher 300."""
+    be fewer than 3,000 optimizer steps, of a teacher 300; 20 of a student of gold labels."""
     steps: CountOrZero = 0
     """Optimizer steps in all, in place of `epochs`: it does not grow with the rows; 0: by epochs."""
     batch_size: Count = 32

@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from distillkit.measure.card import About, model_card
-from distillkit.recipe import DataConfig, LossConfig, Recipe, StudentConfig, TeacherConfig
+from distillkit.recipe import (
+    ColumnsConfig,
+    DataConfig,
+    LossConfig,
+    Recipe,
+    StudentConfig,
+    TeacherConfig,
+)
 
 SCORES = {"rows": 1200, "accuracy": 0.9, "macro_f1": 0.8, "agreement": 0.95}
 CLASSES = {"good": {"f1": 0.9, "rows": 800}, "bad": {"f1": 0.7, "rows": 400}}
@@ -132,3 +139,25 @@ def test_what_made_the_rows_and_the_teacher_is_said():
     rows = [line.split("|")[1:-1] for line in text.splitlines() if "words masked" in line]
     assert [[cell.strip() for cell in row] for row in rows] == [["words masked", "0.1", "1,500"]]
     assert "sides of a pair exchanged" in text
+
+
+def test_only_students_that_read_the_texts_of_a_pair_apart_are_said_to():
+    pairs = replace(ABOUT.recipe.data, columns=ColumnsConfig(text_pair="b"))
+    cards = {
+        kind: _card(recipe=replace(ABOUT.recipe, data=pairs, student=StudentConfig(kind)))
+        for kind in ("siamese-static", "siamese-bilstm", "decomposable", "interaction-bilstm")
+    }
+    apart = "reads the two texts apart"
+    assert [apart in " ".join(text.split()) for text in cards.values()] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    order = "the order of words means nothing to it. It reads the two texts apart"
+    assert order in " ".join(cards["siamese-static"].split())
+
+
+def test_self_pairs_are_named_among_the_methods():
+    transfer = ABOUT.result["transfer_set"] | {"rules": {"self": 20}}
+    assert "a text beside its own variant" in _card(result=_result(transfer_set=transfer))
