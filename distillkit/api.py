@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 import webbrowser
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +79,7 @@ def distill(
     folder = Path(output)
     given, fresh = folder / "given", not folder.exists()
     try:
-        data: dict[str, Any] = dict(settings.pop("data", {}))
+        data = _mapping(settings.pop("data", {}))
         tables = {"train": train, "dev": dev, "test": test}
         if any(isinstance(rows, tuple) and len(rows) == 3 for rows in tables.values()):
             data["columns"] = {"text_pair": "text_pair", **data.get("columns", {})}
@@ -203,10 +203,24 @@ def _teacher(teacher: Any, given: Path) -> Any:
         model, tokenizer = teacher
         save_pretrained(given / "teacher", model, tokenizer)
         return {"model": str(given / "teacher")}
-    return teacher if isinstance(teacher, dict) else str(teacher)
+    if isinstance(teacher, str | Path):
+        return str(teacher)
+    if isinstance(teacher, dict) or is_dataclass(teacher):
+        return _mapping(teacher)
+    raise InputError(
+        f"distill: teacher is a {type(teacher).__name__}; expected a name, a folder, a section of a recipe, or (model, tokenizer)"
+    )
+
+
+def _mapping(section: Any) -> dict[str, Any]:
+    """Return a section of a recipe as its YAML has it."""
+    is_section = is_dataclass(section) and not isinstance(section, type)
+    return asdict(section) if is_section else dict(section)
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return _mapping(value)
     return value.item() if isinstance(value, np.generic) else str(value)
 
 

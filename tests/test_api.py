@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 
 import distillkit
@@ -385,3 +386,41 @@ def test_a_script_needs_no_guard_around_its_main_part(frames, sections, tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] in set(frames[0]["label"])
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "numpy", None])
+def test_a_dataset_of_any_format_is_read_whole(tmp_path, form):
+    rows = {"text": ["a", "b"], "label": ["x", "y"]}
+    one = datasets.Dataset.from_dict(rows).with_format(form, columns=["label"])
+    assert pq.read_table(source_of(one, "train")).to_pydict() == rows
+
+
+def test_arrays_as_labels_are_lists_also_where_they_are_empty():
+    frame = pd.DataFrame({"text": ["a", "b"], "label": [np.array([]), np.array(["x"])]})
+    assert pq.read_table(source_of(frame, "train"))["label"].to_pylist() == [[], ["x"]]
+    lists = (["a", "b"], torch.tensor([0, 1]))
+    assert pq.read_table(source_of(lists, "train"))["label"].to_pylist() == [0, 1]
+
+
+@pytest.mark.parametrize("rows", [[("a", "x")], [{"text": "a", "label": "x"}]])
+def test_a_list_of_rows_is_told_to_become_a_frame(rows):
+    with pytest.raises(InputError, match=r"^train: a list of \w+s; expected a frame, as of pandas"):
+        source_of(rows, "train")
+
+
+def test_sections_may_be_the_objects_that_are_exported(tmp_path, monkeypatch, frames):
+    monkeypatch.setattr("distillkit.api.run_recipe", lambda recipe, folder: recipe)
+    sections = {
+        "data": DataConfig(dev_fraction=0.2),
+        "augment": AugmentConfig(n_iter=2),
+        "training": TrainingConfig(steps=7),
+    }
+    recipe = distillkit.distill(frames[0], output=tmp_path / "run", **sections)
+    assert recipe.data.dev_fraction == 0.2
+    assert (recipe.augment, recipe.training) == (sections["augment"], sections["training"])
+
+
+def test_a_model_without_its_tokenizer_is_asked_for_it(tmp_path, classifier_folder, frames):
+    model = load_classifier(classifier_folder)[0]
+    with pytest.raises(InputError, match=r"teacher is a \w+; expected .* or \(model, tokenizer\)"):
+        distillkit.distill(frames[0], teacher=model, output=tmp_path / "run")

@@ -414,6 +414,15 @@ def test_full_disk_is_one_line_and_leaves_what_is_done_for_another_try(
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
 
 
+def test_json_on_stdin_is_said_to_be_read_as_text(classifier_folder, capsys, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b'{"text": "a good one"}\nnot bad\n'))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main(["predict", classifier_folder]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("stdin:1: looks like JSON") == 1
+    assert len(said.out.splitlines()) == 2
+
+
 def test_predict_reads_stdin_and_writes_json_lines(classifier_folder, capsys, monkeypatch):
     stdin = io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa good one\nnot bad\n"))
     monkeypatch.setattr(sys, "stdin", stdin)

@@ -12,6 +12,7 @@ from distillkit import pipeline
 from distillkit.cli import main, parse
 from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
 from distillkit.data.tables import write_table
+from distillkit.errors import InputError
 from distillkit.pipeline.export import change_manifest
 from distillkit.recipe import ColumnsConfig
 from distillkit.runtime.bundle import read_bundle
@@ -44,6 +45,11 @@ def test_a_folder_of_a_run_means_the_first_place_that_is_there(run, tmp_path, ca
     for other in (run / STUDENT, tmp_path, tmp_path / "none"):
         assert model_in(str(other), BUNDLE, STUDENT) == str(other)
     assert model_in("", TEACHER) == ""
+    shutil.rmtree(run / "student")
+    with pytest.raises(
+        InputError, match=r"the run has no student/model yet; finish it: distillkit"
+    ):
+        model_in(str(run), STUDENT)
 
 
 def test_compress_takes_the_student_of_a_run(run, tmp_path, capsys):

@@ -148,7 +148,10 @@ def test_a_file_stands_for_the_recipe_that_init_would_write(tmp_path, capsys):
     _, recipe = written(tmp_path, "a.csv", ("left", "right", "same"), PAIRS)
     source = str(tmp_path / "a.csv")
     assert parse("run", [source]).settings == recipe
-    assert "a.csv: 40 rows, classification; teacher minilm-l6" in capsys.readouterr().err
+    assert (
+        "a.csv: 40 rows, classification, text is 'right', label is 'same'; teacher"
+        in capsys.readouterr().err
+    )
     assert str(parse("run", [source]).folder) == "runs/a"
     asked = ["--data.columns.text-pair", "left", "--student", "decomposable", "--seed", "4"]
     settings = parse("run", [source, *asked]).settings
@@ -246,3 +249,67 @@ def test_names_of_classes_are_enough_for_a_recipe(tmp_path, texts, who):
     text = (tmp_path / "mine.yaml").read_text()
     assert f"label:  # who labels the first texts\n  {who}" in text
     assert "without, no accuracy is known" in text
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "text", "label"),
+    [
+        (
+            ("id", "时间", "反馈", "好坏"),
+            lambda i, t, k: (str(i), f"2026-01-02 10:00:{i:02}", t, k),
+            2,
+            3,
+        ),
+        (
+            ("link", "note", "kind"),
+            lambda i, t, k: (f"https://shop.example/product-{i}-review", t, k),
+            1,
+            2,
+        ),
+        (
+            ("remark", "kind", "split"),
+            lambda i, t, k: (t, k, "dev" if i % 9 == 0 else "train"),
+            0,
+            1,
+        ),
+        (("remark", "intent", "channel"), lambda i, t, k: (t, k, "ab"[i % 2]), 0, 1),
+    ],
+)
+def test_dates_addresses_and_splits_are_neither_text_nor_label(tmp_path, header, row, text, label):
+    texts, labels = ("房间小", "不错", "很差"), ("x", "y", "z")
+    rows = [row(i, texts[i % 3], labels[i % 3]) for i in range(40)]
+    columns = written(tmp_path, "a.csv", header, rows)[1].data.columns
+    assert (columns.text, columns.label) == (header[text], header[label])
+
+
+def test_a_file_beside_that_has_no_labels_is_not_used(tmp_path, capsys):
+    (tmp_path / "test.csv").write_text("id,text\n1,a\n")
+    data = written(tmp_path, "train.csv", ("text", "label"), rows_of(ENGLISH, "ab"))[1].data
+    assert data.test == ""
+    assert (
+        f"{tmp_path / 'test.csv'}: not used, as it has no column 'label'" in capsys.readouterr().err
+    )
+
+
+def test_the_line_of_a_file_says_what_is_read_and_used(tmp_path, capsys):
+    written(tmp_path, "train.csv", ("remark", "kind"), rows_of(ENGLISH, "xy"))
+    parse("run", [str(tmp_path / "train.csv"), "--teacher.model", "tiny", "--student", "static"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "classification, text is 'remark', label is 'kind'; teacher tiny, student static;" in said
+    )
+
+
+def test_what_to_do_next_can_be_pasted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my data").mkdir()
+    written(tmp_path, "my data/train.csv", ("text", "label"), rows_of(ENGLISH, "ab"))
+    assert main(["init", "my data/train.csv", "--output", "my data/new.yaml"]) == 0
+    assert "next: distillkit doctor 'my data/new.yaml', then" in capsys.readouterr().err
+
+
+def test_a_file_named_in_capitals_is_read(tmp_path):
+    found, recipe = written(tmp_path, "TRAIN.CSV", ("text", "label"), rows_of(ENGLISH, "ab"))
+    assert found["rows"] == 40
+    settings = parse("run", [recipe.data.train, "--teacher.model", "tiny"]).settings
+    assert settings.data.train == recipe.data.train

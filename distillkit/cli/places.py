@@ -1,9 +1,11 @@
 """What a command finds by itself: a run's model and columns, files beside a recipe."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from distillkit import shelf
+from distillkit.errors import InputError
 from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, DataConfig, Recipe, load_recipe
 from distillkit.recipe.places import Sort, places_of, with_places
@@ -23,6 +25,11 @@ def model_in(name: str, *places: str) -> str:
         return name
     found = next((folder / place for place in places if (folder / place).exists()), None)
     if found is None:
+        recipe = folder / "recipe.yaml"
+        if recipe.is_file() and (folder / "data").is_dir():
+            raise InputError(
+                f"{name}: the run has no {' or '.join(places)} yet; finish it: distillkit run {quote(str(recipe))} --output {quote(name)}"
+            )
         return name
     at_work = any(folder.glob(".*.partial"))
     log(f"{name}: a run's folder{', not finished' if at_work else ''}; using {found}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar
 
@@ -27,7 +28,7 @@ _COLUMNS = {"data.columns." + name.replace("_", "-"): name for name in vars(Colu
 
 
 def _recipe(name: str, given: dict[str, str]) -> dict[str, Any]:
-    own = name.endswith(_LABELLED)
+    own = name.lower().endswith(_LABELLED)
     settings = _recipe_for(name, given) if own else with_files_beside(load_recipe(name), name)
     for section in ("student", "teacher"):
         if section in given:
@@ -51,10 +52,13 @@ def _recipe_for(source: str, given: dict[str, str]) -> Recipe:
             f"{source}: language {written['language']}, for which no teacher is installed; name one: --teacher.model {teacher} comes from the hub"
         )
     _say_unread(written, source)
-    found = "{rows:,} rows, {task}; teacher {teacher}, student {student}".format(**written)
+    read = ", ".join(f"{what} is {name!r}" for what, name in written["columns"].items())
+    who = given.get("teacher.model") or given.get("teacher") or teacher
+    student = given.get("student") or written["student"]
+    found = f"{written['rows']:,} rows, {written['task']}, {read}; teacher {who}, student {student}"
     found += "; dev " + (written["dev"] or "a tenth of the rows")
     found += f", test {written['test']}" if written["test"] else ""
-    log(f"{source}: {found}; distillkit init {source} writes this as a recipe to change")
+    log(f"{source}: {found}; distillkit init {quote(source)} writes this as a recipe to change")
     return settings
 
 
@@ -121,7 +125,8 @@ class Init(Command):
         asked = self if self.source else self._ask()
         written = init(**vars(asked))
         _say_unread(written, asked.source)
-        log(f"next: distillkit doctor {written['output']}, then distillkit run {written['output']}")
+        recipe = quote(written["output"])
+        log(f"next: distillkit doctor {recipe}, then distillkit run {recipe}")
         return written
 
     def _ask(self) -> "Init":
@@ -168,7 +173,7 @@ class _RecipeCommand(Command):
             InputError: There are several processes, or the folder holds such a run.
         """
         saved = self.folder / "recipe.yaml"
-        if not self.output and self.recipe.endswith(_LABELLED) and saved.is_file():
+        if not self.output and self.recipe.lower().endswith(_LABELLED) and saved.is_file():
             before = load_recipe(str(saved)).data.train
             if Path(before).resolve() != Path(self.settings.data.train).resolve():
                 raise InputError(
@@ -283,7 +288,8 @@ class Doctor(_RecipeCommand):
         report = doctor(self.settings, teacher, self.logits, self.folder, self.rows, self.labels)
         sys.stderr.write(findings_table(report, terminal_width()) + "\n")
         if not report["errors"]:
-            log(f"next: distillkit run {self.recipe}")
+            output = f" --output {quote(str(self.output))}" if self.output else ""
+            log(f"next: distillkit run {quote(self.recipe)}{output}")
         yield report
         if report["errors"]:
             raise InputError(

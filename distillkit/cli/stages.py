@@ -13,7 +13,7 @@ from tyro.conf import Positional, Suppress, arg
 from distillkit.cli.command import Columns, Command, TaskKind
 from distillkit.cli.places import BUNDLE, STUDENT, TEACHER, columns_of, model_in
 from distillkit.errors import ICONV, InputError
-from distillkit.processes import terminal_width
+from distillkit.processes import log, terminal_width
 from distillkit.recipe import (
     AdaptConfig,
     AugmentConfig,
@@ -358,6 +358,10 @@ def _stdin_rows(pairs: bool | None) -> Iterator[tuple[str, str | None]]:
             raise InputError(
                 f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text first, {ICONV}"
             ) from None
+        if number == 1 and line.startswith("{") and line.endswith("}"):
+            log(
+                "stdin:1: looks like JSON, and is answered as the text that it is; give a .jsonl file in place of - to have its fields read"
+            )
         text, _, pair = line.partition("\t")
         if pairs is not None and pairs != bool(pair):
             wanted = (

@@ -10,7 +10,7 @@ from distillkit.recipe import ColumnsConfig
 
 _TEXTS = (
     *("text", "sentence", "review", "content", "comment", "body", "tweet", "message"),
-    *("document", "question", "title"),
+    *("document", "question", "title", "headline", "utterance"),
     *("文本", "内容", "正文", "评论", "句子", "标题", "问题"),
 )
 _PAIRS = (
@@ -24,7 +24,7 @@ _PAIRS = (
 )
 _LABELS = (
     *("label", "labels", "stars", "rating", "sentiment", "class", "category", "target"),
-    "score",
+    *("score", "intent", "topic", "emotion"),
     *("标签", "类别", "情感", "评分"),
 )
 

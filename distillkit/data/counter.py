@@ -42,7 +42,7 @@ def mix_tensor(value: "Tensor") -> "Tensor":
 
 def seed_key(seed: int, *coordinates: int) -> int:
     """Return the 64-bit key of a seed and fixed coordinates, such as the kind of text."""
-    key = np.array([seed % _WRAP], dtype=np.uint64)
+    key = np.array([int(seed) % _WRAP], dtype=np.uint64)
     for coordinate in (0, *coordinates):
         key = draw(key, np.array([coordinate]))
     return int(key[0])

@@ -153,7 +153,9 @@ def unknown_label(place: str, label: str, known: Sequence[str]) -> InputError:
 
 
 def _names(value: Any, where: str, separator: str) -> list[str]:
-    if isinstance(value, list) and len(value) > 2 and all(one in (0, 1) for one in value):
+    # Of two, [0, 1] may be the names of two labels; one name does not stand in a row twice.
+    several = isinstance(value, list) and (len(value) > 2 or len({*map(str, value)}) < len(value))
+    if several and all(one in (0, 1) for one in value):
         raise InputError(
             f"{where} is {str(value)[:60]}, zeros and ones; expected the names of the row's labels, such as ['food', 'price']"
         )

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -64,6 +65,18 @@ def _temporary() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="distillkit-")
 
 
+def _of_frame(frame: Any, name: str) -> pa.Table:
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"{name}: the frame has the column {str(twice)!r} twice; rename one")
+    frame = frame.copy(deep=False)
+    for own, column in frame.items():  # Arrow takes lists of any length, but no empty array
+        if column.dtype == object and any(isinstance(cell, np.ndarray) for cell in column):
+            lists = [cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in column]
+            frame[own] = type(column)(lists, frame.index, dtype=object)
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
 def _table(rows: Any, name: str) -> pa.Table:
     """Turn rows in memory into a table with their own names of columns."""
     kind = f"{type(rows).__module__.partition('.')[0]}.{type(rows).__name__}"
@@ -71,19 +84,22 @@ def _table(rows: Any, name: str) -> pa.Table:
         if isinstance(rows, pa.Table):
             return rows
         if kind == "pandas.DataFrame":
-            if not rows.columns.is_unique:
-                twice = rows.columns[rows.columns.duplicated()][0]
-                raise InputError(
-                    f"{name}: the frame has the column {str(twice)!r} twice; rename one"
-                )
-            return pa.Table.from_pandas(rows, preserve_index=False)
+            return _of_frame(rows, name)
         if kind == "datasets.Dataset":
+            # Of a format such as pandas rows are no mappings; a transform is the user's own wish.
+            rows = rows if rows.format["type"] == "custom" else rows.with_format(None)
             named = list(named_rows(rows))
             return pa.table({name: [row[name] for row in named] for name in rows.column_names})
+        if isinstance(rows, list) and rows and isinstance(rows[0], dict | tuple):
+            raise InputError(
+                f"{name}: a list of {type(rows[0]).__name__}s; expected a frame, as of pandas.DataFrame(rows), or lists (texts, labels)"
+            )
         if kind == "pandas.Series" or isinstance(rows, list):
             return pa.table({"text": pa.array(list(rows), from_pandas=True)})
         if isinstance(rows, tuple) and len(rows) in _LISTS:
-            columns = dict(zip(_LISTS[len(rows)], map(list, rows), strict=True))
+            # Iterated, an array or a tensor gives scalars of its own.
+            lists = (c.tolist() if hasattr(c, "tolist") else list(c) for c in rows)
+            columns = dict(zip(_LISTS[len(rows)], lists, strict=True))
             if len({len(column) for column in columns.values()}) > 1:
                 sizes = ", ".join(f"{len(column):,} of {what}" for what, column in columns.items())
                 raise InputError(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import IO, TYPE_CHECKING, Any
 
 from upath import UPath
@@ -54,15 +55,20 @@ def read_rows(source: str) -> Iterator[Row]:
 
 def is_plain_text(path: UPath) -> bool:
     """Say whether a file has texts alone, whose column is `text`."""
-    return path.suffix == ".txt" or path.name in FILES
+    return _form(path) == ".txt" or path.name in FILES
+
+
+def _form(path: UPath) -> str:
+    """Return a file's suffix in small letters: Windows and cameras write DATA.CSV."""
+    return str(path.suffix.lower())
 
 
 def _rows_of(path: UPath) -> Iterator[Row]:
     if path.name in FILES:
         return glosses_of(read_lines(path))
-    if path.suffix not in _READERS:
+    if _form(path) not in _READERS:
         raise InputError(f"{path}: not a form that can be read; expected {_FORMS}")
-    return _READERS[path.suffix](path)
+    return _READERS[_form(path)](path)
 
 
 def source_files(source: str) -> list[UPath]:
@@ -80,11 +86,11 @@ def source_files(source: str) -> list[UPath]:
         if not path.is_dir():
             return [path if path.is_file() else UPath(source_path(source))]
         inside = sorted(
-            p for p in path.iterdir() if p.suffix in _READERS and not p.name.startswith((".", "_"))
+            p for p in path.iterdir() if _form(p) in _READERS and not p.name.startswith((".", "_"))
         )
-    if len({p.suffix for p in inside}) != 1:
+    if len(forms := {_form(p) for p in inside}) != 1:
         raise InputError(
-            f"{source}: expected a folder of files of one form ({', '.join(_READERS)}), found {sorted({p.suffix for p in inside}) or 'none'}"
+            f"{source}: expected a folder of files of one form ({', '.join(_READERS)}), found {sorted(forms) or 'none'}"
         )
     return inside
 
@@ -155,8 +161,9 @@ def _refuse_utf_16(path: UPath, start: bytes) -> None:
     """Refuse a file of two bytes a character: it begins with a mark, or half of its bytes are 0."""
     marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if marked or start[:200].count(0) > len(start[:200]) / 4:
+        new = path.with_name(f"{path.stem}-utf8{path.suffix}")
         raise InputError(
-            f"{path}: is UTF-16, expected UTF-8; convert it first: iconv -f utf-16 -t utf-8 {path.name} > {path.stem}-utf8{path.suffix}"
+            f"{path}: is UTF-16, expected UTF-8; convert it first: iconv -f utf-16 -t utf-8 {quote(str(path))} > {quote(str(new))}"
         )
 
 

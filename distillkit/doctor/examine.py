@@ -208,7 +208,7 @@ class _Examination:
         if self.store is None:
             self.not_checked.append("the teacher's logits: give --logits, a logit store")
         else:
-            yield self._logits(self.store)
+            yield self._logits(self.store, limit)
         if model is None:
             self.not_checked.append(
                 "what the teacher answers, the order of words, and so which student to choose: give --teacher, a fine-tuned checkpoint"
@@ -302,7 +302,8 @@ class _Examination:
             vocabulary = replace(vocabulary, teacher_words=False)
         return build_tokenizer(texts, vocabulary, student.max_tokens, teacher=teacher)
 
-    def _logits(self, store: Path) -> list[Finding]:
+    def _logits(self, store: Path, limit: int) -> list[Finding]:
+        """Check a logit store; `limit`: where the teacher's input is truncated, 0: unknown."""
         tables = {split: t for split, t in self.tables.items() if split in ("train", "unlabelled")}
         transfer = store.parent.parent / "transfer" / "transfer.parquet"  # of the same run
         if transfer.is_file():
@@ -310,9 +311,9 @@ class _Examination:
                 text_pair="text_pair" if self.recipe.data.columns.text_pair else ""
             )
             tables["transfer"] = read_table(str(transfer), columns, labels="ignored")
-        return check_store(
-            store, tables, self.labels, self.recipe.data.task, self.recipe.teacher.max_tokens
-        )
+        wanted = self.recipe.teacher.max_tokens
+        wanted = min(wanted, limit) if limit else wanted
+        return check_store(store, tables, self.labels, self.recipe.data.task, wanted)
 
     def _teacher(self, model: Any, tokenizer: Any, limit: int) -> Iterator[list[Finding]]:
         task = self.recipe.data.task

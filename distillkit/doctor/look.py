@@ -1,5 +1,6 @@
 """What a file of labelled text holds: columns, task, language."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +26,11 @@ Row = Mapping[str, Any]
 MOST_ROWS = 200_000  # that are looked at
 _CLASSES = 200  # most labels of a classification
 _MANY_INTEGERS = 20  # more different whole numbers are scores
-_SEPARATORS = "|;、，"  # of labels, beside the one that is set
+_SEPARATORS = "|;、，；"  # of labels, beside the one that is set
 _LONGEST_NAME = 30  # characters; a column's name is shorter
+_LOOKED_AT = 2_000  # rows that say how much text a column has
+_ADDRESS = re.compile(r"(?:\w+://|www\.)\S+")
+_SPLITS = {"train", "training", "dev", "development", "val", "valid", "validation", "test"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,8 @@ def _columns(
     source: str, rows: Sequence[Row], columns: ColumnsConfig, *, labelled: bool
 ) -> ColumnsConfig:
     """Find text and label by their names, or else by what stands in the columns."""
-    names = list(rows[0])
+    given = vars(columns).values()
+    names = [name for name in rows[0] if name in given or not _are_splits(rows, name)]
     columns, _ = find_columns(names, columns)
     if columns.text not in names:
         others = [name for name in names if name not in (columns.label, columns.text_pair)]
@@ -144,9 +149,15 @@ def _columns(
     return columns
 
 
+def _are_splits(rows: Sequence[Row], name: str) -> bool:
+    return {str(row.get(name)).lower() for row in rows} <= _SPLITS
+
+
 def _mean_length(rows: Sequence[Row], name: str) -> float:
-    texts = [value for row in rows if isinstance(value := row.get(name), str)]
-    return sum(map(len, texts)) / len(rows)
+    """Return the letters of a column's mean text; dates, numbers and addresses have few or none."""
+    some = rows[:: max(1, len(rows) // _LOOKED_AT)]
+    texts = [_ADDRESS.sub("", value) for row in some if isinstance(value := row.get(name), str)]
+    return sum(sum(map(str.isalpha, text)) for text in texts) / len(some)
 
 
 def _other_text(rows: Sequence[Row], columns: ColumnsConfig) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from distillkit.data.files import whole_file
-from distillkit.data.readers import source_files
+from distillkit.data.readers import read_rows, source_files
 from distillkit.doctor.look import MOST_ROWS, Seen, look
 from distillkit.errors import InputError
+from distillkit.processes import log
 from distillkit.recipe import ColumnsConfig, LabelConfig, load_recipe
 from distillkit.recipe.bounds import number_in
 
@@ -55,7 +56,7 @@ def init(
             f"{output}: is there already; give another --output, or --overwrite to replace it"
         )
     seen = look(source, columns or ColumnsConfig(), labels)
-    splits = {name: _beside(source, names) for name, names in _OTHER_SPLITS.items()}
+    splits = {name: _beside(source, names, seen) for name, names in _OTHER_SPLITS.items()}
     splits["dev"] = dev or splits["dev"]
     teacher, student = _teacher(seen), seen.student
     with whole_file(output) as partial:
@@ -67,6 +68,7 @@ def init(
         "rows": seen.rows,
         "task": seen.task,
         "labels": len(seen.labels),
+        "columns": {what: name for what, name in _columns_read(seen) if name},
         "language": seen.language,
         "teacher": teacher[0],
         "student": student[0],
@@ -77,8 +79,8 @@ def init(
     }
 
 
-def _beside(source: str, names: Sequence[str]) -> str:
-    """Return a file beside the source with one of these names in place of `train`, or none."""
+def _beside(source: str, names: Sequence[str], seen: Seen) -> str:
+    """Return a file of the same columns beside the source, one of `names` in place of `train`."""
     for name in names:
         folder, slash, file = source.rpartition("/")
         start, train, end = file.rpartition("train")
@@ -87,10 +89,20 @@ def _beside(source: str, names: Sequence[str]) -> str:
         other = f"{folder}{slash}{start}{name}{end}"
         try:
             source_files(other)
+            _, row = next(iter(read_rows(other)), ("", {}))
         except InputError:
+            continue
+        if lacking := [column for _, column in _columns_read(seen) if column not in ("", *row)]:
+            log(f"{other}: not used, as it has no column {lacking[0]!r}")
             continue
         return other
     return ""
+
+
+def _columns_read(seen: Seen) -> list[tuple[str, str]]:
+    columns = seen.columns
+    label = columns.label if seen.labelled else ""
+    return [("text", columns.text), ("text_pair", columns.text_pair), ("label", label)]
 
 
 def _teacher(seen: Seen) -> tuple[str, str]:

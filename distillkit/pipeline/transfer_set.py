@@ -90,7 +90,7 @@ def augment(
                 sources["unlabelled"] = map(_texts_alone, chain.from_iterable(blocks))
             tables = [read_table(name, columns, labels="ignored") for name in others]
             options = AugmentOptions(
-                config, seed, tables, models=models, engine=engine, workers=workers
+                config, int(seed), tables, models=models, engine=engine, workers=workers
             )
             counts = build_transfer_set(sources, target, options)
     return TransferSet(str(target), **counts)

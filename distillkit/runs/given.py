@@ -1,17 +1,15 @@
 """Logits that are given in place of a teacher's: what they are of, and that it is so."""
 
-import math
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from scipy.optimize import linear_sum_assignment
 
 from distillkit.data.gold import gold_of, label_names
 from distillkit.data.logits import join_logits, joined_labels, stored_rows
 from distillkit.errors import InputError
 from distillkit.recipe import Recipe
 from distillkit.runs.folder import Summary
+from distillkit.teacher.chance import better_order
 from distillkit.teacher.logits_file import file_labels
 
 
@@ -36,8 +34,6 @@ def logit_labels(recipe: Recipe, train: pa.Table) -> tuple[str, ...]:
 def refuse_wrong_order(recipe: Recipe, train: pa.Table, store: Path) -> None:
     """Refuse given logits that answer more training rows aright with their labels in another order.
 
-    Few such rows, or a weak model, say little: three standard deviations more.
-
     Args:
         recipe: Whose `data.logits` they are.
         train: Labelled table.
@@ -47,21 +43,13 @@ def refuse_wrong_order(recipe: Recipe, train: pa.Table, store: Path) -> None:
         InputError: They do.
     """
     kind = recipe.data.task
-    if kind == "regression":
-        return
     there = stored_rows(train, store / "teacher") & train["label"].is_valid().to_numpy()
     train = train.filter(pa.array(there))
     names = joined_labels(store)
     gold, logits = gold_of(train, names, kind), join_logits(train, store)
-    said = logits > 0
-    if kind == "classification":
-        gold, said = (np.eye(len(names))[rows] for rows in (gold, logits.argmax(1)))
-    right = gold.T @ said  # (C, C): rows with one label that are answered by another's logit
-    label, logit = linear_sum_assignment(-right)
-    if right[label, logit].sum() > right.trace() + 3 * math.sqrt(gold.sum()):
-        better = ", ".join(names[i] for i in label[np.argsort(logit)])
+    if better := better_order(gold, logits, names, kind):
         raise InputError(
-            f"{recipe.data.logits}: its logits are not of {', '.join(names)}, but on {len(train):,} rows of train rather of {better}; "
+            f"{recipe.data.logits}: its logits are not of {', '.join(names)}, but on {len(train):,} rows of train rather of {', '.join(better)}; "
             f"name their labels in the order of the logits with data.logit_labels"
         )
 

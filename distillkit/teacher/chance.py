@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from distillkit.data.gold import check_labels_known, gold_of
@@ -49,6 +50,11 @@ def refuse_chance(
     labelled = _some_labelled(table)
     gold, logits = gold_of(labelled, labels, task), logits_of(labelled)
     check_finite(source, logits, labelled["text"].to_pylist())
+    if better := better_order(gold, logits, labels, task):
+        raise InputError(
+            f"{source}: its logits are not of {', '.join(labels)}, but on {len(gold):,} labelled rows rather of {', '.join(better)}; "
+            "name the labels in that order (--labels, or id2label in the teacher's config.json)"
+        )
     what, score, chance, bound = _CHECKS[task](logits, gold)
     if score < bound:
         raise InputError(
@@ -56,6 +62,31 @@ def refuse_chance(
             f"{chance:.3f} is guessing and {bound:.3f} the least accepted; {mend}"
         )
     return dev_score(task, logits, gold)
+
+
+def better_order(
+    gold: np.ndarray, logits: np.ndarray, names: Sequence[str], task: Task
+) -> list[str]:
+    """Return the order of the labels in which logits answer more rows aright, or none.
+
+    Few rows, or a weak model, say little: three standard deviations more.
+
+    Args:
+        gold: As `gold_of` returns it.
+        logits: (N, C).
+        names: C labels as they are ordered now.
+        task: What they are.
+    """
+    if task == "regression":
+        return []
+    said = logits > 0
+    if task == "classification":
+        gold, said = (np.eye(len(names))[rows] for rows in (gold, logits.argmax(1)))
+    right = gold.T @ said  # (C, C): rows with one label that are answered by another's logit
+    label, logit = linear_sum_assignment(-right)
+    if right[label, logit].sum() <= right.trace() + 3 * math.sqrt(gold.sum()):
+        return []
+    return [names[i] for i in label[np.argsort(logit)]]
 
 
 def _some_labelled(table: pa.Table) -> pa.Table:

@@ -115,6 +115,7 @@ def test_a_missing_label_is_null_where_it_may_be(read, task):
             [1.0, 0.0, 1.0],
             r"is \[1.0, 0.0, 1.0\], zeros and ones; expected the names",
         ),
+        ("multi-label", [0, 0], r"is \[0, 0\], zeros and ones; expected the names"),
         ("multi-label", ["a", None], "is NaN"),
     ],
 )

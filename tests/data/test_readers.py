@@ -508,10 +508,12 @@ def test_the_first_line_that_excel_reads_is_no_header(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
 def test_utf_16_is_called_so(tmp_path, encoding, ending):
-    path = tmp_path / f"a.{ending}"
+    path = tmp_path / f"my a.{ending}"
     path.write_bytes("text,label\na good one,5\n".encode(encoding))
-    with pytest.raises(InputError, match=rf"is UTF-16, .*iconv -f utf-16 -t utf-8 a\.{ending} >"):
+    with pytest.raises(InputError, match="is UTF-16, ") as error:
         list(read_rows(str(path)))
+    new = tmp_path / f"my a-utf8.{ending}"
+    assert str(error.value).endswith(f"iconv -f utf-16 -t utf-8 '{path}' > '{new}'")
 
 
 # ---- damaged and hostile files; test_fuzz.py makes many more

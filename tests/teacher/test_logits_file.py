@@ -315,3 +315,13 @@ def test_dev_rows_are_added_to_a_store_that_a_transfer_set_began(train_table, st
     assert label_from_file(dev, store, file, FULL)["labelled_now"] == len(dev)
     assert join_logits(train_table, store).shape == (len(train_table), 2)
     assert read_store(store)["teacher"]["mask"] == "[MASK]"
+
+
+def test_labels_named_in_another_order_are_refused_with_the_right_one(source, store, train_table):
+    rows = rows_of(train_table)
+    given = (pa.array([row["text"] for row in rows]), pa.array([row["logits"] for row in rows]))
+    logits = pa.table(given, ["text", "logits"])
+    with pytest.raises(InputError, match=r"rather of negative, positive; name the labels in that"):
+        pipeline.label(source, store, logits=logits, labels=["positive", "negative"])
+    assert not store.exists()
+    pipeline.label(source, store, logits=logits, labels=["negative", "positive"])

@@ -188,7 +188,7 @@ class Asker:
         count = self._journal.spent.unanswered
         return InputError(
             f"{self._config.url}: none of {count} answers is a label, the last is {self._last!r}; expected a letter: "
-            "change label.endpoint.prompt, or give a larger label.endpoint.answer_tokens, with another --name"
+            "change label.endpoint.prompt, or give a larger label.endpoint.answer_tokens (distillkit label: with another --name)"
         )
 
     def _say_once(self, message: str) -> None:

@@ -226,7 +226,9 @@ def _label(table: pa.Table, store: Path, job: _Job, asker: Any, journal: Journal
             found[~stored] = asker.logits(part.filter(~stored), bar.update)
         return found
 
-    mend = "change label.endpoint.prompt, or ask another model, with another --name"
+    mend = (
+        "change label.endpoint.prompt, or ask another model (distillkit label: with another --name)"
+    )
     score = refuse_chance(table, checked, job.labels, "classification", source, mend)
     write = partial(write_here, lambda part: part, asker.logits, shard)
     summary = fill_store(table, job.folder, job.manifest, job.config, write, score)
