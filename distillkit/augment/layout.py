@@ -20,6 +20,7 @@ from distillkit.data.normal import normal_row
 from distillkit.data.tables import resized
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
+from distillkit.recipe.kinds import resolve
 
 BLOCK_ROWS = 4096  # texts tagged, and their tags kept, together
 # Columns kept of a table: the row, and its provenance if a method made it.
@@ -156,7 +157,8 @@ def lay_out(
             tables = chain(tables, *map(_batches, singles))
             digest += "".join(map(fingerprint, singles))
         wanted = share_of(config.for_rows(layout.rows), method.name, rows)
-        return method.rows(RowsJob(options, tables, wanted, first_texts(work), digest, work))
+        job = RowsJob(options, tables, wanted, first_texts(work), digest, work)
+        return resolve(method.rows)(job)
 
     for origin, tables in sources.items():
         for method in methods:

@@ -13,6 +13,7 @@ from distillkit.augment.rules import Variation
 from distillkit.augment.taggers import Tagger
 from distillkit.data.checked import fingerprint_or_name
 from distillkit.recipe import AugmentConfig, Engine
+from distillkit.recipe.kinds import Reference
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,8 +90,8 @@ class Method:
     """Makes variants of texts, from the lexicon, the settings and what `prepare` wrote."""
     self_pairs: bool = False
     """A variant of a pair's text stands beside that text, and not beside the pair's other text."""
-    rows: Callable[[RowsJob], Iterable[pa.Table]] | None = None
-    """Brings rows of `origin`."""
+    rows: Reference | None = None
+    """From a `RowsJob`, tables of `origin`; given by name, it is loaded when used."""
     takes_singles: bool = False
     """`rows` makes pairs of single texts; where the task is of pairs, unlabelled ones are for it."""
     origin: str = ""

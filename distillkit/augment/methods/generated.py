@@ -1,17 +1,7 @@
 """Generated: texts written by a causal language model fine-tuned on the task's own."""
 
-from collections.abc import Iterable
-
-import pyarrow as pa
-
-from distillkit.augment.method import Method, RowsJob
+from distillkit.augment.method import Method
 from distillkit.recipe import AugmentConfig
-
-
-def _rows(job: RowsJob) -> Iterable[pa.Table]:
-    from distillkit.augment.generated import generate
-
-    return generate(job)
 
 
 def _model(config: AugmentConfig, teacher: str) -> tuple[str, str]:
@@ -21,7 +11,7 @@ def _model(config: AugmentConfig, teacher: str) -> tuple[str, str]:
 GENERATED = Method(
     "generated",
     "Texts written by a causal language model fine-tuned on the training texts (Tang et al. 2019b).",
-    rows=_rows,
+    rows="distillkit.augment.generated:generate",
     origin="generated",
     model=_model,
 )

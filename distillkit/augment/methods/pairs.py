@@ -1,19 +1,10 @@
 """Pairs: texts of the task, and raw ones, put beside others."""
 
-from collections.abc import Iterable
 from functools import partial
 
-import pyarrow as pa
-
-from distillkit.augment.method import Method, RowsJob
+from distillkit.augment.method import Method
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
-
-
-def _rows(job: RowsJob) -> Iterable[pa.Table]:
-    from distillkit.augment.pairing import make_pairs
-
-    return make_pairs(job)
 
 
 def _model(config: AugmentConfig, teacher: str) -> tuple[str, str] | None:
@@ -33,7 +24,7 @@ def refuse_single_texts(method: str, config: AugmentConfig, pairs: bool, unlabel
 PAIRS = Method(
     "pairs",
     "New pairs of the task's texts and of raw ones (Thakur et al. 2021).",
-    rows=_rows,
+    rows="distillkit.augment.pairing:make_pairs",
     origin="generated",
     takes_singles=True,
     model=_model,

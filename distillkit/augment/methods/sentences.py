@@ -1,18 +1,8 @@
 """Sentences: unlabelled documents cut into sentences that look like the task's texts."""
 
-from collections.abc import Iterable
-
-import pyarrow as pa
-
-from distillkit.augment.method import Method, RowsJob
+from distillkit.augment.method import Method
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
-
-
-def _rows(job: RowsJob) -> Iterable[pa.Table]:
-    from distillkit.augment.sentences import cut_sentences
-
-    return cut_sentences(job)
 
 
 def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
@@ -26,7 +16,7 @@ def _check(config: AugmentConfig, pairs: bool, unlabelled: bool) -> None:
 SENTENCES = Method(
     "sentences",
     "Sentences cut from unlabelled documents.",
-    rows=_rows,
+    rows="distillkit.augment.sentences:cut_sentences",
     origin="unlabelled",
     check=_check,
 )
