@@ -15,9 +15,8 @@ from distillkit.data.batches import Encoded, encode, word_pieces
 from distillkit.data.checked import fingerprint
 from distillkit.data.content import texts_of
 from distillkit.data.gold import labels_in
-from distillkit.data.labels import HEADS, labels_of, task_of_labels, task_of_model
+from distillkit.data.labels import labels_of, task_of_labels, task_of_model
 from distillkit.data.logits import (
-    FORMAT,
     MANIFEST,
     read_manifest,
     shard_table,
@@ -31,7 +30,7 @@ from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.checkpoint import load_classifier, match_labels, max_tokens_of, resolve
 from distillkit.teacher.logits_file import LogitsFile, logits_in
 from distillkit.teacher.shards import Shard
-from distillkit.teacher.store import Write, check_manifest, fill_store, write_here
+from distillkit.teacher.store import Write, check_manifest, fill_store, manifest_of, write_here
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import pick_device
 from distillkit.training.precision import resolve as resolve_precision
@@ -100,22 +99,21 @@ class Labeller:
         return shard_table(table, logits, self.config.storage, self.teacher, self.labels)
 
     def manifest(self) -> dict[str, Any]:
-        """Say what the logits depend on: those of another teacher are never mixed in."""
+        """Say what the logits depend on."""
         path = Path(resolve(self.teacher))
         weights, tokenizer = (
             _print(path, kinds) if path.is_dir() else str(path) for kinds in (_WEIGHTS, _TOKENIZER)
         )
-        return {
-            "format": FORMAT,
-            "weights": weights,
-            "tokenizer": tokenizer,
-            "labels": self.labels,
-            "max_tokens": self.max_tokens,
-            "precision": self.precision,
-            "head": HEADS[self.task],
-            "mask": self.mask,
-            "storage": self.config.storage,
-        }
+        return manifest_of(
+            self.labels,
+            self.task,
+            self.config.storage,
+            weights=weights,
+            tokenizer=tokenizer,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            mask=self.mask,
+        )
 
 
 def label_table(
@@ -212,23 +210,12 @@ def label_from_file(
     )
     known = labels_in(table) if task == "regression" or has_labels(table) else []
     names = file.name_labels(labels, known)
-    manifest = {
-        "format": FORMAT,
-        "weights": file.fingerprint(),
-        "tokenizer": None,
-        "labels": names,
-        "max_tokens": None,
-        "precision": None,
-        "head": HEADS[task],
-        "mask": mask_of(table) or _mask_in(folder),
-        "storage": config.storage,
-    }
+    mask = mask_of(table) or _mask_in(folder)
+    manifest = manifest_of(names, task, config.storage, weights=file.fingerprint(), mask=mask)
     check_manifest(folder, manifest)
     table = file.join(table)
     score = refuse_chance(table, logits_in, names, task, file.source)
-
-    def shard(part: pa.Table, logits: np.ndarray) -> pa.Table:
-        return shard_table(part, logits, config.storage, file.source, names)
+    shard = partial(shard_table, storage=config.storage, source=file.source, labels=names)
 
     def found(logits: np.ndarray, on_rows: Callable[[int], object]) -> np.ndarray:
         on_rows(len(logits))

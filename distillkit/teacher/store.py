@@ -14,6 +14,7 @@ from distillkit.data.files import disk_errors, hold, whole_file
 from distillkit.data.keys import count_distinct
 from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
+    FORMAT,
     MANIFEST,
     keys_of,
     read_manifest,
@@ -25,7 +26,7 @@ from distillkit.data.scratch import Scratch
 from distillkit.data.tables import take_rows
 from distillkit.errors import InputError
 from distillkit.processes import progress_bar
-from distillkit.recipe import SCORES, LabelConfig
+from distillkit.recipe import SCORES, LabelConfig, Task
 from distillkit.teacher.logits_file import LOGITS
 from distillkit.teacher.shards import Shard, Turns, plan_shards
 
@@ -137,6 +138,22 @@ def write_here(
             logits = answer(prepared, on_rows)
             finish()
             writing.append((shard, writer.submit(save, part, logits)))
+
+
+def manifest_of(labels: list[str], task: Task, storage: str, **own: Any) -> dict[str, Any]:
+    """Say what logits depend on: those of another teacher are never mixed in."""
+    every = {
+        "format": FORMAT,
+        "weights": None,
+        "tokenizer": None,
+        "labels": labels,
+        "max_tokens": None,
+        "precision": None,
+        "head": HEADS[task],
+        "mask": "",
+        "storage": storage,
+    }
+    return every | own
 
 
 def check_manifest(folder: Path, manifest: dict[str, Any]) -> None:

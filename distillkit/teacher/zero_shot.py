@@ -11,13 +11,12 @@ import pyarrow as pa
 from distillkit.data.batches import encode
 from distillkit.data.checked import fingerprint_or_name
 from distillkit.data.gold import label_names
-from distillkit.data.labels import HEADS
-from distillkit.data.logits import FORMAT, shard_table, teacher_folder
+from distillkit.data.logits import shard_table, teacher_folder
 from distillkit.errors import InputError
 from distillkit.recipe import LabelConfig, Precision
 from distillkit.teacher.chance import has_labels, refuse_chance
 from distillkit.teacher.checkpoint import load_classifier, max_tokens_of, own_labels, resolve
-from distillkit.teacher.store import check_manifest, fill_store, write_here
+from distillkit.teacher.store import check_manifest, fill_store, manifest_of, write_here
 from distillkit.teacher.text_vectors import TextVectors
 from distillkit.training.inference import predict_logits
 from distillkit.training.precision import pick_device
@@ -108,18 +107,15 @@ def label_zero_shot(
         raise InputError(f"{model}: expected two or more different --labels to choose from")
     folder, meanings = teacher_folder(store, name), config.meanings(names)
     precision = resolve_precision(config.precision, pick_device())
-    manifest = {
-        "format": FORMAT,
-        "weights": fingerprint_or_name(resolve(model)),
-        "tokenizer": None,
-        "labels": names,
-        "max_tokens": _MAX_TOKENS,
-        "precision": precision,
-        "head": HEADS["classification"],
-        "mask": "",
-        "storage": config.storage,
-        "descriptions": list(config.descriptions),
-    }
+    manifest = manifest_of(
+        names,
+        "classification",
+        config.storage,
+        weights=fingerprint_or_name(resolve(model)),
+        max_tokens=_MAX_TOKENS,
+        precision=precision,
+        descriptions=list(config.descriptions),
+    )
     check_manifest(folder, manifest)
     answer = zero_shot(model, names, meanings, precision)
     score = refuse_chance(
@@ -130,9 +126,7 @@ def label_zero_shot(
         model,
         "say what the labels mean with --label.descriptions LABEL=SENTENCE",
     )
-
-    def shard(part: pa.Table, logits: np.ndarray) -> pa.Table:
-        return shard_table(part, logits, config.storage, model, names)
+    shard = partial(shard_table, storage=config.storage, source=model, labels=names)
 
     def answered(texts: list[str], on_rows: Callable[[int], object]) -> np.ndarray:
         parts = []

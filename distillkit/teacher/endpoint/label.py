@@ -15,9 +15,7 @@ from distillkit.data.content import paired, texts_of
 from distillkit.data.files import disk_errors, hold
 from distillkit.data.gold import label_names
 from distillkit.data.keys import count_distinct
-from distillkit.data.labels import HEADS
 from distillkit.data.logits import (
-    FORMAT,
     MANIFEST,
     join_logits,
     keys_of,
@@ -44,7 +42,13 @@ from distillkit.teacher.endpoint.budget import (
 from distillkit.teacher.endpoint.journal import Journal, Tokens, read_journal
 from distillkit.teacher.endpoint.prompts import Prompts, draw_examples
 from distillkit.teacher.shards import plan_shards
-from distillkit.teacher.store import check_manifest, fill_store, keep_manifest, write_here
+from distillkit.teacher.store import (
+    check_manifest,
+    fill_store,
+    keep_manifest,
+    manifest_of,
+    write_here,
+)
 
 
 @dataclass(frozen=True)
@@ -107,22 +111,14 @@ def _job(
     examples = draw_examples(table, names, endpoint, "the source")
     pairs = "text_pair" in table.column_names
     prompts = Prompts(endpoint, names, examples, config.meanings(names), pairs=pairs)
-    manifest = {
-        "format": FORMAT,
-        "weights": None,
-        "tokenizer": None,
-        "labels": names,
-        "max_tokens": None,
-        "precision": None,
-        "head": HEADS["classification"],
-        "mask": "",  # a text's mask word is sent as it is
-        "storage": config.storage,
-        **endpoint.settings(),
+    own = endpoint.settings() | {
         "prompt": list(prompts.templates),
         "descriptions": list(config.descriptions),
         "examples_sha256": prompts.digest() if examples else None,
         "rules": RULES,
     }
+    # no mask: a text's mask word is sent as it is
+    manifest = manifest_of(names, "classification", config.storage, **own)
     check_manifest(folder, manifest)
     return _Job(config, folder, names, prompts, manifest)
 
