@@ -21,7 +21,7 @@ from distillkit.measure.statistics import cross_scaled
 from distillkit.pipeline.results import Scores
 from distillkit.pipeline.task import COLUMNS, check_pairs, check_reads
 from distillkit.recipe import ColumnsConfig, Task
-from distillkit.runtime.answers import answers, check_finite, groups
+from distillkit.runtime.answers import answered, answers, check_finite
 from distillkit.runtime.bundle import is_bundle, read_bundle
 from distillkit.runtime.explain import explain
 from distillkit.runtime.tokens import listed
@@ -188,17 +188,12 @@ def predict(
         explained: Add each word's share, as `runtime.explain` does.
 
     Yields:
-        For each row, in order, `text`, `text_pair` (pairs only) and the answer: `label` and
-        `probabilities` by label; of a multi-label model `labels`, those with a probability above
-        0.5, and `probabilities`; of a regression `score`.
+        For each row, in order, `text`, `text_pair` (pairs only) and the answer, as
+        `runtime.answers.answers` has it.
 
     Raises:
         InputError: A logit is NaN or infinite.
     """
     classifier = Classifier(model)
-    for group in groups(rows, batch_rows):
-        pairs = [pair for _, pair in group if pair is not None]
-        ask = classifier.explain if explained else classifier.predict
-        found = ask([text for text, _ in group], pairs or None)
-        for (text, pair), answer in zip(group, found, strict=True):
-            yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer
+    ask = classifier.explain if explained else classifier.predict
+    yield from answered(rows, batch_rows, ask)

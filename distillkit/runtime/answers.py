@@ -1,6 +1,6 @@
 """Answers from logits, and rows in groups; the same for a bundle and for a model in torch."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,20 @@ def own_scores(rows: Sequence[Sequence[str]], rule: Mapping[str, Any]) -> np.nda
     )
 
 
-def groups(
+def answered(
+    rows: Iterable[tuple[str, str | None]],
+    size: int,
+    ask: Callable[[list[str], list[str] | None], Iterable[dict[str, Any]]],
+) -> Iterator[dict[str, Any]]:
+    """Yield rows as they come, `text` and `text_pair` (pairs only), with their answers."""
+    for group in _groups(rows, size):
+        pairs = [pair for _, pair in group if pair is not None]
+        found = ask([text for text, _ in group], pairs or None)
+        for (text, pair), answer in zip(group, found, strict=True):
+            yield ({"text": text} if pair is None else {"text": text, "text_pair": pair}) | answer
+
+
+def _groups(
     rows: Iterable[tuple[str, str | None]], size: int
 ) -> Iterator[list[tuple[str, str | None]]]:
     """Group rows as they come into lists of a size, single texts and pairs apart."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import onnxruntime as ort
 
 from distillkit.errors import InputError, library_errors
 from distillkit.runtime.answers import (
+    answered,
     answers,
     check_finite,
     confidence,
     floor_of,
-    groups,
     own_scores,
 )
 from distillkit.runtime.bundle import ENCODER, HEAD, MANIFEST, MODEL, TOKENIZER, read_bundle
@@ -247,14 +248,8 @@ class Predictor:
         Yields:
             For each row, in order, `text`, `text_pair` (pairs only) and the answer.
         """
-        for group in groups(rows, batch_rows):
-            pairs = None if group[0][1] is None else [pair or "" for _, pair in group]
-            ask = self.explain if explained else self.predict
-            texts = [text for text, _ in group]
-            found = ask(texts, pairs, reject=reject, coverage=coverage)
-            for (text, pair), answer in zip(group, found, strict=True):
-                row = {"text": text} if pair is None else {"text": text, "text_pair": pair}
-                yield row | answer
+        ask = partial(self.explain if explained else self.predict, reject=reject, coverage=coverage)
+        return answered(rows, batch_rows, ask)
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vector of each text, (N, D) float32; only of a siamese model."""
