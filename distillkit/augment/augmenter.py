@@ -13,6 +13,7 @@ from distillkit.augment.variants import VariantMaker
 from distillkit.data.content import paired, texts_of
 from distillkit.errors import InputError
 from distillkit.recipe import AugmentConfig
+from distillkit.runtime.tokens import listed
 
 
 class Augmenter:
@@ -58,7 +59,7 @@ class Augmenter:
             InputError: A text holds the mask word, or there is no such tagger, or `texts` is one
                 text.
         """
-        texts, text_pairs = _checked(texts, text_pairs)
+        texts, text_pairs = listed(texts, text_pairs)
         given, tables = set(paired(texts, text_pairs)), self.variants(texts, text_pairs)
         made = (row for table in tables for row in paired(*texts_of(table)))
         new = [row for row in dict.fromkeys(made) if row not in given]
@@ -70,7 +71,7 @@ class Augmenter:
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
         """Yield every variant drawn, with duplicates, as tables with a transfer set's columns."""
-        texts, text_pairs = _checked(texts, text_pairs)
+        texts, text_pairs = listed(texts, text_pairs)
         everything = [*texts, *(text_pairs or [])]
         refuse_mask(everything, self.config.mask)
         if not texts or not self.config.n_iter:
@@ -85,20 +86,6 @@ class Augmenter:
         columns = [pa.array(side, pa.string()) for side in sides]
         table = pa.table(columns, ["text", "text_pair"][: len(sides)])
         yield from maker(blocks[0], blocks[1] if len(sides) > 1 else None, table, 0)
-
-
-def _checked(
-    texts: Iterable[str], text_pairs: Iterable[str] | None
-) -> tuple[list[str], list[str] | None]:
-    if isinstance(texts, str) or isinstance(text_pairs, str):
-        raise InputError("one text: expected a list of texts, such as [text]")
-    texts, text_pairs = list(texts), None if text_pairs is None else list(text_pairs)
-    if text_pairs is not None and len(texts) != len(text_pairs):
-        raise InputError(f"{len(texts)} texts, {len(text_pairs)} second texts: expected as many")
-    for one in (*texts, *(text_pairs or ())):
-        if not isinstance(one, str):
-            raise InputError(f"{str(one)[:60]}: expected a text; leave out what is missing")
-    return texts, text_pairs
 
 
 def refuse_mask(texts: Iterable[str], mask: str) -> None:

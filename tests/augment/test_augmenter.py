@@ -141,5 +141,5 @@ def test_a_column_of_texts_is_taken_and_what_is_no_text_is_named():
     for wrong in (["one", None], pd.Series(["one", None], dtype="string"), [{"text": "one"}]):
         with pytest.raises(InputError, match=": expected a text"):
             augmenter()(wrong)
-    with pytest.raises(InputError, match="2 texts, 1 second texts: expected as many"):
+    with pytest.raises(InputError, match="text_pairs: 1 for 2 texts; expected one for each text"):
         augmenter()(texts, ["one"])
