@@ -49,6 +49,11 @@ def texts_of(table: pa.Table) -> tuple[list[str], list[str] | None]:
     return table["text"].to_pylist(), pairs
 
 
+def texts_alone(table: pa.Table) -> pa.Table:
+    """Return a canonical table's columns of text alone."""
+    return table.select([name for name in ("text", "text_pair") if name in table.column_names])
+
+
 def paired(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[tuple[str, str | None]]:
     """Return each row's (text, second text), the second None where there are no pairs."""
     seconds: Sequence[str | None] = [None] * len(texts) if text_pairs is None else text_pairs

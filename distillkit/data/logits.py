@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit.data.checked import open_parquet, readable
-from distillkit.data.content import KEY_BYTES, content_keys, texts_of
+from distillkit.data.content import KEY_BYTES, content_keys, texts_alone, texts_of
 from distillkit.data.keys import KeyColumn, Keyed, KeyIndex, look_up
 from distillkit.data.labels import HEADS
 from distillkit.data.scratch import TEMPORARY, Scratch
@@ -94,9 +94,8 @@ def keys_of(table: pa.Table, scratch: Scratch = TEMPORARY) -> pa.Array:
     Returns:
         N keys as `content.content_keys` has them, fixed_size_binary[16].
     """
-    columns = table.select([name for name in ("text", "text_pair") if name in table.column_names])
     found = KeyColumn(scratch)
-    for block in blocks_of(columns):
+    for block in blocks_of(texts_alone(table)):
         found.append(pa.array(content_keys(*texts_of(block)), pa.binary(KEY_BYTES)))
     return found.whole()
 
@@ -144,8 +143,8 @@ def shard_table(
         raise InputError(
             f"{source}: the logits are not finite for {text!r}; label with --label.precision fp32"
         )
-    names = [name for name in ("text", "text_pair") if name in table.column_names]
-    columns = {"key": keys_of(table)} | {name: _joined(table[name]) for name in names}
+    texts = texts_alone(table)
+    columns = {"key": keys_of(table)} | {name: _joined(texts[name]) for name in texts.column_names}
     columns["logits"] = pa.FixedSizeListArray.from_arrays(pa.array(stored.ravel()), stored.shape[1])
     error = float(np.abs(stored.astype(np.float64) - logits).max(initial=0))
     return pa.table(columns).replace_schema_metadata(

@@ -27,11 +27,8 @@ def read_vectors(
         InputError: A line is no vector, or has another width.
     """
     place = {word: i for i, word in enumerate(words)}
-    table, found, first = (
-        np.zeros((len(words), width), np.float32),
-        np.zeros(len(words), bool),
-        True,
-    )
+    table, found = np.zeros((len(words), width), np.float32), np.zeros(len(words), bool)
+    first = True
     with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
         for number, line in enumerate(stream, start=1):
             fields = line.rstrip().split(" ")

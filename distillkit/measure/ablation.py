@@ -68,8 +68,6 @@ def ladder_metrics(
     gold: Mapping[str, np.ndarray],
     labels: Sequence[str],
     task: Task = "classification",
-    *,
-    resamples: int = RESAMPLES,
 ) -> dict[str, Any]:
     """Measure every ablation row on every split.
 
@@ -78,7 +76,6 @@ def ladder_metrics(
         gold: Of each split's rows, as `data.gold.gold_of` gives it; `dev` first.
         labels: C names in the order of the logits.
         task: What a label is.
-        resamples: Of each bootstrap.
 
     Returns:
         By row: `title`, `seeds`, `cost` (means over seeds) and the splits. A split has `rows` and
@@ -88,7 +85,7 @@ def ladder_metrics(
             `difference` (mean, low, high) and, except for a regression, `mcnemar_p`.
     """
     titles = TITLES | BASELINES[SCORES[task]]
-    study = _Study(task, gold, labels, ablations["teacher"][None], resamples)
+    study = _Study(task, gold, labels, ablations["teacher"][None])
     reference = ablations.get(REFERENCE)
     measured: dict[str, Any] = {}
     for name, ablation in ablations.items():
@@ -116,7 +113,6 @@ class _Study:
     gold: Mapping[str, np.ndarray]
     labels: Sequence[str]
     teacher: Answers
-    resamples: int
 
     def scores(self, ablation: Ablation, split: str) -> dict[str, Any]:
         """Measure a row's models on a split."""
@@ -156,7 +152,7 @@ class _Study:
             for side in (own, [reference[seed] for seed in seeds])
         )
         score = SCORE_OF_PARTS[self.task]
-        found = paired_bootstrap(ours, theirs, score, resamples=self.resamples)
+        found = paired_bootstrap(ours, theirs, score, resamples=RESAMPLES)
         measured: dict[str, Any] = {"difference": vars(found)}
         if self.task != "regression":
             right = (

@@ -133,24 +133,18 @@ def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
     return float(np.exp(found.x))
 
 
-def cross_scaled(
-    logits: np.ndarray, gold: np.ndarray, *, folds: int = 2, seed: int = 0
-) -> np.ndarray:
-    """Divide each row's logits by a temperature that was fitted without that row.
+def cross_scaled(logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """Divide each row's logits by the temperature of the other half of the rows.
 
     Args:
-        logits: (N, C) float.
+        logits: (N, C) float; a single row stays as it is.
         gold: Class numbers, (N,) int.
-        folds: Parts of the rows; each is scaled by the temperature of the others. Fewer rows than
-            folds stay as they are.
-        seed: Assigns the rows to folds.
     """
     scaled = logits.astype(np.float64)
-    if len(gold) < folds:
+    if len(gold) < 2:
         return scaled
-    fold = np.random.default_rng(seed).permutation(len(gold)) % folds
-    for number in range(folds):
-        mine = fold == number
+    half = np.random.default_rng(0).permutation(len(gold)) % 2
+    for mine in (half == 0, half == 1):
         scaled[mine] = logits[mine] / fit_temperature(logits[~mine], gold[~mine])
     return scaled
 

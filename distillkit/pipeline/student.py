@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from distillkit.data.checked import save_pretrained
-from distillkit.data.content import Texts
+from distillkit.data.content import Texts, texts_alone
 from distillkit.data.files import replaceable, whole_folder
 from distillkit.data.gold import check_labels_known, label_names
 from distillkit.data.labels import PROBLEM_TYPES
@@ -181,7 +181,7 @@ def _build(
     source = job.vocabulary_from
     scratch = Scratch(job.output.parent)
     words = read_table(source, job.columns, labels="ignored", scratch=scratch) if source else table
-    texts = Texts(*(words[name] for name in ("text", "text_pair") if name in words.column_names))
+    texts = Texts(*texts_alone(words).columns)
     other = job.student.reads_words and job.student.embeddings.encoder
     encoder = load_base_model(other) if other else teacher
     ask = partial(word_states, *encoder, progress="word vectors") if encoder else None

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distillkit.data.columns import find_columns
+from distillkit.data.content import texts_alone
 from distillkit.data.corrections import (
     check_corrections,
     corrected,
@@ -99,11 +100,7 @@ def read_unlabelled(data: DataConfig) -> pa.Table | None:
         for source in data.unlabelled
     ]
     _check_alike(tables)
-    names = ("text", "text_pair")
-    same = [
-        table.select([name for name in names if name in table.column_names]) for table in tables
-    ]
-    return pa.concat_tables(same) if same else None
+    return pa.concat_tables(map(texts_alone, tables)) if tables else None
 
 
 def _check_alike(tables: Sequence[pa.Table]) -> None:

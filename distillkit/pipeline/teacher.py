@@ -175,8 +175,10 @@ def label(
     """
     source, logits = source_of(source, "source"), source_of(logits, "logits")
     target = Path(target)
-    config = _with_endpoint(config or LabelConfig(), endpoint, model)
-    service = bool(config.endpoint.url)
+    config = config or LabelConfig()
+    asked = config.endpoint
+    asked = replace(asked, url=endpoint or asked.url, model=model or asked.model)
+    config, service = replace(config, endpoint=asked), bool(asked.url)
     if [bool(teacher), bool(logits), service].count(True) != 1:
         raise InputError(
             "expected either --teacher, a checkpoint, or --logits, a file of logits, or --endpoint, the address of a service"
@@ -206,10 +208,3 @@ def label(
             table, target, teacher, config, mask_of(table), name, engine=engine, workers=workers
         )
     return Labelled(str(target), **summary)
-
-
-def _with_endpoint(config: LabelConfig, endpoint: str, model: str) -> LabelConfig:
-    """Put the short words for a service into its settings."""
-    old = config.endpoint
-    new = replace(old, url=endpoint or old.url, model=model or old.model)
-    return replace(config, endpoint=new)

@@ -13,6 +13,7 @@ from torch import Tensor
 from distillkit.augment.method import AugmentOptions, Models
 from distillkit.augment.methods import methods_of
 from distillkit.augment.transfer_set import build_transfer_set
+from distillkit.data.content import texts_alone
 from distillkit.data.memory import source_of
 from distillkit.data.own_tables import raw_columns
 from distillkit.data.tables import read_blocks, read_table
@@ -68,7 +69,8 @@ def augment(
             share the work, and only process 0 reports.
     """
     target = Path(target)
-    _check_suffix(target)
+    if target.suffix != ".parquet":
+        raise InputError(f"{target}: expected a target that ends in .parquet")
     raw = [source_of(rows, "unlabelled") for rows in unlabelled]
     others = [source_of(rows, "held_out") for rows in held_out]
     config, counts = config or AugmentConfig(), {}
@@ -87,18 +89,13 @@ def augment(
                     read_blocks(name, named[name], labels="ignored", or_canonical=True)
                     for name in raw
                 )
-                sources["unlabelled"] = map(_texts_alone, chain.from_iterable(blocks))
+                sources["unlabelled"] = map(texts_alone, chain.from_iterable(blocks))
             tables = [read_table(name, columns, labels="ignored") for name in others]
             options = AugmentOptions(
                 config, int(seed), tables, models=models, engine=engine, workers=workers
             )
             counts = build_transfer_set(sources, target, options)
     return TransferSet(str(target), **counts)
-
-
-def _texts_alone(block: pa.Table) -> pa.Table:
-    """Leave out what else a transfer set's rows have."""
-    return block.select([name for name in ("text", "text_pair") if name in block.column_names])
 
 
 def _check_alike(named: dict[str, ColumnsConfig]) -> None:
@@ -182,8 +179,3 @@ def _text_vectors(encoder: str, texts: Sequence[str]) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _encoder(name: str) -> TextVectors:
     return TextVectors(name, _TOKENS)
-
-
-def _check_suffix(target: Path) -> None:
-    if target.suffix != ".parquet":
-        raise InputError(f"{target}: expected a target that ends in .parquet")

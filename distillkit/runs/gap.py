@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from distillkit import pipeline
+from distillkit.data.content import texts_alone
 from distillkit.data.keys import KeyIndex
 from distillkit.data.logits import keys_of
 from distillkit.data.tables import draw_rows, read_table, with_mask, write_table
@@ -82,8 +83,7 @@ def texts_for(
 
 
 def _some(table: pa.Table, seed: int) -> pa.Table:
-    table = table.select([name for name in ("text", "text_pair") if name in table.column_names])
-    return draw_rows(table, TEXTS, seed)
+    return draw_rows(texts_alone(table), TEXTS, seed)
 
 
 @dataclass(frozen=True)

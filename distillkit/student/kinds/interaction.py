@@ -9,7 +9,6 @@ BILSTM = StudentKind(
     reads="pairs",
     settings=("hidden_size",),
     poolings=(),
-    compress=("vocabulary_size", "embedding_size", "units"),
     suits="together",
 )
 DECOMPOSABLE = StudentKind(
@@ -19,7 +18,6 @@ DECOMPOSABLE = StudentKind(
     reads="pairs",
     settings=("hidden_size",),
     poolings=(),
-    compress=("vocabulary_size", "embedding_size", "units"),
     limits="It compares words one by one: their order means nothing to it.",
 )
 
