@@ -85,10 +85,11 @@ def test_every_layer_weighs_the_same():
     torch.testing.assert_close(start(4, lambda words: answer(words, 0.0)), start(4))
 
 
-def test_the_reduction_is_pca():
-    vectors = numbers(40, 9)
-    expected = PCA(4, svd_solver="full").fit_transform(vectors)
-    up_to_signs(principal_components(vectors, 4), expected / expected.std())
+@pytest.mark.parametrize(("words", "below", "width"), [(40, 9, 4), (6, 20, 5)])
+def test_the_reduction_is_pca_also_of_few_words(words, below, width):
+    vectors = numbers(words, below)
+    expected = PCA(width, svd_solver="full").fit_transform(vectors)
+    up_to_signs(principal_components(vectors, width), expected / expected.std())
 
 
 def test_components_are_the_same_to_the_last_bit_and_point_one_way():
@@ -97,12 +98,6 @@ def test_components_are_the_same_to_the_last_bit_and_point_one_way():
     assert np.array_equal(first, principal_components(vectors.copy(), 10))
     axes = np.linalg.lstsq(vectors - vectors.mean(0), first, rcond=None)[0]  # (H, width)
     assert (axes[np.abs(axes).argmax(0), np.arange(10)] > 0).all()
-
-
-def test_fewer_words_than_the_teachers_width_are_reduced_too():
-    vectors = numbers(6, 20)
-    expected = PCA(5, svd_solver="full").fit_transform(vectors)
-    up_to_signs(principal_components(vectors, 5), expected / expected.std())
 
 
 def test_the_teacher_is_asked_for_words_only_and_each_gets_its_own_row():
