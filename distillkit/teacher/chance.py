@@ -30,6 +30,7 @@ def refuse_chance(
     task: Task,
     source: str,
     mend: str = "fine-tune it on this task, longer or with more rows (distillkit train-teacher; in a recipe teacher.training)",
+    order: str = "",
 ) -> float | None:
     """Return the dev score of the logits on the labelled rows, or None without any.
 
@@ -40,9 +41,11 @@ def refuse_chance(
         task: What the labels are.
         source: Whose logits they are, for the error.
         mend: What to do about a teacher at chance, for the error.
+        order: Where somebody has said the order of the labels, for the error; empty: nobody has.
 
     Raises:
-        InputError: They tell the labels apart no better than guessing, within two standard errors.
+        InputError: They tell the labels apart no better than guessing, within two standard errors; or
+            better with the labels in another order.
     """
     if not has_labels(table):
         return None
@@ -50,12 +53,14 @@ def refuse_chance(
     labelled = _some_labelled(table)
     gold, logits = gold_of(labelled, labels, task), logits_of(labelled)
     check_finite(source, logits, labelled["text"].to_pylist())
-    if better := better_order(gold, logits, labels, task):
-        raise InputError(
-            f"{source}: its logits are not of {', '.join(labels)}, but on {len(gold):,} labelled rows rather of {', '.join(better)}; "
-            "name the labels in that order (--labels, or id2label in the teacher's config.json)"
-        )
     what, score, chance, bound = _CHECKS[task](logits, gold)
+    if order and (better := better_order(gold, logits, labels, task)):
+        _, in_order, _, least = _CHECKS[task](logits[:, [better.index(n) for n in labels]], gold)
+        if in_order >= least:  # one that says the same of every row is no better in any order
+            raise InputError(
+                f"{source}: its logits are not of {', '.join(labels)}, but on {len(gold):,} labelled rows rather of {', '.join(better)}; "
+                f"name the labels in that order: {order}"
+            )
     if score < bound:
         raise InputError(
             f"{source}: the teacher is at chance on the labelled rows: {what} {score:.3f} over {len(gold)} rows, "

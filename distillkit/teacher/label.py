@@ -167,7 +167,8 @@ def label_table(
     def logits(rows: pa.Table) -> np.ndarray:
         return labeller.logits(labeller.encode(rows))
 
-    score = refuse_chance(table, logits, labeller.labels, labeller.task, teacher)
+    order = "id2label in its config.json"
+    score = refuse_chance(table, logits, labeller.labels, labeller.task, teacher, order=order)
     write: Write = partial(write_here, labeller.encode, labeller.logits, labeller.shard)
     if engine == "ray":
         path = Path(resolve(teacher))  # actors may stand elsewhere
@@ -214,7 +215,9 @@ def label_from_file(
     manifest = manifest_of(names, task, config.storage, weights=file.fingerprint(), mask=mask)
     check_manifest(folder, manifest)
     table = file.join(table)
-    score = refuse_chance(table, logits_in, names, task, file.source)
+    score = refuse_chance(
+        table, logits_in, names, task, file.source, order="--labels, or in the file"
+    )
     shard = partial(shard_table, storage=config.storage, source=file.source, labels=names)
 
     def found(logits: np.ndarray, on_rows: Callable[[int], object]) -> np.ndarray:

@@ -51,6 +51,24 @@ def test_a_teacher_that_does_not_is_refused(task, how):
         check(task, logits)
 
 
+def test_labels_in_another_order_are_named_where_somebody_ordered_them():
+    gold = pa.array([str(i % 4) for i in range(ROWS)])
+    table = pa.table({"text": [f"t{i}" for i in range(ROWS)], "label": gold})
+    logits, labels = np.eye(4)[np.arange(ROWS) % 4], ["0", "2", "1", "3"]
+
+    def checked(**order):
+        return refuse_chance(table, lambda rows: logits, labels, "classification", "t", **order)
+
+    assert checked() == 0.5
+    with pytest.raises(
+        InputError, match=r"but on 200 labelled rows rather of 0, 1, 2, 3; .*: here"
+    ):
+        checked(order="here")
+    same = np.tile(np.arange(4.0), (ROWS, 1))
+    with pytest.raises(InputError, match="at chance"):
+        refuse_chance(table, lambda rows: same, labels, "classification", "t", order="here")
+
+
 def test_a_teacher_that_ranks_rare_labels_right_may_stay_below_a_half():
     assert check("multi-label", KNOWS["multi-label"] - 5) == 0  # micro-F1: it names no label
 

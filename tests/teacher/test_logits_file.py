@@ -321,7 +321,10 @@ def test_labels_named_in_another_order_are_refused_with_the_right_one(source, st
     rows = rows_of(train_table)
     given = (pa.array([row["text"] for row in rows]), pa.array([row["logits"] for row in rows]))
     logits = pa.table(given, ["text", "logits"])
-    with pytest.raises(InputError, match=r"rather of negative, positive; name the labels in that"):
+    with pytest.raises(
+        InputError,
+        match=r"rather of negative, positive; name the labels in that order: --labels, or",
+    ):
         pipeline.label(source, store, logits=logits, labels=["positive", "negative"])
     assert not store.exists()
     pipeline.label(source, store, logits=logits, labels=["negative", "positive"])
