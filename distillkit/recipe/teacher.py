@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from distillkit.errors import InputError
 from distillkit.recipe.bounds import BY_ROWS, Count, CountOrZero, check
+from distillkit.recipe.data import Task
 from distillkit.recipe.endpoint import EndpointConfig
 from distillkit.recipe.places import Model
 from distillkit.recipe.training import TEACHER_EPOCHS, TEACHER_STEPS, Precision, TrainingConfig
@@ -57,7 +58,8 @@ class LabelConfig:
     shard_rows: Count = 16384
     """Rows per shard; a killed run labels at most two shards again."""
     storage: Literal["fp16", "fp32"] = "fp16"
-    """How logits are kept on disk; fp16 halves them, and the store says by how much it rounded."""
+    """How logits are kept on disk; fp16 halves them, and the store says by how much it rounded.
+    Scores are always kept in fp32."""
 
     max_rows: Count = 2_000_000
     """Most rows that a run's teacher may be given to read; a larger transfer set is refused before
@@ -81,6 +83,13 @@ class LabelConfig:
             raise InputError(
                 f"label.zero_shot is {self.zero_shot}, and label.endpoint.url is given too; drop one of the two"
             )
+
+    def kept_as(self, task: Task) -> str:
+        """Return the type that logits of a task are stored in.
+
+        Scores may be years or prices: fp16 has three to four digits and ends at 65,504.
+        """
+        return "fp32" if task == "regression" else self.storage
 
     def meanings(self, labels: Sequence[str]) -> dict[str, str]:
         """Return the description of each label that has one.

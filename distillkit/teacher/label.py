@@ -96,7 +96,7 @@ class Labeller:
 
     def shard(self, table: pa.Table, logits: np.ndarray) -> pa.Table:
         """Put a table and its logits together as the store has them."""
-        return shard_table(table, logits, self.config.storage, self.teacher, self.labels)
+        return shard_table(table, logits, self.config.kept_as(self.task), self.teacher, self.labels)
 
     def manifest(self) -> dict[str, Any]:
         """Say what the logits depend on."""
@@ -107,7 +107,7 @@ class Labeller:
         return manifest_of(
             self.labels,
             self.task,
-            self.config.storage,
+            self.config.kept_as(self.task),
             weights=weights,
             tokenizer=tokenizer,
             max_tokens=self.max_tokens,
@@ -212,13 +212,13 @@ def label_from_file(
     known = labels_in(table) if task == "regression" or has_labels(table) else []
     names = file.name_labels(labels, known)
     mask = mask_of(table) or _mask_in(folder)
-    manifest = manifest_of(names, task, config.storage, weights=file.fingerprint(), mask=mask)
+    manifest = manifest_of(names, task, config.kept_as(task), weights=file.fingerprint(), mask=mask)
     check_manifest(folder, manifest)
     table = file.join(table)
     score = refuse_chance(
         table, logits_in, names, task, file.source, order="--labels, or in the file"
     )
-    shard = partial(shard_table, storage=config.storage, source=file.source, labels=names)
+    shard = partial(shard_table, storage=config.kept_as(task), source=file.source, labels=names)
 
     def found(logits: np.ndarray, on_rows: Callable[[int], object]) -> np.ndarray:
         on_rows(len(logits))

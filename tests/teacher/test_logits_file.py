@@ -328,3 +328,11 @@ def test_labels_named_in_another_order_are_refused_with_the_right_one(source, st
         pipeline.label(source, store, logits=logits, labels=["positive", "negative"])
     assert not store.exists()
     pipeline.label(source, store, logits=logits, labels=["negative", "positive"])
+
+
+def test_scores_are_kept_to_the_digit_however_large(store):
+    scores = [2005.26, 105_000.5, -3.0]
+    table = pa.table({"text": ["a", "b", "c"], "logits": [[score] for score in scores]})
+    pipeline.label(table.select(["text"]), store, logits=table, task="regression")
+    stored = join_logits(pa.table({"text": ["a", "b", "c"]}), store)[:, 0]
+    assert stored.tolist() == np.float32(scores).tolist()
