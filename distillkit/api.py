@@ -66,7 +66,8 @@ def distill(
             taken as it is with `{"model": FOLDER, "training": {"epochs": 0}}`.
         student: A name on the shelf or a section of a recipe; auto: the texts choose one.
         output: Folder of the run.
-        **settings: Any other section or key of a recipe: `augment={"n_iter": 10}`, `seed=2`.
+        **settings: Any other section or key of a recipe: `augment={"n_iter": 10}`, `seed=2`; a
+            section may be an object of its class, too.
 
     Returns:
         The finished run.
@@ -82,7 +83,8 @@ def distill(
         data = _mapping(settings.pop("data", {}))
         tables = {"train": train, "dev": dev, "test": test}
         if any(isinstance(rows, tuple) and len(rows) == 3 for rows in tables.values()):
-            data["columns"] = {"text_pair": "text_pair", **data.get("columns", {})}
+            columns = _mapping(data.get("columns", {}))
+            data["columns"] = columns | {"text_pair": columns.get("text_pair") or "text_pair"}
         with hold(folder):  # a run at work there reads what is given
             for name, rows in tables.items():
                 if rows is not None:

@@ -84,6 +84,9 @@ def test_lists_of_three_are_pairs(pair_table, monkeypatch, tmp_path):
     recipe = distillkit.distill(lists, output=tmp_path / "run")
     assert recipe.data.columns == ColumnsConfig(text_pair="text_pair")
     assert recipe.augment.mix.self_pairs > 0
+    section = {"data": DataConfig(dev_fraction=0.2)}
+    recipe = distillkit.distill(lists, output=tmp_path / "run", **section)
+    assert recipe.data.columns == ColumnsConfig(text_pair="text_pair")
 
 
 @pytest.mark.slow

@@ -472,6 +472,11 @@ def test_a_whole_store_of_this_teacher_is_fine(recipe, classifier_folder, store)
     }
 
 
+def test_a_teacher_cannot_be_asked_to_read_further_than_it_does(recipe, classifier_folder, store):
+    longer = replace(recipe, teacher=replace(recipe.teacher, max_tokens=128))  # it reads 32
+    assert "logits-truncation" not in _examined(longer, classifier_folder, store)
+
+
 def test_a_store_without_some_of_the_rows_is_an_error(recipe, store, tmp_path, train_table):
     more = pa.concat_tables(
         [train_table, pa.table({"text": [f"new {i}" for i in range(12)], "label": LABELS * 6})]

@@ -291,6 +291,14 @@ def test_a_file_beside_that_has_no_labels_is_not_used(tmp_path, capsys):
     )
 
 
+def test_a_file_beside_that_cannot_be_read_is_no_absent_one(tmp_path):
+    (tmp_path / "dev.csv").write_bytes("text,label\na,b\n".encode("utf-16"))
+    with pytest.raises(InputError, match=r"dev\.csv: is UTF-16"):
+        written(tmp_path, "train.csv", ("text", "label"), rows_of(ENGLISH, "ab"))
+    given = written(tmp_path, "train.csv", ("text", "label"), rows_of(ENGLISH, "ab"), dev="my.csv")
+    assert given[1].data.dev == "my.csv"
+
+
 def test_the_line_of_a_file_says_what_is_read_and_used(tmp_path, capsys):
     written(tmp_path, "train.csv", ("remark", "kind"), rows_of(ENGLISH, "xy"))
     parse("run", [str(tmp_path / "train.csv"), "--teacher.model", "tiny", "--student", "static"])

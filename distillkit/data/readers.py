@@ -59,7 +59,7 @@ def is_plain_text(path: UPath) -> bool:
 
 
 def _form(path: UPath) -> str:
-    """Return a file's suffix in small letters: Windows and cameras write DATA.CSV."""
+    """Return a file's suffix in small letters: some programs write DATA.CSV."""
     return str(path.suffix.lower())
 
 

@@ -150,7 +150,7 @@ def _columns(
 
 
 def _are_splits(rows: Sequence[Row], name: str) -> bool:
-    return {str(row.get(name)).lower() for row in rows} <= _SPLITS
+    return all(str(row.get(name)).lower() in _SPLITS for row in rows)
 
 
 def _mean_length(rows: Sequence[Row], name: str) -> float:

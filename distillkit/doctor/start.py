@@ -56,8 +56,10 @@ def init(
             f"{output}: is there already; give another --output, or --overwrite to replace it"
         )
     seen = look(source, columns or ColumnsConfig(), labels)
-    splits = {name: _beside(source, names, seen) for name, names in _OTHER_SPLITS.items()}
-    splits["dev"] = dev or splits["dev"]
+    splits = {
+        name: (name == "dev" and dev) or _beside(source, names, seen)
+        for name, names in _OTHER_SPLITS.items()
+    }
     teacher, student = _teacher(seen), seen.student
     with whole_file(output) as partial:
         text = "\n".join(_recipe(source, splits, seen, teacher, student, output)) + "\n"
@@ -89,9 +91,9 @@ def _beside(source: str, names: Sequence[str], seen: Seen) -> str:
         other = f"{folder}{slash}{start}{name}{end}"
         try:
             source_files(other)
-            _, row = next(iter(read_rows(other)), ("", {}))
         except InputError:
             continue
+        _, row = next(iter(read_rows(other)), ("", {}))
         if lacking := [column for _, column in _columns_read(seen) if column not in ("", *row)]:
             log(f"{other}: not used, as it has no column {lacking[0]!r}")
             continue

@@ -9,7 +9,7 @@ from distillkit.data.logits import join_logits, joined_labels, stored_rows
 from distillkit.errors import InputError
 from distillkit.recipe import Recipe
 from distillkit.runs.folder import Summary
-from distillkit.teacher.chance import better_order
+from distillkit.teacher import chance
 from distillkit.teacher.logits_file import file_labels
 
 
@@ -43,15 +43,13 @@ def refuse_wrong_order(recipe: Recipe, train: pa.Table, store: Path) -> None:
         InputError: They do.
     """
     kind = recipe.data.task
+    if kind == "regression":
+        return
     there = stored_rows(train, store / "teacher") & train["label"].is_valid().to_numpy()
     train = train.filter(pa.array(there))
     names = joined_labels(store)
     gold, logits = gold_of(train, names, kind), join_logits(train, store)
-    if better := better_order(gold, logits, names, kind):
-        raise InputError(
-            f"{recipe.data.logits}: its logits are not of {', '.join(names)}, but on {len(train):,} rows of train rather of {', '.join(better)}; "
-            f"name their labels in the order of the logits with data.logit_labels"
-        )
+    chance.refuse_wrong_order(gold, logits, names, kind, recipe.data.logits, "data.logit_labels")
 
 
 def _given_labels(recipe: Recipe) -> list[str]:

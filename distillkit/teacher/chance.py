@@ -53,14 +53,9 @@ def refuse_chance(
     labelled = _some_labelled(table)
     gold, logits = gold_of(labelled, labels, task), logits_of(labelled)
     check_finite(source, logits, labelled["text"].to_pylist())
+    if order:
+        refuse_wrong_order(gold, logits, labels, task, source, order)
     what, score, chance, bound = _CHECKS[task](logits, gold)
-    if order and (better := better_order(gold, logits, labels, task)):
-        _, in_order, _, least = _CHECKS[task](logits[:, [better.index(n) for n in labels]], gold)
-        if in_order >= least:  # one that says the same of every row is no better in any order
-            raise InputError(
-                f"{source}: its logits are not of {', '.join(labels)}, but on {len(gold):,} labelled rows rather of {', '.join(better)}; "
-                f"name the labels in that order: {order}"
-            )
     if score < bound:
         raise InputError(
             f"{source}: the teacher is at chance on the labelled rows: {what} {score:.3f} over {len(gold)} rows, "
@@ -69,10 +64,15 @@ def refuse_chance(
     return dev_score(task, logits, gold)
 
 
-def better_order(
-    gold: np.ndarray, logits: np.ndarray, names: Sequence[str], task: Task
-) -> list[str]:
-    """Return the order of the labels in which logits answer more rows aright, or none.
+def refuse_wrong_order(
+    gold: np.ndarray,
+    logits: np.ndarray,
+    names: Sequence[str],
+    task: Task,
+    source: str,
+    order: str,
+) -> None:
+    """Refuse logits that answer more rows aright with their labels in another order.
 
     Few rows, or a weak model, say little: three standard deviations more.
 
@@ -81,17 +81,30 @@ def better_order(
         logits: (N, C).
         names: C labels as they are ordered now.
         task: What they are.
+        source: Whose logits they are, for the error.
+        order: Where their order is said, for the error.
+
+    Raises:
+        InputError: They do, and in that order they are not at chance.
     """
-    if task == "regression":
-        return []
+    if task == "regression" or not len(gold):
+        return
+    answers = gold
     said = logits > 0
     if task == "classification":
-        gold, said = (np.eye(len(names))[rows] for rows in (gold, logits.argmax(1)))
-    right = gold.T @ said  # (C, C): rows with one label that are answered by another's logit
-    label, logit = linear_sum_assignment(-right)
-    if right[label, logit].sum() <= right.trace() + 3 * math.sqrt(gold.sum()):
-        return []
-    return [names[i] for i in label[np.argsort(logit)]]
+        answers, said = (np.eye(len(names))[rows] for rows in (gold, logits.argmax(1)))
+    right = answers.T @ said  # (C, C): rows with one label that are answered by another's logit
+    label, logit = linear_sum_assignment(-right)  # labels as they are ordered now
+    if right[label, logit].sum() <= right.trace() + 3 * math.sqrt(answers.sum()):
+        return
+    # A model that says the same of every row is no better in any order.
+    _, score, _, bound = _CHECKS[task](logits[:, logit], gold)
+    if score >= bound:
+        better = ", ".join(names[i] for i in np.argsort(logit))
+        raise InputError(
+            f"{source}: its logits are not of {', '.join(names)}, but on {len(gold):,} labelled rows rather of {better}; "
+            f"name their labels in the order of the logits with {order}"
+        )
 
 
 def _some_labelled(table: pa.Table) -> pa.Table:

@@ -134,7 +134,7 @@ def _rows(source: str, column: str) -> Iterator[str]:
 
 def _up_to_blank_lines(source: str) -> Iterator[str]:
     files = [] if source.startswith("datasets:") else source_files(source)
-    if not files or files[0].suffix != ".txt":
+    if not files or files[0].suffix.lower() != ".txt":
         raise InputError(
             f"{source}: adapt.text.documents is blank-line, expected .txt files; else choose row"
         )

@@ -216,7 +216,7 @@ def label_from_file(
     check_manifest(folder, manifest)
     table = file.join(table)
     score = refuse_chance(
-        table, logits_in, names, task, file.source, order="--labels, or in the file"
+        table, logits_in, names, task, file.source, order="--labels or in the file"
     )
     shard = partial(shard_table, storage=config.kept_as(task), source=file.source, labels=names)
 

@@ -1,5 +1,6 @@
 """The augmenter in memory: texts in, new texts out."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -143,3 +144,8 @@ def test_a_column_of_texts_is_taken_and_what_is_no_text_is_named():
             augmenter()(wrong)
     with pytest.raises(InputError, match="text_pairs: 1 for 2 texts; expected one for each text"):
         augmenter()(texts, ["one"])
+
+
+def test_a_seed_of_numpy_is_a_seed():
+    texts, config = ["a good film it was", "the plot is thin"], AugmentConfig(n_iter=4)
+    assert Augmenter(config, seed=np.int64(3))(texts) == Augmenter(config, seed=3)(texts)

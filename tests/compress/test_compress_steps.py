@@ -18,7 +18,7 @@ from transformers import (
 
 from distillkit.compress.low_rank import narrow_embedding
 from distillkit.compress.quantise import round_weights
-from distillkit.compress.steps import Model, Reading, shrink
+from distillkit.compress.steps import Model, Reading, check_fits, shrink
 from distillkit.compress.storage import stored_graph
 from distillkit.compress.target import NotMetError, find_plans, plans
 from distillkit.compress.units import prune_feed_forward, prune_layers, prune_units
@@ -259,10 +259,13 @@ def test_frequent_words_keep_their_vectors_best(student):
 
 def test_smaller_tables_are_refused_where_they_cannot_be(student):
     for kind in ("static", "transformer"):
-        with pytest.raises(
-            InputError, match="has no table of words with a layer above it; expected 0"
+        model, tokenizer = student(kind)[:2]
+        for refuse in (
+            partial(narrow_embedding, model, np.ones(100), 2),
+            partial(check_fits, Model(model, tokenizer), CompressConfig(embedding_size=2)),
         ):
-            narrow_embedding(student(kind)[0], np.ones(100), 2)
+            with pytest.raises(InputError, match="no table of words with a layer above it; expect"):
+                refuse()
     with pytest.raises(InputError, match="expected at most 4, of the 5"):
         narrow_embedding(student("bilstm")[0], np.ones(100), 5)
     wide = student("decomposable", hidden_size=3, embeddings=EmbeddingConfig("random", 12))[0]

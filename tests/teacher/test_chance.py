@@ -61,7 +61,7 @@ def test_labels_in_another_order_are_named_where_somebody_ordered_them():
 
     assert checked() == 0.5
     with pytest.raises(
-        InputError, match=r"but on 200 labelled rows rather of 0, 1, 2, 3; .*: here"
+        InputError, match=r"but on 200 labelled rows rather of 0, 1, 2, 3; .* with here"
     ):
         checked(order="here")
     same = np.tile(np.arange(4.0), (ROWS, 1))

@@ -323,7 +323,7 @@ def test_labels_named_in_another_order_are_refused_with_the_right_one(source, st
     logits = pa.table(given, ["text", "logits"])
     with pytest.raises(
         InputError,
-        match=r"rather of negative, positive; name the labels in that order: --labels, or",
+        match=r"rather of negative, positive; name their labels .* with --labels or",
     ):
         pipeline.label(source, store, logits=logits, labels=["positive", "negative"])
     assert not store.exists()
