@@ -181,6 +181,18 @@ def test_a_row_that_does_not_fit_is_refused_with_its_line(recipe, written, colum
     assert "\n" not in str(error.value)
 
 
+def test_labels_that_a_spreadsheet_has_put_in_capitals_are_known(recipe, written, tmp_path):
+    rows = _rows(written)
+    rows[0]["correction"] = rows[0]["suggested"]
+    loud = tmp_path / "loud.csv"
+    _save(written, rows)
+    _save(
+        loud, [row | {name: row[name].upper() for name in ("label", "correction")} for row in rows]
+    )
+    quiet, found = (pipeline.read_data(_with(recipe, one).data) for one in (written, loud))
+    assert found == quiet
+
+
 def test_a_label_that_is_called_remove_is_no_row_to_remove(recipe, written, train_table):
     one = read_corrections(str(written))[:1]
     with pytest.raises(InputError, match=r"a label is called 'remove', which .* leaves a row out"):

@@ -1,7 +1,7 @@
 """A file of labels that a person has looked at: `distillkit doctor --labels` writes it, data reads it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,15 +64,19 @@ def read_corrections(source: str) -> list[Correction]:
 
 def check_corrections(
     corrections: Sequence[Correction], tables: Mapping[str, pa.Table], names: Sequence[str]
-) -> None:
+) -> list[Correction]:
     """Check that a file's rows are rows of the data, and its corrections labels.
 
-    Texts are compared without regard to white space: a spreadsheet may change it.
+    A spreadsheet may change white space, and changes True to TRUE: texts are compared without
+    regard to white space, and a name in capitals that is no label stands for the label.
 
     Args:
         corrections: Of one file.
         tables: Labelled sources as they were read, by split.
         names: The labels of train.
+
+    Returns:
+        The same, with labels spelt as in `names`.
 
     Raises:
         InputError: A row is not there, has another text or label, or is given an unknown label.
@@ -81,7 +85,9 @@ def check_corrections(
         raise InputError(
             f"{corrections[0].place}: a label is called {REMOVE!r}, which in the column 'correction' leaves a row out; rename the label"
         )
-    for one in corrections:
+    spelt = {**{name.upper(): name for name in names}, **{name: name for name in names}}
+    found = [replace(one, label=spelt.get(one.label, one.label)) for one in corrections]
+    for one in found:
         table = tables.get(one.split)
         if table is None or not 1 <= one.row <= len(table):
             there = "no such data" if table is None else f"{len(table):,} rows"
@@ -90,7 +96,8 @@ def check_corrections(
             )
         own = table.slice(one.row - 1, 1).to_pylist()[0]
         for name in ("text", "text_pair", "label"):
-            if _shown(one.fields.get(name)) != _shown(own.get(name)):
+            said = _shown(one.fields.get(name))
+            if (spelt.get(said, said) if name == "label" else said) != _shown(own.get(name)):
                 raise InputError(
                     f"{one.place}: row {one.row} of {one.split}: {name} is {_cut(one.fields.get(name))}, expected {_cut(own.get(name))}, as the data have it; "
                     "the data have changed: write the file again (distillkit doctor RECIPE --labels FILE.csv), or put the row back"
@@ -98,6 +105,7 @@ def check_corrections(
         if one.label not in ("", REMOVE, *names):
             error = unknown_label(f"{one.place}: column 'correction'", one.label, names)
             raise InputError(f"{error}; {REMOVE} leaves the row out")
+    return found
 
 
 def corrected(table: pa.Table, split: str, corrections: Sequence[Correction]) -> pa.Table:

@@ -79,7 +79,7 @@ def suspect_labels(recipe: Recipe, target: Path, encoder: str) -> Finding:
     tables = read_labelled(data, ("train", "dev"))
     names = label_names(tables["train"], data.train)
     decided = read_corrections(data.corrections) if data.corrections else []
-    check_corrections(decided, tables, names)
+    decided = check_corrections(decided, tables, names)
     done = {(one.split, one.row): one.label for one in decided if one.label}
     places = [(split, i) for split, table in tables.items() for i in range(1, len(table) + 1)]
     kept = [(place, done.get(place) != REMOVE) for place in places]

@@ -60,7 +60,7 @@ def _texts(texts: int, chosen: int) -> Finding:
         "first-labels",
         "fine" if chosen >= 200 else "warning",
         f"{texts:,} unlabelled texts, of which {chosen:,} are labelled first",
-        "name more texts, or raise label.budget: a teacher wants 200 or more",
+        f"{'raise label.budget' if chosen < texts else 'name more texts'}: a teacher wants 200 or more",
         {"texts": texts, "first": chosen},
     )
 

@@ -138,8 +138,8 @@ def read_labelled(
 
 def _corrected(data: DataConfig, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
     """Apply `data.corrections` to train and dev; say how many rows change."""
-    corrections = read_corrections(data.corrections)
-    check_corrections(corrections, tables, label_names(tables["train"], data.train))
+    written = read_corrections(data.corrections)
+    corrections = check_corrections(written, tables, label_names(tables["train"], data.train))
     for split, counts in count_corrections(corrections).items():
         tables[split] = corrected(tables[split], split, corrections)
         log(

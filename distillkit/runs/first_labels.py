@@ -90,8 +90,9 @@ def with_first_labels(recipe: Recipe, home: RunFolder, sources: str) -> tuple[Da
         train = chosen.append_column("label", pa.array(names, pa.string())).filter(answered)
         if len(set(train["label"].to_pylist())) < len(data.labels):
             none = sorted(set(data.labels) - set(train["label"].to_pylist()))
+            more = "raise label.budget" if len(chosen) < len(texts) else "name more texts"
             raise InputError(
-                f"{by}: none of {len(train):,} texts is called {', '.join(none)}; say what the labels mean with label.descriptions, or raise label.budget"
+                f"{by}: none of {len(train):,} texts is called {', '.join(none)}; say what the labels mean with label.descriptions, or {more}"
             )
         write_table(train, out / _TRAIN)
         return {

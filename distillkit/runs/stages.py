@@ -129,8 +129,10 @@ def teach(recipe: Recipe, home: RunFolder, saved: Path) -> Taught:
         return pipeline.train_teacher(here, own, out / "model", recipe.seed, answers=answers)
 
     how = asdict(config) | {"training": config.training.settings()}
-    far = far_scores(recipe, prepared)
-    settings = [how, [recipe.data.task, asdict(columns)], recipe.seed, *far]
+    scale = far_scores(recipe, prepared)
+    if recipe.data.task == "regression":  # at first a teacher's answers kept their scale
+        scale.append("a line fits dev")
+    settings = [how, [recipe.data.task, asdict(columns)], recipe.seed, *scale]
     taught = relative(home.stage("teacher", settings, inputs, teacher, version=TEACHER_VERSION))
     finished = str(home.folder / "teacher" / "model")
     return Taught(columns, path, tables, prepared, taught, finished, adapted)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from distillkit.data.batches import encode
+from distillkit.data.batches import Encoded, encode
 from distillkit.data.checked import save_pretrained
 from distillkit.data.content import texts_of
 from distillkit.data.gold import check_labels_known, gold_of, label_names
@@ -20,10 +20,11 @@ from distillkit.processes import log
 from distillkit.recipe import TeacherConfig
 from distillkit.teacher.checkpoint import check_own_labels, load_classifier, own_labels
 from distillkit.training.checkpoints import Checkpoints
+from distillkit.training.inference import predict_logits
 from distillkit.training.layers import positions_of
 from distillkit.training.loop import fit
 from distillkit.training.plan import FitPlan, FitResult
-from distillkit.training.scores import head_of, rescale, scale_of, standardise
+from distillkit.training.scores import head_of, line_to, rescale, scale_of, standardise
 
 
 def fine_tune(
@@ -37,7 +38,8 @@ def fine_tune(
     """Fine-tune a checkpoint and keep the epoch that is best on dev.
 
     Scores beyond `training.scores.REACH` are learnt standardised by their mean and standard
-    deviation, unless the head has no bias, as a decoder's.
+    deviation; at the end a line, folded into the head, brings the answers nearest to dev's scores.
+    A head without bias, as a decoder's, learns and answers scores as they are.
 
     Args:
         train: Canonical table, labelled; the type of its labels says what kind of task it is.
@@ -99,8 +101,16 @@ def fine_tune(
     plan = FitPlan(rows, loss, how, seed, "teacher", dev_rows, score, checkpoints=checkpoints)
     result = fit(model, plan)
     if task == "regression":
-        rescale(model, centre, spread)
+        # A checkpoint that no epoch has changed stays as it is.
+        line = _line(model, dev_rows, dev_gold) if result.best_epoch else None
+        rescale(model, *(line or (centre, spread)))
     return model, tokenizer, result
+
+
+def _line(model: Any, rows: Encoded, gold: np.ndarray) -> tuple[float, float] | None:
+    if head_of(model).bias is None:
+        return None
+    return line_to(gold, predict_logits(model, rows)[:, 0].numpy())
 
 
 def _longest(model: Any, max_tokens: int) -> int:

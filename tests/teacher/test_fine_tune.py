@@ -207,3 +207,19 @@ def test_scores_and_several_labels_are_fine_tuned_and_said_in_the_checkpoint(
     kind, unkind = first_logits(again, tokenizer)
     assert kind > 0.5
     assert unkind < least
+
+
+def test_a_line_brings_scores_to_the_scale_of_dev(encoder_folder, train_table, dev_table):
+    price = {"negative": 90_000.0, "positive": 110_000.0}
+    train, dev = (
+        pa.table({"text": table["text"], "label": [price[label] for label in gold(table)]})
+        for table in (train_table, dev_table)
+    )
+    how = config(encoder_folder, epochs=3)  # too short for the scale
+    model, tokenizer, _ = fine_tune(train, dev, how, 1)
+    with torch.inference_mode():
+        inputs = tokenizer(dev["text"].to_pylist(), return_tensors="pt", padding=True)
+        found = model(**inputs).logits[:, 0].double().numpy()
+    spread, centre = np.polyfit(found, gold(dev), 1)
+    assert spread == pytest.approx(1.0, rel=0.01)
+    assert centre == pytest.approx(0.0, abs=1_000)

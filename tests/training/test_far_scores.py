@@ -26,7 +26,7 @@ from distillkit.recipe import (
 from distillkit.runtime import Predictor
 from distillkit.teacher.checkpoint import load_classifier
 from distillkit.training.inference import predict_logits
-from distillkit.training.scores import rescale, scale_of, standardise
+from distillkit.training.scores import line_to, rescale, scale_of, standardise
 from tests.student import conftest as students
 
 bert = students.bert
@@ -37,6 +37,14 @@ def test_only_scores_beyond_reach_are_standardised():
     assert scale_of(torch.tensor([1990.0, 2010.0, float("nan")])) == (2000.0, 10.0)
     assert scale_of(torch.tensor([[9.0], [9.0]])) == (9.0, 1.0)
     assert scale_of(torch.tensor([float("nan")])) == (0.0, 1.0)
+
+
+def test_a_line_is_fitted_by_least_squares_where_it_says_something():
+    found = np.arange(20, dtype=np.float32)
+    assert line_to(5 + 3 * found, found) == pytest.approx((5.0, 3.0))
+    assert line_to(5 + 3 * found[:19], found[:19]) is None
+    assert line_to(5 - 3 * found, found) is None
+    assert line_to(found, np.ones_like(found)) is None
 
 
 def test_a_rescaled_model_answers_with_the_scores():
