@@ -72,6 +72,7 @@ from distillkit.training.checkpoints import training_log
 _SEEDLESS = ("majority", "tfidf", "frozen", "teacher")
 # Raise the 1 when a cell of the same settings, inputs and student gives other answers.
 CELL_VERSION = STUDENT_VERSION + 2
+_SEEDLESS_VERSION = CELL_VERSION + 1
 
 
 def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: int = 3) -> Summary:
@@ -286,7 +287,7 @@ class _Ladder:
         """Return the answers of a row's model; None where it is missing and not to be trained."""
         if seed is None:
             folder, fill = name, partial(self._without_student, name)
-            found = self._stage(folder, self.kind, self.base, fill, CELL_VERSION, build)
+            found = self._stage(folder, self.kind, self.base, fill, _SEEDLESS_VERSION, build)
         else:
             folder, lesson = f"{name}-seed-{seed}", self._lesson(name, build=build)
             found = None if lesson is None else self._student(folder, lesson, seed, build=build)

@@ -31,6 +31,13 @@ def test_tfidf_learns_what_one_word_decides(train_table, dev_table):
     assert np.isfinite(model.logits(["zebra", ""])).all()  # no known word
 
 
+def test_tfidf_fits_closer_than_scikit_learn_does_by_default(train_table):
+    few = train_table[:40]
+    task = few["text"].to_pylist(), None, gold_of(few), 2
+    ours, theirs = TfidfBaseline(*task), TfidfBaseline(*task, inverse_penalty=1.0)
+    assert np.ptp(ours.logits(task[0])) > 2 * np.ptp(theirs.logits(task[0]))
+
+
 def test_tfidf_learns_from_two_words_what_one_cannot_say():
     texts = ["good not bad", "bad not good"] * 10
     found = TfidfBaseline(texts, None, np.array([1, 0] * 10), 2).logits(texts[:2])
