@@ -66,8 +66,11 @@ def silence(model, name, units):
 @pytest.mark.parametrize(
     ("kind", "storage"),
     [("bilstm", storage) for storage in ("fp16", "int8", "int4", "kmeans")]
-    + [(kind, "int4") for kind in ("textcnn", "transformer")]
-    + [(kind, "int4") for kind in ("siamese-bilstm", "interaction-bilstm")],
+    + [(kind, "int4") for kind in ("textcnn", "siamese-bilstm")]
+    + [
+        pytest.param(kind, "int4", marks=pytest.mark.slow)
+        for kind in ("transformer", "interaction-bilstm")
+    ],
 )
 def test_stored_graphs_answer_as_torch_does(student, kind, storage, tmp_path):
     model, tokenizer = student(kind)

@@ -103,7 +103,10 @@ def test_a_source_of_the_other_kind_is_refused(exported, name, message, tmp_path
         Predictor(folder / "bundle").logits(["a"], None if is_pair(name) else ["b"])
 
 
-@pytest.mark.parametrize("name", ["siamese-bilstm, two layers", "siamese-transformer"])
+@pytest.mark.parametrize(
+    "name",
+    ["siamese-bilstm, two layers", pytest.param("siamese-transformer", marks=pytest.mark.slow)],
+)
 def test_vectors_of_each_side_are_the_models_own(exported, name):
     model, tokenizer, folder, _ = exported(name)
     predictor = Predictor(folder / "bundle")

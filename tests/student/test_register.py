@@ -57,6 +57,7 @@ def first_words(code, saved):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_fresh_process_loads_every_kind_and_importing_distillkit_alone_loads_no_torch(saved):
     alone = "import sys, distillkit; assert not {'torch', 'transformers'} & set(sys.modules)"
     assert first_words(alone + LOAD, saved) == list(saved)

@@ -202,7 +202,7 @@ def stopped_at(call):
 @pytest.mark.parametrize(
     ("call", "masking", "objectives"),
     [
-        (8, {}, {"rtd": 1.0}),
+        pytest.param(8, {}, {"rtd": 1.0}, marks=pytest.mark.slow),
         (30, {"strategy": "span"}, {}),
     ],
     ids=str,

@@ -492,6 +492,7 @@ documents.read_corpus(config, AutoTokenizer.from_pretrained(sys.argv[3]))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_nothing_that_counts(read, tmp_path, tokenizer):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in DOCUMENTS))
