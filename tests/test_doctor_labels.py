@@ -181,9 +181,10 @@ def test_a_row_that_does_not_fit_is_refused_with_its_line(recipe, written, colum
     assert "\n" not in str(error.value)
 
 
-def test_labels_that_a_spreadsheet_has_put_in_capitals_are_known(recipe, written, tmp_path):
+def test_labels_that_a_spreadsheet_has_put_in_capitals_are_known(recipe, written, tmp_path, capsys):
     rows = _rows(written)
     rows[0]["correction"] = rows[0]["suggested"]
+    rows[1]["correction"] = rows[1]["label"]  # confirmed, not corrected
     loud = tmp_path / "loud.csv"
     _save(written, rows)
     _save(
@@ -191,6 +192,7 @@ def test_labels_that_a_spreadsheet_has_put_in_capitals_are_known(recipe, written
     )
     quiet, found = (pipeline.read_data(_with(recipe, one).data) for one in (written, loud))
     assert found == quiet
+    assert capsys.readouterr().err.count(f"of {rows[0]['split']} 1 labels are corrected") == 2
 
 
 def test_a_label_that_is_called_remove_is_no_row_to_remove(recipe, written, train_table):

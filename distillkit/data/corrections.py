@@ -76,7 +76,7 @@ def check_corrections(
         names: The labels of train.
 
     Returns:
-        The same, with labels spelt as in `names`.
+        The same, with both labels spelt as in `names`.
 
     Raises:
         InputError: A row is not there, has another text or label, or is given an unknown label.
@@ -86,7 +86,7 @@ def check_corrections(
             f"{corrections[0].place}: a label is called {REMOVE!r}, which in the column 'correction' leaves a row out; rename the label"
         )
     spelt = {**{name.upper(): name for name in names}, **{name: name for name in names}}
-    found = [replace(one, label=spelt.get(one.label, one.label)) for one in corrections]
+    found = [_spelt(one, spelt) for one in corrections]
     for one in found:
         table = tables.get(one.split)
         if table is None or not 1 <= one.row <= len(table):
@@ -96,8 +96,7 @@ def check_corrections(
             )
         own = table.slice(one.row - 1, 1).to_pylist()[0]
         for name in ("text", "text_pair", "label"):
-            said = _shown(one.fields.get(name))
-            if (spelt.get(said, said) if name == "label" else said) != _shown(own.get(name)):
+            if _shown(one.fields.get(name)) != _shown(own.get(name)):
                 raise InputError(
                     f"{one.place}: row {one.row} of {one.split}: {name} is {_cut(one.fields.get(name))}, expected {_cut(own.get(name))}, as the data have it; "
                     "the data have changed: write the file again (distillkit doctor RECIPE --labels FILE.csv), or put the row back"
@@ -106,6 +105,12 @@ def check_corrections(
             error = unknown_label(f"{one.place}: column 'correction'", one.label, names)
             raise InputError(f"{error}; {REMOVE} leaves the row out")
     return found
+
+
+def _spelt(one: Correction, names: Mapping[str, str]) -> Correction:
+    before = _shown(one.fields.get("label"))
+    fields = {**one.fields, "label": names.get(before, before)}
+    return replace(one, fields=fields, label=names.get(one.label, one.label))
 
 
 def corrected(table: pa.Table, split: str, corrections: Sequence[Correction]) -> pa.Table:

@@ -72,7 +72,7 @@ from distillkit.training.checkpoints import training_log
 _SEEDLESS = ("majority", "tfidf", "frozen", "teacher")
 # Raise the 1 when a cell of the same settings, inputs and student gives other answers.
 CELL_VERSION = STUDENT_VERSION + 2
-_SEEDLESS_VERSION = CELL_VERSION + 1
+_SEEDLESS_VERSION = CELL_VERSION + 1  # of a cell without a student
 
 
 def ladder(recipe: Recipe, folder: Path, ablations: Sequence[str] = (), seeds: int = 3) -> Summary:
